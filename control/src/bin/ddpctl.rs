@@ -1,0 +1,2 @@
+//! Entry point of ddpctl.
+fn main() {}

@@ -1,0 +1,2 @@
+//! Entry point of ddpd.
+fn main() {}

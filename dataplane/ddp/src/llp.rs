@@ -1,0 +1,150 @@
+//! The seam between DDP and its lower layers (LLPs): RFC 5041 §3's eleven requirements as traits.
+//!
+//! What crosses upward is a ULPDU, its length, its order key, the point up to which the order is
+//! complete, and the stream's end. What crosses downward is asked for by the LLP: it pulls the next
+//! ULPDU of at most MULPDU octets when it may send. Markers, CRCs, segments and chunks never cross.
+//!
+//! ```text
+//!  receive                                   send
+//!  LLP --ulpdu(key, ulpdu)-----> DDP         LLP --next(mulpdu)---------------> DDP
+//!  LLP --order_complete(key)---> DDP         LLP --read_payload(token, at)----> DDP
+//!                                            LLP --again(token, len)----------> DDP  (retransmission)
+//!                                            LLP --acknowledged(token, len)---> DDP
+//! ```
+
+use arrayvec::ArrayVec;
+
+/// A ULPDU's place in the order in which the peer's DDP submitted it (RFC 5041 §3 (5)).
+///
+/// Strictly increasing within a stream, not dense. MPA uses the stream offset of the FPDU's first
+/// octet, SCTP the DDP-SSN.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct OrderKey(pub u64);
+
+/// One received ULPDU as the pieces between which the LLP had octets of its own (markers).
+#[derive(Clone, Copy, Debug)]
+pub struct Ulpdu<'a> {
+    pieces: &'a [&'a [u8]],
+    len: usize,
+}
+
+impl<'a> Ulpdu<'a> {
+    /// The ULPDU whose octets are those of `pieces`, one after the other.
+    pub fn new(pieces: &'a [&'a [u8]]) -> Self {
+        Ulpdu { pieces, len: pieces.iter().map(|p| p.len()).sum() }
+    }
+
+    /// Octets in the ULPDU (RFC 5041 §3 (7)).
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True when the ULPDU has no octets.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies the first octets into `out` and returns how many there were, at most `out.len()`.
+    pub fn copy_prefix(&self, out: &mut [u8]) -> usize {
+        let mut done = 0;
+        for piece in self.pieces {
+            let n = piece.len().min(out.len() - done);
+            out[done..done + n].copy_from_slice(&piece[..n]);
+            done += n;
+            if done == out.len() {
+                break;
+            }
+        }
+        done
+    }
+
+    /// The pieces without the first `skip` octets.
+    pub fn pieces_from(&self, mut skip: usize) -> impl Iterator<Item = &'a [u8]> {
+        self.pieces.iter().filter_map(move |piece| {
+            let n = skip.min(piece.len());
+            skip -= n;
+            let rest = &piece[n..];
+            (!rest.is_empty()).then_some(rest)
+        })
+    }
+}
+
+/// Receive half of the seam: what an LLP calls.
+pub trait UlpduSink {
+    /// One whole ULPDU whose digest the LLP has verified (RFC 5041 §3 (4), (6), (7)).
+    ///
+    /// Keys may come in any order; the same key never comes twice, and none below the last
+    /// [`order_complete`](Self::order_complete) comes at all (§3 (11)). Errors are DDP's to remember:
+    /// it reports them when the order reaches them, and ignores ULPDUs at and beyond the first one.
+    fn ulpdu(&mut self, key: OrderKey, ulpdu: Ulpdu<'_>) -> Disposition;
+
+    /// Every ULPDU with a key below `before` has been handed over. Never goes backwards.
+    fn order_complete(&mut self, before: OrderKey);
+}
+
+/// What became of one ULPDU at arrival. Only counters depend on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Disposition {
+    /// Its payload octets, this many, are in their place.
+    Placed(usize),
+    /// Not placed: it is at or beyond an error, or is itself wrong.
+    Ignored,
+}
+
+/// Names one ULPDU to the source it came from: which message, and where in it the payload starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UlpduToken {
+    /// The message, numbered by the source; wraps.
+    pub message: u32,
+    /// Octets of the message's payload before this ULPDU's.
+    pub offset: u32,
+}
+
+/// Most octets that a DDP header takes (untagged, RFC 5041 §4.3).
+pub const MAX_DDP_HEADER: usize = 18;
+
+/// A ULPDU to send: its header, and how to get its payload.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// What names it in the calls that follow.
+    pub token: UlpduToken,
+    /// The DDP header, ready for the wire.
+    pub header: ArrayVec<u8, MAX_DDP_HEADER>,
+    /// Payload octets after the header.
+    pub payload_len: usize,
+    /// True when `read_payload` gives the same octets until the message is acknowledged; if false, the
+    /// LLP keeps what it has sent.
+    pub stable: bool,
+}
+
+impl Outgoing {
+    /// Octets of the ULPDU.
+    pub fn len(&self) -> usize {
+        self.header.len() + self.payload_len
+    }
+
+    /// True when there is nothing in it; does not happen, a ULPDU has a header.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Send half of the seam: what an LLP asks.
+pub trait UlpduSource {
+    /// Length of the ULPDU that [`next`](Self::next) would return for `mulpdu`, or `None` when there
+    /// is nothing to send. Lets the LLP decide whether one more fits into a segment.
+    fn next_len(&self, mulpdu: usize) -> Option<usize>;
+
+    /// Takes the next ULPDU, of at most `mulpdu` octets (RFC 5041 §5.1). It will be sent, and is never
+    /// segmented again (§3 (2)). `mulpdu` is at least 128.
+    fn next(&mut self, mulpdu: usize) -> Option<Outgoing>;
+
+    /// The ULPDU of an earlier [`next`](Self::next) again, to send it once more.
+    fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing;
+
+    /// Copies the octets `at..at + out.len()` of that ULPDU's payload.
+    fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]);
+
+    /// The peer's LLP has acknowledged this ULPDU whole. Called once per ULPDU, in order.
+    fn acknowledged(&mut self, token: UlpduToken, payload_len: usize);
+}

@@ -1,0 +1,1 @@
+//! Bindings of libdpdk as the system has it.

@@ -1,0 +1,1 @@
+//! Safe wrappers of DPDK: environment, ports, queues, packet buffers.

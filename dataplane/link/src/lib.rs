@@ -1,0 +1,2 @@
+//! What a frame suffers on its way: seeded loss, reordering, duplication, damage.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Tests only: virtual time, pairs of endpoints over a faulty link, packet dialogues.
+#![forbid(unsafe_code)]

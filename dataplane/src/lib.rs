@@ -1,0 +1,1 @@
+//! What one core runs: worker loop, ports, network stack, memory regions.

@@ -1,0 +1,63 @@
+//! The seam between TCP and MPA. Both count octets of the stream from the first one after the SYN
+//! (offset 0) in 64 bits; sequence numbers stay inside TCP.
+
+use wire::Instant;
+
+/// What became of a span of received octets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// All of it: TCP counts it as received and may acknowledge or SACK it.
+    All,
+    /// Only these stream offsets, a part of the span and perhaps none of it. The rest is as if it had
+    /// never arrived: it is neither acknowledged nor SACKed, and the peer sends it again.
+    Only(core::ops::Range<u64>),
+}
+
+/// Receive side: what TCP calls with every octet it has not handed up before.
+pub trait SpanSink {
+    /// Octets at `offset..offset + octets.len()` of the stream, none of which was taken before.
+    /// `in_order` says that everything before `offset` has been taken.
+    fn span(&mut self, now: Instant, offset: u64, octets: &[u8], in_order: bool) -> Taken;
+
+    /// Everything before `offset` has been taken. Follows each `span` that moved this point.
+    fn in_order_until(&mut self, now: Instant, offset: u64);
+
+    /// Octets beyond the in-order point that the upper layer can still take now; bounds the window
+    /// TCP advertises. An upper layer that places everything at arrival says `u64::MAX`.
+    fn room(&self) -> u64;
+}
+
+/// Send side: what TCP asks when it may send.
+pub trait SegmentSource {
+    /// True when [`fill`](Self::fill) with ample room would give octets.
+    fn has_data(&self) -> bool;
+
+    /// Writes the octets of the next segment, which starts at stream offset `offset` (right after the
+    /// previous one), into `out` and returns how many. `out` is what the windows allow now, at most
+    /// `emss`; `emss` is the effective maximum segment size. Zero: nothing to send, or nothing that is
+    /// worth sending in so little room (`in_flight` tells whether an acknowledgement will come and ask
+    /// again; with nothing in flight the source must use whatever room there is).
+    fn fill(&mut self, offset: u64, emss: usize, in_flight: bool, out: &mut [u8]) -> usize;
+
+    /// Writes again the octets at `offset..offset + out.len()`, sent before and not acknowledged,
+    /// the very same ones.
+    fn refill(&mut self, offset: u64, out: &mut [u8]);
+
+    /// The peer has cumulatively acknowledged everything before `offset`.
+    fn acknowledged(&mut self, offset: u64);
+
+    /// The effective maximum segment size has changed; 0 < `emss`.
+    fn emss_changed(&mut self, emss: usize);
+}
+
+/// A batch of outgoing TCP segments, given by whoever owns the packet buffers.
+pub trait TxBatch {
+    /// Room for one TCP segment (header, options and payload) of at most `len` octets, or `None`
+    /// when the batch is full or no buffer is left: stop and come back.
+    fn segment(&mut self, len: usize) -> Option<&mut [u8]>;
+
+    /// The first `len` octets of the room given last are a complete segment; its checksum field is
+    /// zero and the owner of the batch fills it in. Never called without a preceding `segment`; a
+    /// `segment` not committed is dropped.
+    fn commit(&mut self, len: usize);
+}

@@ -1,2 +1,303 @@
-//! What a frame suffers on its way: seeded loss, reordering, duplication, damage.
+//! What a frame suffers on its way: seeded loss, reordering, delay, a slow link, duplication, damage.
+//!
+//! [`FaultyLink`] is one direction of a link. Frames go in with [`push`](FaultyLink::push) and come out
+//! of [`pop`](FaultyLink::pop) when their time has come; time is the caller's, virtual in simulations
+//! and real in the appliance's `ring` ports. The same seed and the same calls give the same fate to
+//! every frame.
+//!
+//! ```text
+//!  push ──> black hole? ──> lost? ──> damaged? ──> slow link, tail drop ──> delay, jitter ──┬─> in order ──> pop
+//!                                                                                           └─> late ──────> pop
+//! ```
+//!
+//! Not here: re-segmentation, which needs to know TCP (the `sim` crate has it), and queues that mark
+//! instead of dropping.
+//!
+//! Invariants: at most [`Config::max_frames`] frames are inside; every frame that was offered, and every
+//! duplicate, is delivered, counted as lost, or still inside; without [`Config::reorder`] the order is kept.
 #![forbid(unsafe_code)]
+
+mod config;
+mod frame;
+mod rng;
+
+pub use config::{BlackHole, BurstLoss, Config, ConfigError, Loss, Probability, Rate, Reorder};
+pub use frame::Frame;
+pub use rng::Rng;
+
+use core::cmp::Ordering;
+use core::time::Duration;
+use std::collections::{BinaryHeap, VecDeque};
+
+use wire::Instant;
+
+/// One direction of a link that treats frames as its [`Config`] says.
+#[derive(Debug)]
+pub struct FaultyLink<F> {
+    config: Config,
+    rng: Rng,
+    /// Gilbert-Elliott: the channel is in its bad state.
+    bad: bool,
+    /// Frames offered since the last one that [`Loss::EveryNth`] took.
+    since_nth: u64,
+    /// When the slow link has sent everything accepted so far.
+    busy_until: Instant,
+    /// Latest delivery time in `in_order`: jitter alone never reorders.
+    last_in_order: Instant,
+    in_order: VecDeque<Due<F>>,
+    late: BinaryHeap<Due<F>>,
+    sequence: u64,
+    counters: Counters,
+}
+
+/// What happened to a frame that was offered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It is inside and comes out of [`FaultyLink::pop`] at this time.
+    Queued(Instant),
+    /// Lost by the loss model.
+    Lost,
+    /// Lost in a black-hole period.
+    BlackHole,
+    /// The queue in front of the slow link had no room.
+    TailDrop,
+    /// [`Config::max_frames`] were inside already.
+    Full,
+}
+
+/// Everything a link did, in frames unless the name says octets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Given to [`FaultyLink::push`].
+    pub offered: u64,
+    /// Octets of those.
+    pub offered_octets: u64,
+    /// Returned by [`FaultyLink::pop`].
+    pub delivered: u64,
+    /// Octets of those.
+    pub delivered_octets: u64,
+    /// Taken by the loss model.
+    pub lost: u64,
+    /// Taken by black-hole periods.
+    pub black_holed: u64,
+    /// Dropped at the end of a full queue.
+    pub tail_dropped: u64,
+    /// Dropped because too many frames were inside.
+    pub overflowed: u64,
+    /// Made late, so that later ones may overtake them.
+    pub reordered: u64,
+    /// Extra copies made.
+    pub duplicated: u64,
+    /// Copies that the frame type refused to make or for which there was no room.
+    pub duplicates_refused: u64,
+    /// Frames with one flipped bit.
+    pub corrupted: u64,
+    /// Most frames inside at a time.
+    pub frames_max: u64,
+}
+
+impl Counters {
+    /// Frames that went in and never come out.
+    pub fn all_lost(&self) -> u64 {
+        self.lost + self.black_holed + self.tail_dropped + self.overflowed
+    }
+}
+
+impl<F: Frame> FaultyLink<F> {
+    /// A link that is idle and, with burst loss, in its good state.
+    pub fn new(config: Config) -> Self {
+        FaultyLink {
+            rng: Rng::new(config.seed),
+            bad: false,
+            since_nth: 0,
+            busy_until: Instant::ZERO,
+            last_in_order: Instant::ZERO,
+            in_order: VecDeque::new(),
+            late: BinaryHeap::new(),
+            sequence: 0,
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// Offers a frame at `now`. A frame that does not survive is dropped at once.
+    pub fn push(&mut self, now: Instant, mut frame: F) -> Fate {
+        let len = frame.len();
+        self.counters.offered += 1;
+        self.counters.offered_octets += len as u64;
+        if self.config.black_holes.iter().any(|hole| hole.covers(now)) {
+            self.counters.black_holed += 1;
+            return Fate::BlackHole;
+        }
+        if self.loses() {
+            self.counters.lost += 1;
+            return Fate::Lost;
+        }
+        if self.is_full() {
+            self.counters.overflowed += 1;
+            return Fate::Full;
+        }
+        let Some(sent) = self.transmit(now, len) else {
+            self.counters.tail_dropped += 1;
+            return Fate::TailDrop;
+        };
+        if self.rng.chance(self.config.corrupt) {
+            self.corrupt(&mut frame);
+        }
+        let copy = self.rng.chance(self.config.duplicate).then(|| frame.duplicate());
+        let at = self.schedule(sent, frame);
+        match copy {
+            Some(Some(copy)) if !self.is_full() => {
+                self.schedule(sent, copy);
+                self.counters.duplicated += 1;
+            }
+            Some(_) => self.counters.duplicates_refused += 1,
+            None => {}
+        }
+        self.counters.frames_max = self.counters.frames_max.max(self.in_flight() as u64);
+        Fate::Queued(at)
+    }
+
+    /// The next frame whose time has come at `now`. Call until `None`.
+    pub fn pop(&mut self, now: Instant) -> Option<F> {
+        let next = self.next_time().filter(|&at| at <= now)?;
+        let late_first = match (self.in_order.front(), self.late.peek()) {
+            (Some(front), Some(late)) => (late.at, late.sequence) < (front.at, front.sequence),
+            (front, _) => front.is_none(),
+        };
+        let due = if late_first { self.late.pop() } else { self.in_order.pop_front() }?;
+        debug_assert_eq!(due.at, next);
+        self.counters.delivered += 1;
+        self.counters.delivered_octets += due.frame.len() as u64;
+        Some(due.frame)
+    }
+
+    /// When [`pop`](Self::pop) next has a frame; `None` while nothing is inside.
+    pub fn next_time(&self) -> Option<Instant> {
+        let front = self.in_order.front().map(|due| due.at);
+        let late = self.late.peek().map(|due| due.at);
+        match (front, late) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Frames inside.
+    pub fn in_flight(&self) -> usize {
+        self.in_order.len() + self.late.len()
+    }
+
+    /// What it did so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// How it treats frames.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Treats frames differently from now on. Those inside keep their times; the random sequence goes
+    /// on and the new seed is not used.
+    pub fn set_config(&mut self, config: Config) {
+        self.config = config;
+    }
+
+    fn is_full(&self) -> bool {
+        self.in_flight() >= self.config.max_frames
+    }
+
+    fn loses(&mut self) -> bool {
+        match self.config.loss {
+            Loss::None => false,
+            Loss::Random(p) => self.rng.chance(p),
+            Loss::EveryNth(n) => {
+                self.since_nth += 1;
+                let lose = self.since_nth >= n.get();
+                if lose {
+                    self.since_nth = 0;
+                }
+                lose
+            }
+            Loss::Burst(model) => {
+                let flip = if self.bad { model.bad_to_good } else { model.good_to_bad };
+                self.bad ^= self.rng.chance(flip);
+                let p = if self.bad { model.loss_in_bad } else { model.loss_in_good };
+                self.rng.chance(p)
+            }
+        }
+    }
+
+    /// When the slow link has sent the frame's last bit, or `None` when its queue has no room.
+    fn transmit(&mut self, now: Instant, len: usize) -> Option<Instant> {
+        let Some(rate) = self.config.rate else { return Some(now) };
+        let waiting = rate.octets_in(self.busy_until.saturating_since(now));
+        if waiting > 0 && waiting + len as u64 > rate.queue_octets {
+            return None;
+        }
+        self.busy_until = self.busy_until.max(now) + rate.time_for(len);
+        Some(self.busy_until)
+    }
+
+    fn corrupt(&mut self, frame: &mut F) {
+        let octets = frame.octets_mut();
+        if octets.is_empty() {
+            return;
+        }
+        let bit = self.rng.below(octets.len() as u64 * 8);
+        octets[(bit / 8) as usize] ^= 1 << (bit % 8);
+        self.counters.corrupted += 1;
+    }
+
+    fn schedule(&mut self, sent: Instant, frame: F) -> Instant {
+        let jitter = self.rng.below_or_zero(nanos(self.config.jitter));
+        let mut at = sent + self.config.delay + Duration::from_nanos(jitter);
+        let sequence = self.sequence;
+        self.sequence += 1;
+        if self.rng.chance(self.config.reorder.probability) {
+            at += self.config.reorder.delay;
+            self.counters.reordered += 1;
+            self.late.push(Due { at, sequence, frame });
+        } else {
+            at = at.max(self.last_in_order);
+            self.last_in_order = at;
+            self.in_order.push_back(Due { at, sequence, frame });
+        }
+        at
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A frame and when it comes out. The greatest one is the one due first.
+#[derive(Debug)]
+struct Due<F> {
+    at: Instant,
+    sequence: u64,
+    frame: F,
+}
+
+impl<F> Ord for Due<F> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.sequence).cmp(&(self.at, self.sequence))
+    }
+}
+
+impl<F> PartialOrd for Due<F> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<F> PartialEq for Due<F> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<F> Eq for Due<F> {}
+
+#[cfg(test)]
+mod tests;

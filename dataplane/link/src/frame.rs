@@ -1,0 +1,34 @@
+//! What a link needs to know of a frame. Real implementations: plain octets in simulations, packet
+//! buffers in the appliance.
+
+/// A frame that can travel over a [`FaultyLink`](crate::FaultyLink).
+pub trait Frame: Sized {
+    /// Octets of the frame; what a slow link counts.
+    fn len(&self) -> usize;
+
+    /// True when the frame has no octets.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The octets in which a bit may be flipped. Empty: the frame is never damaged.
+    fn octets_mut(&mut self) -> &mut [u8];
+
+    /// A second frame with the same octets, or `None` where that is impossible now (no packet buffer)
+    /// or never.
+    fn duplicate(&self) -> Option<Self>;
+}
+
+impl Frame for Vec<u8> {
+    fn len(&self) -> usize {
+        Vec::len(self)
+    }
+
+    fn octets_mut(&mut self) -> &mut [u8] {
+        self
+    }
+
+    fn duplicate(&self) -> Option<Self> {
+        Some(self.clone())
+    }
+}

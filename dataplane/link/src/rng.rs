@@ -1,0 +1,46 @@
+//! A small seeded generator (SplitMix64), so that one seed gives one run on every machine and with
+//! every release. Not for secrets.
+
+use crate::Probability;
+
+/// Seeded pseudo-random numbers; never for anything an attacker must not guess.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// The sequence that `seed` names.
+    pub const fn new(seed: u64) -> Self {
+        Rng(seed)
+    }
+
+    /// Any 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`, which is not zero. Bias below 2^-32 for the bounds used here.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number below `bound`, or zero where `bound` is zero; then the sequence does not move.
+    pub fn below_or_zero(&mut self, bound: u64) -> u64 {
+        if bound == 0 { 0 } else { self.below(bound) }
+    }
+
+    /// True with this probability. Never and always do not move the sequence.
+    pub fn chance(&mut self, p: Probability) -> bool {
+        if p.is_never() {
+            return false;
+        }
+        if p.is_always() {
+            return true;
+        }
+        // 53 bits: every value is exact as f64.
+        ((self.next_u64() >> 11) as f64) < p.get() * (1u64 << 53) as f64
+    }
+}

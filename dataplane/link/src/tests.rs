@@ -1,0 +1,262 @@
+use core::num::NonZeroU64;
+use core::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn p(p: f64) -> Probability {
+    Probability::new(p).expect("a probability")
+}
+
+fn frame(n: u32, len: usize) -> Vec<u8> {
+    let mut f = vec![0; len.max(4)];
+    f[..4].copy_from_slice(&n.to_be_bytes());
+    f
+}
+
+fn number(f: &[u8]) -> u32 {
+    u32::from_be_bytes(f[..4].try_into().expect("four octets"))
+}
+
+fn us(n: u64) -> Instant {
+    Instant::from_micros(n)
+}
+
+/// Pushes `n` frames of 100 octets 1 µs apart, then drains; returns the numbers in order of arrival.
+fn run(link: &mut FaultyLink<Vec<u8>>, n: u32) -> Vec<u32> {
+    let mut out = Vec::new();
+    for i in 0..n {
+        let now = us(u64::from(i));
+        while let Some(f) = link.pop(now) {
+            out.push(number(&f));
+        }
+        link.push(now, frame(i, 100));
+    }
+    while let Some(at) = link.next_time() {
+        out.push(number(&link.pop(at).expect("due")));
+    }
+    out
+}
+
+#[test]
+fn a_perfect_link_hands_everything_over_at_once() {
+    let mut link = FaultyLink::new(Config::default());
+    assert_eq!(run(&mut link, 100), (0..100).collect::<Vec<_>>());
+    assert_eq!(link.counters().delivered_octets, 100 * 100);
+    assert_eq!(link.counters().all_lost(), 0);
+}
+
+#[test]
+fn nothing_comes_out_before_its_time() {
+    let mut link =
+        FaultyLink::new(Config { delay: Duration::from_micros(10), ..Config::default() });
+    assert_eq!(link.push(us(5), frame(1, 64)), Fate::Queued(us(15)));
+    assert_eq!(link.pop(us(14)), None);
+    assert_eq!(link.next_time(), Some(us(15)));
+    assert_eq!(link.pop(us(15)).map(|f| number(&f)), Some(1));
+    assert_eq!(link.next_time(), None);
+}
+
+#[test]
+fn random_loss_is_about_what_was_asked_for() {
+    let mut link = FaultyLink::new(Config { loss: Loss::Random(p(0.05)), ..Config::seeded(7) });
+    let got = run(&mut link, 20_000).len() as u64;
+    assert_eq!(got + link.counters().lost, 20_000);
+    assert!((800..1200).contains(&link.counters().lost), "{}", link.counters().lost);
+}
+
+#[test]
+fn every_nth_frame_is_lost_exactly() {
+    let nth = Loss::EveryNth(NonZeroU64::new(3).expect("not zero"));
+    let mut link = FaultyLink::new(Config { loss: nth, ..Config::default() });
+    assert_eq!(run(&mut link, 9), [0, 1, 3, 4, 6, 7]);
+}
+
+#[test]
+fn burst_loss_comes_in_bursts_of_the_mean_length() {
+    let model = BurstLoss {
+        good_to_bad: p(0.01),
+        bad_to_good: p(0.2),
+        loss_in_good: Probability::NEVER,
+        loss_in_bad: Probability::ALWAYS,
+    };
+    let mut link = FaultyLink::new(Config { loss: Loss::Burst(model), ..Config::seeded(3) });
+    let got = run(&mut link, 50_000);
+    let bursts = got.windows(2).filter(|w| w[1] != w[0] + 1).count() as f64;
+    let mean = link.counters().lost as f64 / bursts;
+    assert!((4.0..6.0).contains(&mean), "mean burst {mean}, expected 5");
+}
+
+#[test]
+fn late_frames_are_overtaken_and_nothing_is_lost() {
+    let reorder = Reorder { probability: p(0.1), delay: Duration::from_micros(20) };
+    let mut link = FaultyLink::new(Config { reorder, ..Config::seeded(1) });
+    let mut got = run(&mut link, 1000);
+    assert!(got.windows(2).any(|w| w[1] < w[0]));
+    got.sort_unstable();
+    assert_eq!(got, (0..1000).collect::<Vec<_>>());
+    assert!((60..140).contains(&link.counters().reordered));
+}
+
+#[test]
+fn jitter_alone_keeps_the_order() {
+    let mut link =
+        FaultyLink::new(Config { jitter: Duration::from_micros(50), ..Config::seeded(1) });
+    assert_eq!(run(&mut link, 1000), (0..1000).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_slow_link_spaces_frames_and_drops_at_the_end_of_its_queue() {
+    // 8 Mbit/s: 1 octet per µs. Room for three frames of 100 octets.
+    let rate =
+        Rate { bits_per_second: NonZeroU64::new(8_000_000).expect("set"), queue_octets: 300 };
+    let mut link = FaultyLink::new(Config { rate: Some(rate), ..Config::default() });
+    assert_eq!(link.push(us(0), frame(0, 100)), Fate::Queued(us(100)));
+    assert_eq!(link.push(us(0), frame(1, 100)), Fate::Queued(us(200)));
+    assert_eq!(link.push(us(0), frame(2, 100)), Fate::Queued(us(300)));
+    assert_eq!(link.push(us(0), frame(3, 100)), Fate::TailDrop);
+    assert_eq!(link.push(us(100), frame(4, 100)), Fate::Queued(us(400)));
+    assert_eq!(link.counters().tail_dropped, 1);
+}
+
+#[test]
+fn an_idle_slow_link_takes_a_frame_larger_than_its_queue() {
+    let rate = Rate { bits_per_second: NonZeroU64::new(8_000_000).expect("set"), queue_octets: 10 };
+    let mut link = FaultyLink::new(Config { rate: Some(rate), ..Config::default() });
+    assert_eq!(link.push(us(0), frame(0, 1500)), Fate::Queued(us(1500)));
+}
+
+#[test]
+fn a_frame_that_cannot_be_copied_is_not_duplicated() {
+    struct Single;
+    impl Frame for Single {
+        fn len(&self) -> usize {
+            60
+        }
+        fn octets_mut(&mut self) -> &mut [u8] {
+            &mut []
+        }
+        fn duplicate(&self) -> Option<Self> {
+            None
+        }
+    }
+    let always = Probability::ALWAYS;
+    let mut link =
+        FaultyLink::new(Config { duplicate: always, corrupt: always, ..Config::default() });
+    link.push(us(0), Single);
+    assert_eq!(link.in_flight(), 1);
+    assert_eq!(link.counters().duplicates_refused, 1);
+    assert_eq!(link.counters().corrupted, 0);
+}
+
+#[test]
+fn damage_is_one_bit() {
+    let mut link = FaultyLink::new(Config { corrupt: Probability::ALWAYS, ..Config::seeded(9) });
+    link.push(us(0), vec![0; 100]);
+    let f = link.pop(us(0)).expect("due");
+    assert_eq!(f.iter().map(|o| o.count_ones()).sum::<u32>(), 1);
+    assert_eq!(link.counters().corrupted, 1);
+}
+
+#[test]
+fn black_holes_repeat() {
+    let hole = BlackHole {
+        start: us(10),
+        length: Duration::from_micros(5),
+        every: Some(Duration::from_micros(20)),
+    };
+    let mut link = FaultyLink::new(Config { black_holes: vec![hole], ..Config::default() });
+    let lost: Vec<u64> =
+        (0..60).filter(|&t| link.push(us(t), frame(0, 60)) == Fate::BlackHole).collect();
+    assert_eq!(lost, [10, 11, 12, 13, 14, 30, 31, 32, 33, 34, 50, 51, 52, 53, 54]);
+    let once = BlackHole { every: None, ..hole };
+    assert!(once.covers(us(14)) && !once.covers(us(15)) && !once.covers(us(30)));
+}
+
+#[test]
+fn probabilities_outside_0_to_1_are_refused() {
+    for bad in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+        assert!(Probability::new(bad).is_err(), "{bad}");
+    }
+    assert_eq!(Probability::from_percent(5.0), Probability::new(0.05));
+}
+
+fn any_config() -> impl Strategy<Value = Config> {
+    let loss = prop_oneof![
+        Just(Loss::None),
+        (0.0..0.5f64).prop_map(|x| Loss::Random(p(x))),
+        (1..9u64).prop_map(|n| Loss::EveryNth(NonZeroU64::new(n).expect("not zero"))),
+        (0.0..0.5f64, 0.1..1.0f64).prop_map(|(a, b)| Loss::Burst(BurstLoss {
+            good_to_bad: p(a),
+            bad_to_good: p(b),
+            loss_in_good: Probability::NEVER,
+            loss_in_bad: p(0.9),
+        })),
+    ];
+    let rate = proptest::option::of((1_000_000..10_000_000_000u64, 0..100_000u64).prop_map(
+        |(bits, queue_octets)| Rate {
+            bits_per_second: NonZeroU64::new(bits).expect("not zero"),
+            queue_octets,
+        },
+    ));
+    let times = (0..200u64, 0..50u64, 0..100u64);
+    let odds = (0.0..0.3f64, 0.0..0.3f64, 0.0..0.3f64);
+    (any::<u64>(), loss, rate, times, odds, 1..64usize).prop_map(
+        |(seed, loss, rate, (delay, jitter, late), (reorder, duplicate, corrupt), max_frames)| {
+            Config {
+                seed,
+                loss,
+                reorder: Reorder { probability: p(reorder), delay: Duration::from_micros(late) },
+                delay: Duration::from_micros(delay),
+                jitter: Duration::from_micros(jitter),
+                rate,
+                duplicate: p(duplicate),
+                corrupt: p(corrupt),
+                black_holes: Vec::new(),
+                max_frames,
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn every_frame_is_accounted_for_and_the_bound_holds(config in any_config(), n in 1..300u32) {
+        let mut link = FaultyLink::new(config.clone());
+        let got = run(&mut link, n).len() as u64;
+        let c = *link.counters();
+        prop_assert_eq!(c.offered, u64::from(n));
+        prop_assert_eq!(c.offered + c.duplicated, got + c.all_lost());
+        prop_assert_eq!(c.delivered, got);
+        prop_assert!(c.frames_max <= config.max_frames as u64);
+        prop_assert_eq!(link.in_flight(), 0);
+    }
+
+    #[test]
+    fn one_seed_is_one_run(config in any_config(), n in 1..300u32) {
+        let first = run(&mut FaultyLink::new(config.clone()), n);
+        prop_assert_eq!(first, run(&mut FaultyLink::new(config), n));
+    }
+
+    #[test]
+    fn time_never_runs_backwards_at_the_exit(config in any_config(), n in 1..200u32) {
+        let mut link = FaultyLink::new(config);
+        for i in 0..n {
+            link.push(us(u64::from(i)), frame(i, 60));
+        }
+        let mut last = Instant::ZERO;
+        while let Some(at) = link.next_time() {
+            prop_assert!(at >= last);
+            last = at;
+            prop_assert!(link.pop(at).is_some());
+        }
+    }
+
+    #[test]
+    fn without_reordering_the_order_is_kept(config in any_config(), n in 1..300u32) {
+        let config = Config { reorder: Reorder::default(), corrupt: Probability::NEVER, ..config };
+        let got = run(&mut FaultyLink::new(config), n);
+        prop_assert!(got.windows(2).all(|w| w[0] <= w[1]));
+    }
+}

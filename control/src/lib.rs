@@ -1,2 +1,9 @@
 //! The appliance's control side: configuration, control thread, management API and command line.
+//!
+//! `config`, `api`, `ctl`, `advert` and `metrics` know nothing of the data plane or of DPDK, so that
+//! `ddpctl` builds on hosts that have none (`--no-default-features`).
 #![forbid(unsafe_code)]
+
+pub mod advert;
+pub mod api;
+pub mod config;

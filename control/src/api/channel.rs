@@ -1,0 +1,123 @@
+//! The queue between the API's thread and the control thread.
+//!
+//! Bounded: when the control thread does not keep up, requests are refused and not piled up. The
+//! control thread waits on [`Inbox::fd`] among its other descriptors.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use rustix::event::{EventfdFlags, eventfd};
+use tokio::sync::oneshot;
+
+use super::{ApiError, Reply, Request};
+
+/// Requests that may wait for the control thread.
+const DEPTH: usize = 256;
+
+/// A request and where its answer goes.
+#[derive(Debug)]
+pub struct Call {
+    /// What is asked.
+    pub request: Request,
+    /// Where the answer goes. It may be kept and used later (`connect` answers when the stream
+    /// stands); dropped without an answer, the client is told that the appliance gave none.
+    pub answer: Answer,
+}
+
+/// The way back of one answer.
+#[derive(Debug)]
+pub struct Answer(oneshot::Sender<Result<Reply, ApiError>>);
+
+impl Answer {
+    /// Gives the answer. A client that has gone away is no error.
+    pub fn send(self, result: Result<Reply, ApiError>) {
+        // The receiver is gone when the client hung up: nobody is left to be told.
+        drop(self.0.send(result));
+    }
+
+    /// The client has hung up: a long operation may be given up.
+    pub fn is_abandoned(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+/// Why there is no answer from the control thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// Its queue is full.
+    #[error("the appliance is busy: too many requests wait, try again")]
+    Busy,
+    /// It has stopped, or dropped the request.
+    #[error("the appliance is shutting down")]
+    Stopped,
+}
+
+impl From<CallError> for ApiError {
+    fn from(error: CallError) -> Self {
+        ApiError::unavailable(error.to_string())
+    }
+}
+
+/// The asking side; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Requester {
+    sender: SyncSender<Call>,
+    wake: Arc<OwnedFd>,
+}
+
+/// The control thread's side.
+#[derive(Debug)]
+pub struct Inbox {
+    receiver: Receiver<Call>,
+    wake: Arc<OwnedFd>,
+}
+
+/// A queue of requests.
+pub fn channel() -> std::io::Result<(Requester, Inbox)> {
+    let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+    let (sender, receiver) = sync_channel(DEPTH);
+    Ok((Requester { sender, wake: wake.clone() }, Inbox { receiver, wake }))
+}
+
+impl Requester {
+    /// Asks the control thread and waits for its answer.
+    pub async fn call(&self, request: Request) -> Result<Reply, ApiError> {
+        let (sender, receiver) = oneshot::channel();
+        match self.sender.try_send(Call { request, answer: Answer(sender) }) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => return Err(CallError::Busy.into()),
+            Err(TrySendError::Disconnected(_)) => return Err(CallError::Stopped.into()),
+        }
+        self.wake()?;
+        receiver.await.unwrap_or(Err(CallError::Stopped.into()))
+    }
+
+    fn wake(&self) -> Result<(), ApiError> {
+        match rustix::io::write(&*self.wake, &1u64.to_ne_bytes()) {
+            // WOULDBLOCK: the counter is at its maximum, so the control thread is awake anyway.
+            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+            Err(error) => {
+                Err(ApiError::internal(format!("cannot wake the control thread: {error}")))
+            }
+        }
+    }
+}
+
+impl Inbox {
+    /// Readable when there may be requests.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// The next request, if there is one. Take all of them before waiting on [`Inbox::fd`] again.
+    pub fn try_recv(&self) -> Option<Call> {
+        if let Ok(call) = self.receiver.try_recv() {
+            return Some(call);
+        }
+        // Reset the eventfd first, then look again: a request that came in between is not missed.
+        // AGAIN means that it was not set.
+        let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
+        self.receiver.try_recv().ok()
+    }
+}

@@ -1,0 +1,14 @@
+//! The management API: JSON over HTTP on a Unix socket.
+//!
+//! The server runs in a thread of its own and knows nothing of streams or regions: it turns HTTP into
+//! a [`Request`], hands it to the control thread through a bounded queue, and turns the [`Reply`] into
+//! JSON. Events do not pass that queue: the control thread appends to the [`EventLog`], the server
+//! reads from it. `docs/api.md` describes what is on the wire.
+
+mod channel;
+mod event;
+mod types;
+
+pub use channel::{Answer, Call, CallError, Inbox, Requester, channel};
+pub use event::{Event, EventKind, EventLog, EventPage};
+pub use types::*;

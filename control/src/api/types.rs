@@ -1,0 +1,728 @@
+//! Requests, replies and the JSON objects in them.
+//!
+//! The JSON is stable: members may be added, never renamed or removed. Sizes are octets, times
+//! microseconds unless the name says otherwise.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{ListenerSection, RegionSection};
+
+/// What the control thread can be asked. Each variant names the [`Reply`] that answers it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// [`Reply::Status`].
+    Status,
+    /// [`Reply::Ports`].
+    Ports,
+    /// [`Reply::Workers`].
+    Workers,
+    /// [`Reply::Regions`].
+    Regions,
+    /// Registers a region; answered by [`Reply::Region`] when every worker knows it.
+    AddRegion(RegionSection),
+    /// Deregisters a region; [`Reply::Done`] when every worker has forgotten it.
+    RemoveRegion {
+        /// Its name.
+        name: String,
+        /// Streams that use it are aborted; else its use is a conflict.
+        force: bool,
+    },
+    /// [`Reply::Listeners`].
+    Listeners,
+    /// Adds a listener; [`Reply::Listener`].
+    AddListener(ListenerSection),
+    /// Removes a listener, its streams stay; [`Reply::Done`].
+    RemoveListener {
+        /// Its name.
+        name: String,
+    },
+    /// [`Reply::Streams`].
+    Streams,
+    /// [`Reply::Stream`].
+    Stream(StreamId),
+    /// Closes a stream; [`Reply::Done`] when it is gone.
+    CloseStream {
+        /// The stream.
+        id: StreamId,
+        /// With a reset instead of in order.
+        abort: bool,
+    },
+    /// [`Reply::Stats`].
+    Stats,
+    /// Opens a stream; [`Reply::Stream`] when it is established.
+    Connect(ConnectSpec),
+    /// Starts to send a file into a peer's region; [`Reply::Job`] at once.
+    Put(PutSpec),
+    /// Sends an untagged message; [`Reply::Sent`] when it is acknowledged.
+    Send(SendSpec),
+    /// [`Reply::Jobs`].
+    Jobs,
+    /// [`Reply::Job`].
+    Job(u64),
+    /// Gives up a job; [`Reply::Job`].
+    CancelJob(u64),
+    /// Reads the configuration again; [`Reply::Reload`].
+    Reload,
+}
+
+/// What the control thread answers. It serialises as what it holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Reply {
+    /// To [`Request::Status`].
+    Status(Status),
+    /// To [`Request::Ports`].
+    Ports(Vec<PortInfo>),
+    /// To [`Request::Workers`].
+    Workers(Vec<WorkerInfo>),
+    /// To [`Request::Regions`].
+    Regions(Vec<RegionInfo>),
+    /// To [`Request::AddRegion`].
+    Region(RegionInfo),
+    /// To [`Request::Listeners`].
+    Listeners(Vec<ListenerInfo>),
+    /// To [`Request::AddListener`].
+    Listener(ListenerInfo),
+    /// To [`Request::Streams`].
+    Streams(Vec<StreamInfo>),
+    /// To [`Request::Stream`] and [`Request::Connect`].
+    Stream(StreamInfo),
+    /// To [`Request::Stats`].
+    Stats(Stats),
+    /// To [`Request::Send`].
+    Sent(Sent),
+    /// To [`Request::Jobs`].
+    Jobs(Vec<JobInfo>),
+    /// To [`Request::Put`], [`Request::Job`] and [`Request::CancelJob`].
+    Job(JobInfo),
+    /// To [`Request::Reload`].
+    Reload(ReloadReport),
+    /// It is done; an empty object.
+    Done(Done),
+}
+
+impl Reply {
+    /// It is done and there is nothing else to say.
+    pub const DONE: Self = Self::Done(Done {});
+}
+
+/// An empty object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {}
+
+/// A stream's number. On the wire and for people 16 hexadecimal digits; the first four are the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u64);
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for StreamId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.len() <= 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        match u64::from_str_radix(text, 16) {
+            Ok(id) if digits => Ok(Self(id)),
+            _ => Err(format!("`{text}` is no stream number: it has up to 16 hexadecimal digits")),
+        }
+    }
+}
+
+impl Serialize for StreamId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for StreamId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// The appliance in a few numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// Version of the program.
+    pub version: String,
+    /// Version of libdpdk, if known.
+    pub dpdk_version: Option<String>,
+    /// The configuration file.
+    pub config: PathBuf,
+    /// Process number.
+    pub pid: u32,
+    /// `running` or `draining`.
+    pub state: String,
+    /// Time since the start, seconds.
+    pub uptime_seconds: f64,
+    /// Whether DPDK's pools lie in hugepages.
+    pub hugepages: bool,
+    /// Workers.
+    pub workers: u32,
+    /// Ports.
+    pub ports: u32,
+    /// Regions.
+    pub regions: u32,
+    /// Listeners.
+    pub listeners: u32,
+    /// Streams that are established.
+    pub streams: u32,
+    /// What the operator should know, one sentence each (no hugepages, memory not locked, ...).
+    pub notes: Vec<String>,
+}
+
+/// A port.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PortInfo {
+    /// Its name.
+    pub name: String,
+    /// `pci`, `af_xdp`, `af_packet`, `tap`, `memif` or `ring`.
+    pub kind: String,
+    /// Device, address, socket or link, as configured.
+    pub device: String,
+    /// DPDK's driver.
+    pub driver: String,
+    /// Hardware address, `aa:bb:cc:dd:ee:ff`.
+    pub mac: String,
+    /// Link is up.
+    pub up: bool,
+    /// Megabits per second, if the device says.
+    pub speed_mbps: Option<u32>,
+    /// Largest IP packet.
+    pub mtu: u16,
+    /// Receive queues.
+    pub queues: u16,
+    /// Who computes checksums: `offload`, `software` or `trusted`.
+    pub checksum: String,
+    /// What the device does (`rx-checksum`, `tx-checksum`, `rss`, `multi-segment`, ...).
+    pub offloads: Vec<String>,
+    /// How flows come to workers: `rss` or `software`.
+    pub steering: String,
+    /// Interfaces on it.
+    pub interfaces: Vec<InterfaceInfo>,
+    /// Counters of the device and of our side of it.
+    pub counters: Counters,
+}
+
+/// An interface.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InterfaceInfo {
+    /// Its name.
+    pub name: String,
+    /// 802.1Q tag.
+    pub vlan: Option<u16>,
+    /// Addresses with prefix lengths.
+    pub addresses: Vec<String>,
+    /// Largest IP packet.
+    pub mtu: u16,
+    /// Neighbours that are known now.
+    pub neighbours: Vec<NeighbourInfo>,
+}
+
+/// An entry of the neighbour cache.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NeighbourInfo {
+    /// Its address.
+    pub address: String,
+    /// Its hardware address, if resolved.
+    pub mac: Option<String>,
+    /// `incomplete`, `reachable`, `stale`, ...
+    pub state: String,
+}
+
+/// A worker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerInfo {
+    /// Its number.
+    pub id: u32,
+    /// The core it is pinned to.
+    pub core: Option<u16>,
+    /// `poll` or `adaptive`.
+    pub idle: String,
+    /// Streams that it owns.
+    pub streams: u32,
+    /// Share of the last second in which it had work, 0 to 1, if known.
+    pub busy: Option<f64>,
+    /// Its counters.
+    pub counters: Counters,
+}
+
+/// A region.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RegionInfo {
+    /// Its name.
+    pub name: String,
+    /// Octets.
+    pub size: u64,
+    /// `anonymous`, `hugepages`, `shared-memory` or `file`.
+    pub backing: String,
+    /// Name of the shared-memory object, or path of the file.
+    pub path: Option<String>,
+    /// Steering tag, `0x` and eight hexadecimal digits.
+    pub stag: String,
+    /// Tagged offset of the first octet, as a string of decimal digits (it may exceed 2^53).
+    pub base_to: String,
+    /// `rw`, `r`, `w` or `-`.
+    pub access: String,
+    /// Several streams at a time may reach it.
+    pub shared: bool,
+    /// The stream that has it for itself.
+    pub bound_to: Option<StreamId>,
+    /// The octets cannot be paged out.
+    pub locked: bool,
+    /// Listeners that advertise it.
+    pub listeners: Vec<String>,
+    /// Octets that peers have placed in it.
+    pub placed: u64,
+    /// Tagged messages delivered to it.
+    pub messages: u64,
+    /// Made from the configuration file; else through the API.
+    pub configured: bool,
+}
+
+/// A listener.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ListenerInfo {
+    /// Its name.
+    pub name: String,
+    /// Its interface.
+    pub interface: String,
+    /// Addresses and port, `192.0.2.1:7471` or `[2001:db8::1]:7471`.
+    pub addresses: Vec<String>,
+    /// `ddp`.
+    pub ulp: String,
+    /// MPA revisions that it speaks.
+    pub revisions: Vec<u8>,
+    /// It asks for markers.
+    pub markers: bool,
+    /// It asks for CRCs.
+    pub crc: bool,
+    /// Regions that it advertises.
+    pub regions: Vec<String>,
+    /// Its untagged queues.
+    pub queues: Vec<QueueInfo>,
+    /// Streams now.
+    pub streams: u32,
+    /// Streams at most.
+    pub max_streams: u32,
+    /// Streams accepted since the start.
+    pub accepted: u64,
+    /// Streams refused since the start.
+    pub refused: u64,
+    /// Made from the configuration file; else through the API.
+    pub configured: bool,
+}
+
+/// An untagged queue of a listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueInfo {
+    /// Its number.
+    pub qn: u32,
+    /// Buffers per stream.
+    pub buffers: u32,
+    /// Octets per buffer.
+    pub buffer_size: u32,
+    /// `events`, `file`, `echo` or `discard`.
+    pub deliver_to: String,
+}
+
+/// A stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamInfo {
+    /// Its number.
+    pub id: StreamId,
+    /// The worker that owns it.
+    pub worker: u32,
+    /// Its listener; none if it was opened from here.
+    pub listener: Option<String>,
+    /// Our address and port.
+    pub local: String,
+    /// The peer's.
+    pub remote: String,
+    /// `connecting`, `established`, `closing`, ...
+    pub state: String,
+    /// What MPA agreed on, once it has.
+    pub mpa: Option<MpaInfo>,
+    /// Regions that the peer may reach.
+    pub regions: Vec<String>,
+    /// Regions that the peer advertised (streams opened from here).
+    pub peer_regions: Vec<PeerRegion>,
+    /// Time since it was established, seconds.
+    pub age_seconds: f64,
+    /// Its counters.
+    pub counters: Counters,
+}
+
+/// What MPA agreed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MpaInfo {
+    /// Revision.
+    pub revision: u8,
+    /// We send markers.
+    pub markers_tx: bool,
+    /// The peer sends markers.
+    pub markers_rx: bool,
+    /// CRCs are checked.
+    pub crc: bool,
+    /// Longest ULPDU, octets.
+    pub mulpdu: u32,
+}
+
+/// A region that a peer advertised.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerRegion {
+    /// Its name.
+    pub name: String,
+    /// Steering tag, `0x` and eight hexadecimal digits.
+    pub stag: String,
+    /// Tagged offset of the first octet, decimal digits.
+    pub base_to: String,
+    /// Octets.
+    pub size: u64,
+    /// `rw`, `r`, `w` or `-`.
+    pub access: String,
+}
+
+/// Named numbers. Names are `snake_case` and stable.
+pub type Counters = BTreeMap<String, u64>;
+
+/// All counters.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stats {
+    /// Per worker.
+    pub workers: Vec<WorkerStats>,
+    /// Per port.
+    pub ports: Vec<PortStats>,
+    /// Of the control thread.
+    pub control: Counters,
+    /// Values that go up and down: `streams`, `regions`, `region_memory`, `held`, ...
+    pub gauges: Counters,
+}
+
+/// Counters of one worker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStats {
+    /// Its number.
+    pub worker: u32,
+    /// What it did.
+    pub counters: Counters,
+    /// What it dropped, by reason.
+    pub drops: Counters,
+    /// Protocol errors, by `layer_code`.
+    pub errors: Counters,
+}
+
+/// Counters of one port.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PortStats {
+    /// Its name.
+    pub port: String,
+    /// What the device and our side of it counted; of impaired ports, what the impairment did.
+    pub counters: Counters,
+}
+
+/// MPA parameters of a stream that is opened from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MpaChoice {
+    /// Revision, 0 or 1.
+    pub revision: u8,
+    /// Ask the peer for markers.
+    pub markers: bool,
+    /// Ask for CRCs.
+    pub crc: bool,
+}
+
+impl Default for MpaChoice {
+    fn default() -> Self {
+        Self { revision: 1, markers: true, crc: true }
+    }
+}
+
+/// A peer to connect to. Names are resolved by the client: the appliance wants an address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectSpec {
+    /// `192.0.2.1:7471` or `[2001:db8::1]:7471`.
+    pub remote: std::net::SocketAddr,
+    /// Interface to use; by default the one with a route.
+    #[serde(default)]
+    pub interface: Option<String>,
+    /// MPA parameters.
+    #[serde(default)]
+    pub mpa: MpaChoice,
+    /// Regions that the peer may reach and is told about in our private data.
+    #[serde(default)]
+    pub regions: Vec<String>,
+}
+
+/// Where a stream comes from: a new one, or one that stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Via {
+    /// Opens one, and closes it afterwards.
+    Connect(ConnectSpec),
+    /// Uses this one, and leaves it open.
+    Stream(StreamId),
+}
+
+/// A file to send into a peer's region.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PutSpec {
+    /// Absolute path; the appliance opens it.
+    pub file: PathBuf,
+    /// The stream.
+    pub via: Via,
+    /// Where in the peer's memory.
+    pub target: PutTarget,
+}
+
+/// A place in a peer's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum PutTarget {
+    /// A region that the peer advertised.
+    Region {
+        /// Its name.
+        name: String,
+        /// Octets from its first one.
+        #[serde(default)]
+        offset: u64,
+    },
+    /// A steering tag that is known otherwise.
+    Tagged {
+        /// Steering tag.
+        stag: u32,
+        /// Tagged offset.
+        to: u64,
+    },
+}
+
+/// An untagged message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SendSpec {
+    /// The stream.
+    pub via: Via,
+    /// Queue number.
+    #[serde(default)]
+    pub queue: u32,
+    /// The octets, in base64.
+    #[serde(with = "octets")]
+    pub data: Vec<u8>,
+    /// Wait this long for one message from the peer on the same queue (an echo) and return it;
+    /// microseconds, 0 for not at all.
+    #[serde(default)]
+    pub wait_reply_us: u64,
+}
+
+/// A message was acknowledged by the peer's LLP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Its octets.
+    pub octets: u64,
+    /// Microseconds from post to acknowledgement.
+    pub time_us: u64,
+    /// The peer's message, in base64, if one was awaited.
+    #[serde(default, with = "optional_octets")]
+    pub reply: Option<Vec<u8>>,
+}
+
+/// A transfer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobInfo {
+    /// Its number.
+    pub id: u64,
+    /// `put`.
+    pub kind: String,
+    /// The file.
+    pub file: PathBuf,
+    /// Address and port of the peer.
+    pub remote: String,
+    /// How far it is.
+    pub state: JobState,
+    /// Octets to send.
+    pub total: u64,
+    /// Octets that the peer's LLP has acknowledged.
+    pub acknowledged: u64,
+    /// Seconds from the first octet to now or to the end.
+    pub seconds: f64,
+    /// What went wrong, one sentence.
+    pub error: Option<String>,
+    /// The peer refused (rejected the connection or ended the stream with an error).
+    #[serde(default)]
+    pub refused: bool,
+}
+
+/// How far a transfer is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// The file is being read into memory.
+    #[default]
+    Staging,
+    /// The stream is being opened.
+    Connecting,
+    /// Octets are on their way.
+    Running,
+    /// Everything is acknowledged.
+    Done,
+    /// It failed; see `error`.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+}
+
+impl JobState {
+    /// Nothing changes any more.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Cancelled)
+    }
+}
+
+/// What a reload changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadReport {
+    /// Applied, one sentence each.
+    pub applied: Vec<String>,
+    /// Changed in the file but in force only after a restart, one sentence each.
+    pub needs_restart: Vec<String>,
+}
+
+/// A refusal: a kind, which is the HTTP status, and one sentence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// What kind of refusal.
+    pub error: ErrorKind,
+    /// One sentence for people.
+    pub message: String,
+}
+
+/// Kinds of refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// 400: not JSON, an unknown member, an impossible value.
+    BadRequest,
+    /// 404: no such name, number or path.
+    NotFound,
+    /// 405: the path exists, the method does not.
+    MethodNotAllowed,
+    /// 409: it exists already, or is in use.
+    Conflict,
+    /// 413: the body is too long.
+    TooLarge,
+    /// 500: a defect or a failed system call.
+    Internal,
+    /// 502: the peer refused or ended the stream with an error.
+    PeerRefused,
+    /// 503: a limit is reached, or the appliance drains.
+    Unavailable,
+    /// 504: the peer did not answer in time.
+    Timeout,
+}
+
+impl ErrorKind {
+    /// The HTTP status.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::BadRequest => 400,
+            Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::Conflict => 409,
+            Self::TooLarge => 413,
+            Self::Internal => 500,
+            Self::PeerRefused => 502,
+            Self::Unavailable => 503,
+            Self::Timeout => 504,
+        }
+    }
+}
+
+impl ApiError {
+    /// A refusal of this kind with this sentence.
+    pub fn new(error: ErrorKind, message: impl Into<String>) -> Self {
+        Self { error, message: message.into() }
+    }
+    /// 400.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::BadRequest, message)
+    }
+    /// 404.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::NotFound, message)
+    }
+    /// 409.
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Conflict, message)
+    }
+    /// 500.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Internal, message)
+    }
+    /// 502.
+    pub fn peer_refused(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::PeerRefused, message)
+    }
+    /// 503.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unavailable, message)
+    }
+    /// 504.
+    pub fn timeout(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Timeout, message)
+    }
+}
+
+/// Octets as base64 in JSON.
+pub(crate) mod octets {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        octets: &[u8],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(octets))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
+        STANDARD.decode(&*text).map_err(|e| serde::de::Error::custom(format!("not base64: {e}")))
+    }
+}
+
+/// Optional octets as base64 or null in JSON.
+mod optional_octets {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Wrapper(#[serde(with = "super::octets")] Vec<u8>);
+
+    pub(super) fn serialize<S: Serializer>(
+        octets: &Option<Vec<u8>>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
+        octets.clone().map(Wrapper).serialize(s)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<Option<Vec<u8>>, D::Error> {
+        Ok(Option::<Wrapper>::deserialize(d)?.map(|wrapper| wrapper.0))
+    }
+}

@@ -1,0 +1,455 @@
+//! The checked configuration: values of these types are possible and consistent.
+//!
+//! Names in `port`, `interface` and `regions` refer to existing sections. Sizes are octets.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One appliance, as one file describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The file it was read from, as given on the command line.
+    pub file: PathBuf,
+    /// Name of the appliance in logs, metrics and the API; by default the file's stem.
+    pub name: String,
+    /// What DPDK may use.
+    pub memory: MemorySection,
+    /// The workers, at least one; other sections name them by index.
+    pub workers: Vec<WorkerSection>,
+    /// The ports, at least one.
+    pub ports: Vec<PortSection>,
+    /// The interfaces on them, at least one.
+    pub interfaces: Vec<InterfaceSection>,
+    /// Memory that peers may be allowed to reach.
+    pub regions: Vec<RegionSection>,
+    /// Where streams are accepted.
+    pub listeners: Vec<ListenerSection>,
+    /// TCP's parameters, for all streams.
+    pub tcp: TcpSection,
+    /// Bounds of the whole appliance.
+    pub limits: Limits,
+    /// Management socket, log and shutdown.
+    pub management: ManagementSection,
+}
+
+/// `[memory]`: the EAL. With several files in one process all of them must say the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemorySection {
+    /// Hugepages for DPDK's pools.
+    pub hugepages: HugepagePolicy,
+    /// Memory for pools, octets; `None` lets the EAL grow as needed (or 512 MiB without hugepages).
+    pub size: Option<u64>,
+    /// NUMA node of the pools; `None` takes the device's.
+    pub numa_node: Option<u8>,
+    /// More EAL arguments, handed on as they are.
+    pub eal_args: Vec<String>,
+}
+
+/// Whether DPDK's pools lie in hugepages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugepagePolicy {
+    /// Where there are any, else ordinary pages; said at start-up.
+    Auto,
+    /// Refuse to start without.
+    Require,
+    /// Never (`--no-huge`).
+    Never,
+}
+
+/// One worker thread. `[workers]` lists cores, or counts workers that are not pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerSection {
+    /// The core it is pinned to; `None` leaves it to the scheduler.
+    pub core: Option<u16>,
+    /// What it does when there is nothing to do.
+    pub idle: Idle,
+}
+
+/// What a worker does when there is nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// Polls for ever: lowest latency, a whole core.
+    Poll,
+    /// Polls for a while, then sleeps until a frame, a command or a timer.
+    Adaptive,
+}
+
+/// `[[port]]`: one device and its queues.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PortSection {
+    /// Unique name.
+    pub name: String,
+    /// What the port is.
+    pub kind: PortKind,
+    /// Largest IP packet, octets, 576 to 9000 and no more than the kind carries.
+    pub mtu: u16,
+    /// Who computes checksums.
+    pub checksum: Checksum,
+    /// Hardware address; `None` takes the device's, or a random local one.
+    pub mac: Option<[u8; 6]>,
+    /// The workers (indices) that have a queue on it, at least one, ascending.
+    pub workers: Vec<usize>,
+    /// Receive descriptors per queue, a power of two.
+    pub rx_descriptors: u16,
+    /// Transmit descriptors per queue, a power of two.
+    pub tx_descriptors: u16,
+    /// Impairment of what this port receives; only `ring`.
+    pub impair: Option<Impairment>,
+}
+
+/// What a port is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortKind {
+    /// A PCI device bound to a driver that DPDK can use.
+    Pci {
+        /// `0000:03:00.0`.
+        address: String,
+        /// Driver arguments, handed on as they are; empty for none.
+        devargs: String,
+    },
+    /// A Linux interface through an AF_XDP socket.
+    AfXdp {
+        /// Linux's name of the interface.
+        device: String,
+        /// First device queue to use.
+        first_queue: u16,
+        /// Copy mode even if the driver could do zero-copy.
+        force_copy: bool,
+    },
+    /// A Linux interface through a packet socket.
+    AfPacket {
+        /// Linux's name of the interface.
+        device: String,
+    },
+    /// A TAP interface that the appliance makes.
+    Tap {
+        /// Linux's name of the interface.
+        device: String,
+    },
+    /// Shared memory with another process.
+    Memif {
+        /// The rendezvous socket.
+        socket: PathBuf,
+        /// Which side of it.
+        role: MemifRole,
+        /// Both sides' number of this pair.
+        id: u32,
+        /// Both sides' shared secret, at most 24 characters.
+        secret: Option<String>,
+    },
+    /// One end of a pair inside this process: two ring ports with the same `link` are joined.
+    Ring {
+        /// Name of the pair.
+        link: String,
+    },
+}
+
+/// Side of a memif.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemifRole {
+    /// Makes the socket.
+    Server,
+    /// Connects to it.
+    Client,
+}
+
+/// Who computes checksums of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksum {
+    /// The device where it can, else the worker.
+    Offload,
+    /// The worker.
+    Software,
+    /// Nobody: TCP checksums are neither written nor verified. In-process and in-host ports only.
+    Trusted,
+}
+
+/// What a `ring` port does to the frames it receives. Probabilities are 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Impairment {
+    /// Random loss.
+    pub loss: f64,
+    /// Loss in bursts (Gilbert-Elliott), on top of the random one.
+    pub burst_loss: Option<BurstLoss>,
+    /// Probability that a frame is held back by `reorder_delay`.
+    pub reorder: f64,
+    /// How long a reordered frame is held back.
+    pub reorder_delay: Duration,
+    /// Delay of every frame.
+    pub delay: Duration,
+    /// Uniform random addition to the delay.
+    pub jitter: Duration,
+    /// Probability that a frame arrives twice.
+    pub duplicate: f64,
+    /// Probability that one bit of a frame is flipped.
+    pub corrupt: f64,
+    /// Bits per second; `None` for no bound.
+    pub rate: Option<u64>,
+    /// Frames that wait for the rate or the delay; more are dropped.
+    pub queue: u32,
+    /// The same seed impairs the same way.
+    pub seed: u64,
+}
+
+/// The Gilbert-Elliott model: a good state without loss, a bad one in which frames are lost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BurstLoss {
+    /// Per frame, the probability that a burst begins.
+    pub enter: f64,
+    /// Per frame, the probability that it ends.
+    pub leave: f64,
+    /// Loss inside a burst.
+    pub loss: f64,
+}
+
+/// `[[interface]]`: addresses on a port, or on one VLAN of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceSection {
+    /// Unique name.
+    pub name: String,
+    /// Name of its port.
+    pub port: String,
+    /// 802.1Q tag, 1 to 4094.
+    pub vlan: Option<u16>,
+    /// Addresses with their prefix, at least one.
+    pub addresses: Vec<Prefix>,
+    /// Routes through routers, `gateway` included.
+    pub routes: Vec<Route>,
+    /// Largest IP packet, octets: the port's or less, 1280 or more if there is an IPv6 address.
+    pub mtu: u16,
+}
+
+/// An address and the length of its prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Prefix {
+    /// The address.
+    pub address: IpAddr,
+    /// Bits of the network, at most 32 or 128.
+    pub len: u8,
+}
+
+/// A route through a router that one of the interface's prefixes holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Destinations.
+    pub to: Prefix,
+    /// The router.
+    pub via: IpAddr,
+}
+
+/// `[[region]]`: memory with a name. The API's "add region" takes the same keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionSection {
+    /// Unique name, at most 64 of `[A-Za-z0-9._-]`.
+    pub name: String,
+    /// Octets; for a file region without `size`, `None`: the file's length when it is opened.
+    pub size: Option<u64>,
+    /// Where the octets lie.
+    pub backing: Backing,
+    /// Tagged offset of the first octet; base and size stay below 2^64.
+    pub base_to: u64,
+    /// Peers may write.
+    pub remote_write: bool,
+    /// Peers may read.
+    pub remote_read: bool,
+    /// Several streams at a time may reach it. Else a region open to remote writes serves one.
+    pub shared: bool,
+}
+
+/// Where a region's octets lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Ordinary memory.
+    Anonymous,
+    /// Hugepages; opening fails where there are too few.
+    Hugepages,
+    /// A shared-memory object that local programs map, with completion ring and eventfd.
+    SharedMemory {
+        /// Its name, `[A-Za-z0-9._-]`.
+        object: String,
+    },
+    /// Memory, written to a file by another thread.
+    File {
+        /// The file; made if it is not there.
+        path: PathBuf,
+        /// When it is forced to the disk.
+        fsync: Fsync,
+    },
+}
+
+/// When a file region is forced to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fsync {
+    /// Left to the kernel.
+    Never,
+    /// After each delivered message.
+    Message,
+    /// When the stream that wrote it closes.
+    Close,
+    /// At least this often while there are changes.
+    Interval(Duration),
+}
+
+/// `[[listener]]`: where streams are accepted. The API's "add listener" takes the same keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerSection {
+    /// Unique name.
+    pub name: String,
+    /// Name of its interface.
+    pub interface: String,
+    /// One of the interface's addresses; `None` for all of them.
+    pub address: Option<IpAddr>,
+    /// TCP port, not 0.
+    pub port: u16,
+    /// MPA as the listener speaks it.
+    pub mpa: MpaSection,
+    /// Names of the regions that its streams are told about and may reach.
+    pub regions: Vec<String>,
+    /// Untagged queues, by number.
+    pub queues: Vec<QueueSection>,
+    /// Bounds of this listener.
+    pub limits: ListenerLimits,
+}
+
+/// MPA parameters of a listener (RFC 5044 §7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MpaSection {
+    /// Revision 0 is spoken: request frames with Rev 0, and the draft's Start Key.
+    pub revision_0: bool,
+    /// Revision 1 is spoken.
+    pub revision_1: bool,
+    /// We ask the peer for markers (our M).
+    pub markers: bool,
+    /// We ask for CRCs (our C). They are on if either side asks.
+    pub crc: bool,
+    /// Most private data we send, octets, at most 512.
+    pub private_data_limit: u16,
+}
+
+/// One untagged queue of each of a listener's streams.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueSection {
+    /// Queue number.
+    pub qn: u32,
+    /// Buffers posted per stream, 1 to 65536.
+    pub buffers: u32,
+    /// Octets per buffer: the longest message, 1 to 16 MiB.
+    pub buffer_size: u32,
+    /// Where the messages go.
+    pub deliver_to: Delivery,
+}
+
+/// Where untagged messages go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// To the event log, where `ddpctl events` and the API read them.
+    Events,
+    /// Appended to a file, each message after its length (4 octets, big-endian).
+    File {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Back to the sender, on the same queue.
+    Echo,
+    /// Nowhere; they are counted.
+    Discard,
+}
+
+/// Bounds of one listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenerLimits {
+    /// Streams at a time.
+    pub streams: u32,
+    /// Of them from one address.
+    pub streams_per_peer: u32,
+    /// Of them with TCP or MPA start-up not complete.
+    pub pending: u32,
+    /// MPA start-up must be complete after this time (RFC 5044 §7.1).
+    pub startup_timeout: Duration,
+    /// A stream on which nothing arrives for this long is closed; `None` for never.
+    pub idle_timeout: Option<Duration>,
+}
+
+/// `[tcp]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpSection {
+    /// Congestion control.
+    pub congestion: Congestion,
+    /// First retransmission time-out (RFC 6298 §2.1).
+    pub initial_rto: Duration,
+    /// Least retransmission time-out.
+    pub min_rto: Duration,
+    /// A stream whose data stay unacknowledged for this long is aborted (RFC 9293 §3.8.3).
+    pub user_timeout: Duration,
+    /// Keepalive; `None` for off (RFC 9293 §3.8.4).
+    pub keepalive: Option<Keepalive>,
+    /// Time in TIME-WAIT.
+    pub time_wait: Duration,
+    /// Longest delay of an acknowledgement, at most 500 ms (RFC 9293 §3.8.6.3).
+    pub delayed_ack: Duration,
+    /// Receive window, octets, 16 KiB to 1 GiB.
+    pub receive_window: u32,
+    /// Most unacknowledged octets, 16 KiB to 1 GiB.
+    pub send_window: u32,
+    /// Selective acknowledgements (RFC 2018).
+    pub sack: bool,
+    /// Timestamps (RFC 7323).
+    pub timestamps: bool,
+}
+
+/// Congestion control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Congestion {
+    /// RFC 9438.
+    Cubic,
+    /// RFC 6582.
+    NewReno,
+}
+
+/// TCP keepalive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// Time between probes.
+    pub interval: Duration,
+    /// Unanswered probes after which the stream is aborted.
+    pub probes: u8,
+}
+
+/// `[limits]`: bounds of the whole appliance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Streams at a time, over all listeners and connects.
+    pub streams: u32,
+    /// Regions at a time.
+    pub regions: u32,
+    /// Octets of all regions together.
+    pub region_memory: u64,
+    /// Octets that one stream may hold beyond a gap because they could not be placed.
+    pub held_per_stream: u64,
+    /// The same for all streams of one worker.
+    pub held_per_worker: u64,
+    /// Octets of untagged receive buffers of one worker.
+    pub buffers_per_worker: u64,
+    /// Entries of one interface's neighbour cache.
+    pub neighbours: u32,
+    /// Events that are kept for readers.
+    pub events: u32,
+    /// Octets of untagged messages that are kept with them.
+    pub event_memory: u64,
+    /// Longest body of an API request, octets.
+    pub api_body: u64,
+}
+
+/// `[management]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagementSection {
+    /// The API's socket, mode 0600.
+    pub socket: PathBuf,
+    /// On SIGTERM, time for streams to end before they are aborted.
+    pub drain_timeout: Duration,
+    /// Log filter in `tracing`'s syntax, such as `info` or `info,control=debug`.
+    pub log: String,
+}

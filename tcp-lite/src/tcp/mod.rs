@@ -1,1 +1,45 @@
-//! TCP (RFC 9293).
+//! TCP (RFC 9293) without buffers, below MPA.
+//!
+//! Octets that arrive go up at once, in order or not ([`SpanSink`](crate::seam::SpanSink)); what remains
+//! is which ranges were taken. Octets that leave are written by the upper layer straight into the packet
+//! ([`SegmentSource`](crate::seam::SegmentSource)); what remains is a record of 16 octets per segment, and a
+//! retransmission asks for the same octets again.
+//!
+//! A [`Connection`] is sans-IO. Its owner calls, in any order and as often as it likes:
+//!
+//! ```text
+//!  input(now, segment)       for each segment of its four-tuple, checksum verified
+//!  handle_timeout(now)       when poll_timeout() has come
+//!  poll_transmit(now, tx)    after a burst of the two above, or when the upper layer has new data or room
+//!  poll_event()              until it says None
+//!  poll_timeout()            last, to know when to come back
+//! ```
+//!
+//! The connection exists until [`Connection::state`] is CLOSED; even then `poll_transmit` once more, because
+//! a reset may be due.
+//!
+//! Left out: Nagle's algorithm (MPA packs what can be packed), the urgent mechanism (its octets are
+//! ordinary octets here), data on SYN segments (ignored, the peer sends it again), ECN.
+
+mod config;
+mod connection;
+mod drop_reason;
+mod isn;
+mod reset;
+mod segment;
+mod seq;
+mod state;
+mod stats;
+
+pub use config::{Config, CongestionControl, Keepalive};
+pub use connection::{CloseReason, Connection, Event};
+pub use drop_reason::DropReason;
+pub use isn::{FourTuple, IsnGenerator};
+pub use reset::reset_for;
+pub use segment::{
+    Flags, HEADER_LEN, MAX_OPTIONS_LEN, MAX_SACK_BLOCKS, Options, Segment, TIMESTAMPS_LEN,
+    Timestamps,
+};
+pub use seq::SeqNumber;
+pub use state::State;
+pub use stats::{Info, Stats};

@@ -1,0 +1,145 @@
+//! What an operator can choose about TCP, with defaults. Checked where the configuration is read.
+
+use core::time::Duration;
+
+/// Congestion control algorithm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CongestionControl {
+    /// CUBIC (RFC 8312).
+    #[default]
+    Cubic,
+    /// Reno's additive increase (RFC 5681).
+    NewReno,
+}
+
+/// Probing of idle connections (RFC 9293 §3.8.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keepalive {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// Time between probes.
+    pub interval: Duration,
+    /// Unanswered probes after which the connection ends; at least 2, because one unanswered probe is
+    /// no proof (RFC 9293 §3.8.4 MUST-29).
+    pub probes: u32,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Keepalive {
+            idle: Duration::from_secs(2 * 3600), // RFC 9293 §3.8.4 MUST-28
+            interval: Duration::from_secs(75),
+            probes: 9,
+        }
+    }
+}
+
+/// The parameters of a connection. Shared by many, never changed.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Retransmission time-out before the first measurement; 1 s by RFC 6298 §2.1.
+    pub initial_rto: Duration,
+    /// Smallest retransmission time-out. RFC 6298 §2.4 recommends 1 s; the default is 200 ms, as on most
+    /// hosts, because delayed acknowledgements are bounded well below it.
+    pub min_rto: Duration,
+    /// Largest retransmission time-out, at least 60 s (RFC 6298 §2.5).
+    pub max_rto: Duration,
+    /// R2 for data: without progress for this long the connection ends; at least 100 s is recommended
+    /// (RFC 9293 §3.8.3).
+    pub retransmission_limit: Duration,
+    /// R2 for SYN, at least 180 s by RFC 9293 §3.8.3 (MUST-23); who opens may give up sooner.
+    pub syn_limit: Duration,
+    /// Congestion control.
+    pub congestion: CongestionControl,
+    /// Initial window in segments, 1 to 10 (RFC 6928).
+    pub initial_window: u32,
+    /// Bound on the congestion window, octets.
+    pub max_cwnd: u64,
+    /// Most unacknowledged segments; each takes a record of 16 octets.
+    pub max_records: usize,
+    /// Receive window to advertise when the upper layer has the room, octets, at most 1 GiB
+    /// (RFC 7323 §2.3).
+    pub receive_window: u32,
+    /// Most ranges kept beyond a gap in what was received; what would need more is refused.
+    pub max_ranges: usize,
+    /// Offer and accept window scaling (RFC 7323 §2).
+    pub window_scale: bool,
+    /// Offer and accept SACK (RFC 2018).
+    pub sack: bool,
+    /// Offer and accept timestamps (RFC 7323 §3).
+    pub timestamps: bool,
+    /// Longest time an acknowledgement is delayed; zero turns delaying off; below 500 ms
+    /// (RFC 9293 §3.8.6.3 MUST-40).
+    pub delayed_ack: Duration,
+    /// Probing of idle connections; off by default (RFC 9293 §3.8.4 MUST-25).
+    pub keepalive: Option<Keepalive>,
+    /// Time in TIME-WAIT, twice the MSL (RFC 9293 §3.6.1).
+    pub time_wait: Duration,
+    /// Silence in FIN-WAIT-2 after which the connection is reset.
+    pub fin_wait_2: Duration,
+    /// A smaller MSS of a peer is taken for this, against floods of tiny segments; octets, ≥ 1 + 12.
+    pub min_mss: u16,
+    /// Challenge acknowledgements per second and connection (RFC 5961 §7).
+    pub challenge_acks_per_second: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            initial_rto: Duration::from_secs(1),
+            min_rto: Duration::from_millis(200),
+            max_rto: Duration::from_secs(60),
+            retransmission_limit: Duration::from_secs(120),
+            syn_limit: Duration::from_secs(180),
+            congestion: CongestionControl::Cubic,
+            initial_window: 10,
+            max_cwnd: 1 << 30,
+            max_records: 32 * 1024,
+            receive_window: 4 << 20,
+            max_ranges: 256,
+            window_scale: true,
+            sack: true,
+            timestamps: true,
+            delayed_ack: Duration::from_millis(40),
+            keepalive: None,
+            time_wait: Duration::from_secs(60),
+            fin_wait_2: Duration::from_secs(60),
+            min_mss: 48,
+            challenge_acks_per_second: 10,
+        }
+    }
+}
+
+impl Config {
+    /// The window scale shift to offer: the smallest with which the receive window fits 16 bits
+    /// (RFC 7323 §2.3: at most 14).
+    pub fn window_shift(&self) -> u8 {
+        (0..14).find(|s| self.receive_window >> s <= u32::from(u16::MAX)).unwrap_or(14)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shift_is_the_smallest_that_fits() {
+        let shift = |receive_window| Config { receive_window, ..Config::default() }.window_shift();
+        assert_eq!(shift(65_535), 0);
+        assert_eq!(shift(65_536), 1);
+        assert_eq!(shift(4 << 20), 7);
+        assert_eq!(shift(1 << 30), 14);
+    }
+
+    // RFC 9293 §3.8.4 MUST-25, MUST-28; §3.8.6.3 MUST-40; §3.8.3 MUST-23, SHLD-11.
+    #[test]
+    fn defaults_obey_the_bounds() {
+        let config = Config::default();
+        assert!(config.keepalive.is_none());
+        assert!(Keepalive::default().idle >= Duration::from_secs(7200));
+        assert!(config.delayed_ack < Duration::from_millis(500));
+        assert!(config.syn_limit >= Duration::from_secs(180));
+        assert!(config.retransmission_limit >= Duration::from_secs(100));
+        assert!(config.max_rto >= Duration::from_secs(60));
+    }
+}

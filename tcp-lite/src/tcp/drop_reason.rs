@@ -1,0 +1,94 @@
+//! Why a segment, or a part of it, was not used.
+
+use core::fmt;
+
+/// Why a segment was dropped. A segment that is answered with an acknowledgement or a reset only is
+/// dropped too.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DropReason {
+    /// The header does not fit the octets, or a port is zero (RFC 9293 §3.1).
+    BadHeader,
+    /// An option with an illegal length (RFC 9293 §3.2).
+    BadOption,
+    /// The connection is closed.
+    Closed,
+    /// Outside the receive window (RFC 9293 §3.10.7.4, first check).
+    OutOfWindow,
+    /// An old timestamp (RFC 7323 §5.3 R1).
+    OldTimestamp,
+    /// No timestamp although both sides agreed on them (RFC 7323 §3.2).
+    NoTimestamp,
+    /// A reset inside the window but not at RCV.NXT, or without an acceptable acknowledgement in
+    /// SYN-SENT (RFC 5961 §3).
+    BlindReset,
+    /// A SYN on a synchronized connection (RFC 5961 §4).
+    UnexpectedSyn,
+    /// No ACK flag where there must be one, or neither SYN nor RST in SYN-SENT (RFC 9293 §3.10.7).
+    NoAck,
+    /// An acknowledgement of something never sent, or too old (RFC 5961 §5, RFC 9293 §3.10.7).
+    BadAck,
+    /// Data that the upper layer, or the bound on ranges beyond a gap, had no room for.
+    Refused,
+    /// Data or a FIN past the FIN of the peer.
+    PastFin,
+}
+
+impl DropReason {
+    /// All of them, in the order of their [`index`](Self::index).
+    pub const ALL: [DropReason; 12] = [
+        DropReason::BadHeader,
+        DropReason::BadOption,
+        DropReason::Closed,
+        DropReason::OutOfWindow,
+        DropReason::OldTimestamp,
+        DropReason::NoTimestamp,
+        DropReason::BlindReset,
+        DropReason::UnexpectedSyn,
+        DropReason::NoAck,
+        DropReason::BadAck,
+        DropReason::Refused,
+        DropReason::PastFin,
+    ];
+
+    /// A dense number from zero, for tables of counters.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// A stable name for counters and machine-readable output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropReason::BadHeader => "tcp_bad_header",
+            DropReason::BadOption => "tcp_bad_option",
+            DropReason::Closed => "tcp_closed",
+            DropReason::OutOfWindow => "tcp_out_of_window",
+            DropReason::OldTimestamp => "tcp_old_timestamp",
+            DropReason::NoTimestamp => "tcp_no_timestamp",
+            DropReason::BlindReset => "tcp_blind_reset",
+            DropReason::UnexpectedSyn => "tcp_unexpected_syn",
+            DropReason::NoAck => "tcp_no_ack",
+            DropReason::BadAck => "tcp_bad_ack",
+            DropReason::Refused => "tcp_refused",
+            DropReason::PastFin => "tcp_past_fin",
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_are_dense_and_names_distinct() {
+        for (i, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(reason.index(), i);
+            assert!(DropReason::ALL[..i].iter().all(|r| r.name() != reason.name()));
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Resets for segments that belong to no connection.
+
+use super::segment::{Flags, Segment};
+use super::seq::SeqNumber;
+use crate::seam::TxBatch;
+
+/// Answers a segment without connection with a reset that its sender will accept (RFC 9293
+/// §3.10.7.1). Returns whether one was written: none answers a reset, and none fits a full batch.
+pub fn reset_for(seg: &Segment<'_>, tx: &mut impl TxBatch) -> bool {
+    // RFC 9293 §3.10.7.1: a reset is discarded.
+    if seg.flags.has(Flags::RST) {
+        return false;
+    }
+    let (seq, ack, flags) = if seg.flags.has(Flags::ACK) {
+        (seg.ack, SeqNumber(0), Flags::RST)
+    } else {
+        (SeqNumber(0), seg.seq.add(seg.seq_len()), Flags::RST.with(Flags::ACK))
+    };
+    let reply = Segment {
+        src_port: seg.dst_port,
+        dst_port: seg.src_port,
+        seq,
+        ack,
+        flags,
+        ..Segment::default()
+    };
+    let Some(out) = tx.segment(reply.wire_len()) else { return false };
+    let len = reply.emit(out);
+    tx.commit(len);
+    true
+}

@@ -1,0 +1,307 @@
+//! A TCP segment as a value: parsed from octets, written to octets (RFC 9293 §3.1, §3.2).
+//!
+//! The fixed header goes through smoltcp's view. Options are read here, because smoltcp keeps three SACK
+//! blocks and a segment may carry four (RFC 2018 §3). Checksums are the business of whoever owns the
+//! packet buffer. The urgent pointer is legal and ignored (RFC 6093 §5 advises against its use, and
+//! MPA has none): the octets it points at are ordinary octets of the stream.
+
+use arrayvec::ArrayVec;
+use smoltcp::wire::TcpPacket;
+
+use super::drop_reason::DropReason;
+use super::seq::SeqNumber;
+
+/// Octets of a TCP header without options.
+pub const HEADER_LEN: usize = 20;
+/// Octets that the timestamps option takes in every segment of a connection that uses it: two of
+/// padding and ten (RFC 7323 appendix A).
+pub const TIMESTAMPS_LEN: usize = 12;
+/// Most octets of options in a header.
+pub const MAX_OPTIONS_LEN: usize = 40;
+/// Most SACK blocks in a segment (RFC 2018 §3).
+pub const MAX_SACK_BLOCKS: usize = 4;
+
+const OPT_END: u8 = 0;
+const OPT_NOP: u8 = 1;
+const OPT_MSS: (u8, usize) = (2, 4);
+const OPT_WINDOW_SCALE: (u8, usize) = (3, 3);
+const OPT_SACK_PERMITTED: (u8, usize) = (4, 2);
+const OPT_SACK: u8 = 5;
+const OPT_TIMESTAMPS: (u8, usize) = (8, 10);
+
+/// The control bits (RFC 9293 §3.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// No more data from the sender.
+    pub const FIN: Flags = Flags(0x01);
+    /// Synchronize sequence numbers.
+    pub const SYN: Flags = Flags(0x02);
+    /// Reset the connection.
+    pub const RST: Flags = Flags(0x04);
+    /// Push function.
+    pub const PSH: Flags = Flags(0x08);
+    /// The acknowledgement field is significant.
+    pub const ACK: Flags = Flags(0x10);
+    /// The urgent pointer is significant.
+    pub const URG: Flags = Flags(0x20);
+    /// ECN-Echo (RFC 3168).
+    pub const ECE: Flags = Flags(0x40);
+    /// Congestion window reduced (RFC 3168).
+    pub const CWR: Flags = Flags(0x80);
+
+    /// True when every bit of `other` is set.
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// True when some bit of `other` is set.
+    pub const fn any(self, other: Flags) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// These and those of `other`.
+    #[must_use]
+    pub const fn with(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+}
+
+/// The timestamps option (RFC 7323 §3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Timestamps {
+    /// TSval: the sender's timestamp clock.
+    pub val: u32,
+    /// TSecr: the timestamp being echoed, meaningful with ACK only.
+    pub ecr: u32,
+}
+
+/// The options that this TCP knows. Unknown ones are skipped (RFC 9293 §3.2 MUST-6).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// Maximum segment size, in SYN segments.
+    pub mss: Option<u16>,
+    /// Window scale shift, in SYN segments (RFC 7323 §2); as received, up to 255.
+    pub window_scale: Option<u8>,
+    /// SACK permitted, in SYN segments (RFC 2018 §2).
+    pub sack_permitted: bool,
+    /// Timestamps.
+    pub timestamps: Option<Timestamps>,
+    /// SACK blocks as left and right edges, in the order of the segment (RFC 2018 §3).
+    pub sack: ArrayVec<(SeqNumber, SeqNumber), MAX_SACK_BLOCKS>,
+}
+
+/// A TCP segment.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Segment<'a> {
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+    /// SEG.SEQ.
+    pub seq: SeqNumber,
+    /// SEG.ACK, meaningful with the ACK flag.
+    pub ack: SeqNumber,
+    /// Control bits.
+    pub flags: Flags,
+    /// The window field, unscaled.
+    pub window: u16,
+    /// Options.
+    pub options: Options,
+    /// Octets of the stream.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Segment<'a> {
+    /// Reads a TCP segment that fills `octets`. The checksum is the caller's business.
+    ///
+    /// # Errors
+    /// [`DropReason::BadHeader`] when the header does not fit the octets or a port is zero,
+    /// [`DropReason::BadOption`] when an option has an illegal length (RFC 9293 §3.2 MUST-7).
+    pub fn parse(octets: &'a [u8]) -> Result<Segment<'a>, DropReason> {
+        let view = TcpPacket::new_checked(octets).map_err(|_| DropReason::BadHeader)?;
+        let (src_port, dst_port) = (view.src_port(), view.dst_port());
+        if src_port == 0 || dst_port == 0 {
+            return Err(DropReason::BadHeader);
+        }
+        Ok(Segment {
+            src_port,
+            dst_port,
+            seq: SeqNumber(view.seq_number().0 as u32),
+            ack: SeqNumber(view.ack_number().0 as u32),
+            flags: Flags(octets[FLAGS_AT]),
+            window: view.window_len(),
+            options: Options::parse(view.options())?,
+            payload: view.payload(),
+        })
+    }
+
+    /// Octets of header and options when written.
+    pub fn header_len(&self) -> usize {
+        HEADER_LEN + self.options.len()
+    }
+
+    /// Octets when written.
+    pub fn wire_len(&self) -> usize {
+        self.header_len() + self.payload.len()
+    }
+
+    /// SEG.LEN: octets of the sequence space it takes, SYN and FIN included (RFC 9293 §3.4).
+    pub fn seq_len(&self) -> u32 {
+        let controls =
+            u32::from(self.flags.has(Flags::SYN)) + u32::from(self.flags.has(Flags::FIN));
+        self.payload.len() as u32 + controls
+    }
+
+    /// Writes header and options at the start of `out` with a checksum of zero and returns their length;
+    /// the payload is not written.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`header_len`](Self::header_len).
+    pub fn emit_header(&self, out: &mut [u8]) -> usize {
+        let len = self.header_len();
+        let out = &mut out[..len];
+        out[..HEADER_LEN].fill(0);
+        let mut view = TcpPacket::new_unchecked(&mut *out);
+        view.set_src_port(self.src_port);
+        view.set_dst_port(self.dst_port);
+        view.set_seq_number(smoltcp::wire::TcpSeqNumber(self.seq.0 as i32));
+        view.set_ack_number(smoltcp::wire::TcpSeqNumber(self.ack.0 as i32));
+        view.set_header_len(len as u8);
+        view.set_window_len(self.window);
+        out[FLAGS_AT] = self.flags.0;
+        self.options.emit(&mut out[HEADER_LEN..]);
+        len
+    }
+
+    /// Writes the whole segment at the start of `out` with a checksum of zero and returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`wire_len`](Self::wire_len).
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let header = self.emit_header(out);
+        out[header..header + self.payload.len()].copy_from_slice(self.payload);
+        header + self.payload.len()
+    }
+}
+
+/// Where the eight control bits are; smoltcp has them one by one only.
+const FLAGS_AT: usize = 13;
+
+impl Options {
+    /// Reads the options of a header.
+    ///
+    /// # Errors
+    /// [`DropReason::BadOption`] when a length is illegal.
+    pub fn parse(mut octets: &[u8]) -> Result<Options, DropReason> {
+        let mut options = Options::default();
+        while let [kind, rest @ ..] = octets {
+            if *kind == OPT_END {
+                break;
+            }
+            if *kind == OPT_NOP {
+                octets = rest;
+                continue;
+            }
+            // RFC 9293 §3.2 MUST-7: a length may be illegal, zero for example.
+            let len = usize::from(*rest.first().ok_or(DropReason::BadOption)?);
+            let data = octets.get(2..len).ok_or(DropReason::BadOption)?;
+            options.set(*kind, len, data)?;
+            octets = &octets[len..];
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, kind: u8, len: usize, data: &[u8]) -> Result<(), DropReason> {
+        let word =
+            |at: usize| u32::from_be_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
+        let legal = match kind {
+            OPT_SACK => len >= 10 && (len - 2) % 8 == 0,
+            k if k == OPT_MSS.0 => len == OPT_MSS.1,
+            k if k == OPT_WINDOW_SCALE.0 => len == OPT_WINDOW_SCALE.1,
+            k if k == OPT_SACK_PERMITTED.0 => len == OPT_SACK_PERMITTED.1,
+            k if k == OPT_TIMESTAMPS.0 => len == OPT_TIMESTAMPS.1,
+            _ => return Ok(()), // RFC 9293 §3.2 MUST-6
+        };
+        if !legal {
+            return Err(DropReason::BadOption);
+        }
+        match kind {
+            OPT_SACK => {
+                self.sack.clear();
+                for at in (0..data.len()).step_by(8).take(MAX_SACK_BLOCKS) {
+                    self.sack.push((SeqNumber(word(at)), SeqNumber(word(at + 4))));
+                }
+            }
+            k if k == OPT_MSS.0 => self.mss = Some(u16::from_be_bytes([data[0], data[1]])),
+            k if k == OPT_WINDOW_SCALE.0 => self.window_scale = Some(data[0]),
+            k if k == OPT_SACK_PERMITTED.0 => self.sack_permitted = true,
+            _ => self.timestamps = Some(Timestamps { val: word(0), ecr: word(4) }),
+        }
+        Ok(())
+    }
+
+    /// Octets when written, a multiple of four. At most [`MAX_OPTIONS_LEN`] for what this TCP sends; with
+    /// all four SACK blocks and timestamps only three blocks are written.
+    pub fn len(&self) -> usize {
+        self.fixed_len() + self.sack_len()
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn fixed_len(&self) -> usize {
+        let mss = if self.mss.is_some() { 4 } else { 0 };
+        let scale = if self.window_scale.is_some() { 4 } else { 0 };
+        let stamps = if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
+        let permitted = if self.sack_permitted { 4 } else { 0 };
+        mss + scale + stamps + permitted
+    }
+
+    fn sack_blocks(&self) -> usize {
+        let room = (MAX_OPTIONS_LEN - self.fixed_len()).saturating_sub(4) / 8;
+        self.sack.len().min(room)
+    }
+
+    fn sack_len(&self) -> usize {
+        match self.sack_blocks() {
+            0 => 0,
+            blocks => 4 + 8 * blocks,
+        }
+    }
+
+    /// Writes the options, each padded in front to a multiple of four.
+    fn emit(&self, out: &mut [u8]) {
+        let mut at = 0;
+        let mut put = |octets: &[u8]| {
+            out[at..at + octets.len()].copy_from_slice(octets);
+            at += octets.len();
+        };
+        if let Some(mss) = self.mss {
+            put(&[OPT_MSS.0, OPT_MSS.1 as u8]);
+            put(&mss.to_be_bytes());
+        }
+        if self.sack_permitted {
+            put(&[OPT_NOP, OPT_NOP, OPT_SACK_PERMITTED.0, OPT_SACK_PERMITTED.1 as u8]);
+        }
+        if let Some(Timestamps { val, ecr }) = self.timestamps {
+            put(&[OPT_NOP, OPT_NOP, OPT_TIMESTAMPS.0, OPT_TIMESTAMPS.1 as u8]);
+            put(&val.to_be_bytes());
+            put(&ecr.to_be_bytes());
+        }
+        if let Some(shift) = self.window_scale {
+            put(&[OPT_NOP, OPT_WINDOW_SCALE.0, OPT_WINDOW_SCALE.1 as u8, shift]);
+        }
+        let blocks = self.sack_blocks();
+        if blocks > 0 {
+            put(&[OPT_NOP, OPT_NOP, OPT_SACK, 2 + 8 * blocks as u8]);
+            for (left, right) in &self.sack[..blocks] {
+                put(&left.0.to_be_bytes());
+                put(&right.0.to_be_bytes());
+            }
+        }
+    }
+}

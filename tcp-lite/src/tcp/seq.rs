@@ -1,0 +1,106 @@
+//! Sequence numbers: 32 bits on the wire, 64 bits inside.
+//!
+//! A connection keeps every sequence number extended to 64 bits, so that nothing inside it wraps and
+//! stream offsets fall out by subtraction. Wire numbers are extended beside a number that is known to
+//! be near (RCV.NXT or SND.UNA).
+
+use core::fmt;
+
+/// A sequence number as it is on the wire; arithmetic is modulo 2^32 (RFC 9293 §3.4).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct SeqNumber(pub u32);
+
+impl SeqNumber {
+    /// The number `n` further on.
+    #[must_use]
+    pub const fn add(self, n: u32) -> SeqNumber {
+        SeqNumber(self.0.wrapping_add(n))
+    }
+
+    /// True when `self` comes before `other` in the half of the space that is nearer.
+    pub const fn before(self, other: SeqNumber) -> bool {
+        (self.0.wrapping_sub(other.0) as i32) < 0
+    }
+
+    /// True when `self` comes after `other` in the half of the space that is nearer.
+    pub const fn after(self, other: SeqNumber) -> bool {
+        other.before(self)
+    }
+}
+
+impl fmt::Debug for SeqNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// A sequence number with the turns of the 32-bit space counted in the upper half: never wraps, so it
+/// compares with `<`. The first turn is number 1, so that numbers before an initial one exist too.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct ExtSeq(u64);
+
+impl ExtSeq {
+    /// Where numbering starts: an initial sequence number.
+    pub(crate) const fn initial(isn: SeqNumber) -> ExtSeq {
+        ExtSeq((1 << 32) + isn.0 as u64)
+    }
+
+    /// The extended number nearest to `self` that is `seq` on the wire.
+    pub(crate) const fn near(self, seq: SeqNumber) -> ExtSeq {
+        let distance = seq.0.wrapping_sub(self.0 as u32) as i32;
+        ExtSeq(self.0.wrapping_add_signed(distance as i64))
+    }
+
+    /// As it is on the wire.
+    pub(crate) const fn wire(self) -> SeqNumber {
+        SeqNumber(self.0 as u32)
+    }
+
+    /// `n` further on.
+    pub(crate) const fn plus(self, n: u64) -> ExtSeq {
+        ExtSeq(self.0 + n)
+    }
+
+    /// `n` back.
+    pub(crate) const fn minus(self, n: u64) -> ExtSeq {
+        ExtSeq(self.0.saturating_sub(n))
+    }
+
+    /// Numbers from `earlier` to `self`, zero if `earlier` is later.
+    pub(crate) const fn since(self, earlier: ExtSeq) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl fmt::Debug for ExtSeq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}:{}", self.0 >> 32, self.0 as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    // RFC 9293 §3.4: comparisons are modulo 2^32.
+    #[test]
+    fn order_wraps() {
+        let last = SeqNumber(u32::MAX);
+        let first = SeqNumber(0);
+        assert!(last.before(first) && first.after(last));
+        assert!(!first.before(first) && !first.after(first));
+        assert_eq!(last.add(1), first);
+    }
+
+    proptest! {
+        #[test]
+        fn extension_keeps_the_wire_number_and_is_nearest(isn: u32, run in 0u64..1 << 40, seq: u32) {
+            let at = ExtSeq::initial(SeqNumber(isn)).plus(run);
+            let ext = at.near(SeqNumber(seq));
+            prop_assert_eq!(ext.wire(), SeqNumber(seq));
+            prop_assert!(ext.since(at) <= 1 << 31 && at.since(ext) <= 1 << 31);
+            prop_assert_eq!(SeqNumber(seq).before(at.wire()), ext < at && at.since(ext) <= 1 << 31);
+        }
+    }
+}

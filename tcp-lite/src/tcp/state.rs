@@ -1,0 +1,163 @@
+//! The states of a connection and the legal ways between them (RFC 9293 §3.3.2, figure 5).
+
+use core::fmt;
+
+/// State of a connection. LISTEN is a property of the listener, not of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum State {
+    /// No connection any more.
+    Closed,
+    /// We sent a SYN.
+    SynSent,
+    /// We have and sent a SYN, and wait for its acknowledgement.
+    SynReceived,
+    /// Data flows.
+    Established,
+    /// We sent a FIN.
+    FinWait1,
+    /// Our FIN is acknowledged; the peer may still send.
+    FinWait2,
+    /// The peer sent a FIN; we may still send.
+    CloseWait,
+    /// Both sent a FIN, ours is not acknowledged.
+    Closing,
+    /// The peer, and then we, sent a FIN; ours is not acknowledged.
+    LastAck,
+    /// Both FINs are acknowledged; old segments die out.
+    TimeWait,
+}
+
+/// What moves a connection from state to state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Transition {
+    /// A SYN without an acknowledgement of ours arrived in SYN-SENT: simultaneous open.
+    SynArrived,
+    /// Our SYN was acknowledged (in SYN-SENT together with the peer's SYN).
+    SynAcked,
+    /// We send our FIN.
+    FinSent,
+    /// Our FIN was acknowledged.
+    FinAcked,
+    /// The peer's FIN is next in order.
+    FinArrived,
+    /// Reset, abort, time-out, end of TIME-WAIT.
+    Delete,
+}
+
+impl State {
+    /// The next state, or `None` when the transition does not exist in this state.
+    pub(crate) const fn next(self, by: Transition) -> Option<State> {
+        use State::*;
+        use Transition::*;
+        Some(match (self, by) {
+            (SynSent, SynArrived) => SynReceived,
+            (SynSent | SynReceived, SynAcked) => Established,
+            (SynReceived | Established, FinSent) => FinWait1,
+            (CloseWait, FinSent) => LastAck,
+            (FinWait1, FinAcked) => FinWait2,
+            (Closing, FinAcked) => TimeWait,
+            (LastAck, FinAcked) => Closed,
+            (SynReceived | Established, FinArrived) => CloseWait,
+            (FinWait1, FinArrived) => Closing,
+            (FinWait2, FinArrived) => TimeWait,
+            (Closed, Delete) => return None,
+            (_, Delete) => Closed,
+            _ => return None,
+        })
+    }
+
+    /// True from ESTABLISHED on, while the connection exists.
+    pub const fn is_synchronized(self) -> bool {
+        !matches!(self, State::Closed | State::SynSent | State::SynReceived)
+    }
+
+    /// True where text of the peer may still arrive (RFC 9293 §3.10.7.4, seventh check).
+    pub(crate) const fn may_receive(self) -> bool {
+        matches!(self, State::Established | State::FinWait1 | State::FinWait2)
+    }
+
+    /// True where new data may be sent.
+    pub(crate) const fn may_send(self) -> bool {
+        matches!(self, State::Established | State::CloseWait)
+    }
+
+    /// True where segments may wait for their acknowledgement.
+    pub(crate) const fn may_retransmit(self) -> bool {
+        use State::*;
+        matches!(self, Established | CloseWait | FinWait1 | Closing | LastAck)
+    }
+
+    /// The name that RFC 9293 gives it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Closed => "CLOSED",
+            State::SynSent => "SYN-SENT",
+            State::SynReceived => "SYN-RECEIVED",
+            State::Established => "ESTABLISHED",
+            State::FinWait1 => "FIN-WAIT-1",
+            State::FinWait2 => "FIN-WAIT-2",
+            State::CloseWait => "CLOSE-WAIT",
+            State::Closing => "CLOSING",
+            State::LastAck => "LAST-ACK",
+            State::TimeWait => "TIME-WAIT",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATES: [State; 10] = [
+        State::Closed,
+        State::SynSent,
+        State::SynReceived,
+        State::Established,
+        State::FinWait1,
+        State::FinWait2,
+        State::CloseWait,
+        State::Closing,
+        State::LastAck,
+        State::TimeWait,
+    ];
+
+    const TRANSITIONS: [Transition; 6] = [
+        Transition::SynArrived,
+        Transition::SynAcked,
+        Transition::FinSent,
+        Transition::FinAcked,
+        Transition::FinArrived,
+        Transition::Delete,
+    ];
+
+    // RFC 9293 §3.3.2, figure 5: these ways and no others. A `.` is an illegal transition.
+    #[test]
+    fn legal_and_illegal_transitions() {
+        use State::*;
+        #[rustfmt::skip]
+        let table: [[Option<State>; 6]; 10] = [
+            //             SYN arrives        SYN acked          FIN sent         FIN acked         FIN arrives       delete
+            /* CLOSED */ [None,               None,              None,            None,             None,             None],
+            /* S-SENT */ [Some(SynReceived),  Some(Established), None,            None,             None,             Some(Closed)],
+            /* S-RCVD */ [None,               Some(Established), Some(FinWait1),  None,             Some(CloseWait),  Some(Closed)],
+            /* ESTAB  */ [None,               None,              Some(FinWait1),  None,             Some(CloseWait),  Some(Closed)],
+            /* FW1    */ [None,               None,              None,            Some(FinWait2),   Some(Closing),    Some(Closed)],
+            /* FW2    */ [None,               None,              None,            None,             Some(TimeWait),   Some(Closed)],
+            /* C-WAIT */ [None,               None,              Some(LastAck),   None,             None,             Some(Closed)],
+            /* CLOSNG */ [None,               None,              None,            Some(TimeWait),   None,             Some(Closed)],
+            /* L-ACK  */ [None,               None,              None,            Some(Closed),     None,             Some(Closed)],
+            /* T-WAIT */ [None,               None,              None,            None,             None,             Some(Closed)],
+        ];
+        for (state, row) in STATES.iter().zip(table) {
+            for (by, expected) in TRANSITIONS.iter().zip(row) {
+                assert_eq!(state.next(*by), expected, "{state} by {by:?}");
+            }
+        }
+    }
+}

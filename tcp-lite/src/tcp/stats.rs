@@ -1,0 +1,81 @@
+//! What a connection counts.
+
+use core::time::Duration;
+
+use super::state::State;
+
+/// Counters of a connection; they only grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Segments received that belong to the connection.
+    pub segments_in: u64,
+    /// Segments sent, retransmissions and acknowledgements included.
+    pub segments_out: u64,
+    /// Octets of the stream that the upper layer took, each once.
+    pub octets_in: u64,
+    /// Of these, octets taken beyond a gap.
+    pub octets_out_of_order: u64,
+    /// Octets received again after they had been taken.
+    pub octets_duplicate: u64,
+    /// Octets in the window that were not taken: by the upper layer or past the bound on ranges.
+    pub octets_refused: u64,
+    /// Octets of the stream sent for the first time.
+    pub octets_out: u64,
+    /// Octets cumulatively acknowledged by the peer.
+    pub octets_acknowledged: u64,
+    /// Segments sent again.
+    pub segments_retransmitted: u64,
+    /// Octets sent again.
+    pub octets_retransmitted: u64,
+    /// Segments without data, SYN, FIN and RST, that only acknowledge.
+    pub acks_out: u64,
+    /// Duplicate acknowledgements received (RFC 5681 §2).
+    pub duplicate_acks_in: u64,
+    /// Times loss recovery was entered without a time-out.
+    pub fast_recoveries: u64,
+    /// Retransmission time-outs.
+    pub timeouts: u64,
+    /// Probes of a closed window.
+    pub window_probes: u64,
+    /// Keepalive probes.
+    pub keepalive_probes: u64,
+    /// Challenge acknowledgements sent (RFC 5961).
+    pub challenge_acks: u64,
+    /// Times the path MTU shrank.
+    pub path_mtu_reductions: u64,
+    /// Most octets ever kept track of beyond a gap.
+    pub out_of_order_max: u64,
+}
+
+/// The present condition of a connection, for people and tools.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Info {
+    /// State.
+    pub state: State,
+    /// Effective maximum segment size, octets of payload.
+    pub emss: usize,
+    /// Smoothed round-trip time, once measured.
+    pub srtt: Option<Duration>,
+    /// Retransmission time-out with its present backing off.
+    pub rto: Duration,
+    /// Congestion window, octets.
+    pub cwnd: u64,
+    /// Slow-start threshold, octets; `u64::MAX` before the first loss.
+    pub ssthresh: u64,
+    /// Window the peer grants beyond what it acknowledged, octets.
+    pub send_window: u64,
+    /// Octets sent and not acknowledged.
+    pub flight: u64,
+    /// Window last advertised to the peer, octets.
+    pub receive_window: u64,
+    /// Ranges taken beyond a gap.
+    pub ranges: usize,
+    /// Both sides use SACK.
+    pub sack: bool,
+    /// Both sides use timestamps.
+    pub timestamps: bool,
+    /// Shift the peer applies to its window; `None` without window scaling.
+    pub send_window_shift: Option<u8>,
+    /// Shift we apply to ours.
+    pub receive_window_shift: u8,
+}

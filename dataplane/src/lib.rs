@@ -1,1 +1,3 @@
 //! What one core runs: worker loop, ports, network stack, memory regions.
+
+pub mod memory;

@@ -1,0 +1,123 @@
+//! Finds libdpdk, builds the shim with the compiler that has its headers, and generates the bindings.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::exit;
+
+/// What the shim is known to compile against.
+const OLDEST: &str = "22.11";
+
+/// DPDK functions that need no shim: not inline, and without structures in their signatures.
+const FUNCTIONS: &[&str] = &[
+    "rte_eal_init",
+    "rte_eal_cleanup",
+    "rte_eal_hotplug_add",
+    "rte_version",
+    "rte_strerror",
+    "rte_thread_register",
+    "rte_thread_unregister",
+    "rte_mempool_free",
+    "rte_mempool_avail_count",
+    "rte_eth_dev_start",
+    "rte_eth_dev_stop",
+    "rte_eth_dev_is_valid_port",
+    "rte_eth_promiscuous_enable",
+    "rte_eth_allmulticast_enable",
+];
+
+/// The libraries that those and the shim call. Drivers are loaded by the EAL, except `net_ring`,
+/// whose `rte_eth_from_rings` is called directly.
+const LIBRARIES: &[&str] = &[
+    "rte_net_ring",
+    "rte_ethdev",
+    "rte_mbuf",
+    "rte_mempool",
+    "rte_ring",
+    "rte_log",
+    "rte_eal",
+];
+
+fn main() {
+    for file in ["build.rs", "c/shim.c", "c/shim.h", "c/wrapper.h"] {
+        println!("cargo:rerun-if-changed={file}");
+    }
+    let dpdk = pkg_config::Config::new()
+        .cargo_metadata(false)
+        .atleast_version(OLDEST)
+        .probe("libdpdk")
+        .unwrap_or_else(|error| refuse(&error));
+    let flags = cflags();
+
+    let mut shim = cc::Build::new();
+    shim.file("c/shim.c").include("c").flag("-O3");
+    flags.iter().for_each(|flag| {
+        shim.flag(flag);
+    });
+    shim.compile("ddpd_shim");
+
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let mut builder = bindgen::Builder::default()
+        .header("c/wrapper.h")
+        .clang_args(&flags)
+        .clang_arg("-Ic")
+        .allowlist_function("ddpd_.*")
+        .allowlist_type("ddpd_.*")
+        .opaque_type("rte_.*")
+        .prepend_enum_name(false)
+        .derive_default(true)
+        .generate_comments(false)
+        .layout_tests(false);
+    for function in FUNCTIONS {
+        builder = builder.allowlist_function(function);
+    }
+    builder
+        .generate()
+        .unwrap_or_else(|error| {
+            stop(&format!("bindgen cannot read DPDK's headers (libclang 14 or later is needed, Debian package libclang-dev): {error}"))
+        })
+        .write_to_file(out.join("bindings.rs"))
+        .expect("OUT_DIR can be written");
+
+    for path in &dpdk.link_paths {
+        println!("cargo:rustc-link-search=native={}", path.display());
+    }
+    for library in LIBRARIES {
+        // rte_log is a library of its own since 23.11.
+        if *library != "rte_log" || dpdk.libs.iter().any(|l| l == "rte_log") {
+            println!("cargo:rustc-link-lib={library}");
+        }
+    }
+}
+
+/// The compiler flags of libdpdk with the include paths kept, and -march, which `pkg_config`'s parsed
+/// form leaves out and the headers need.
+fn cflags() -> Vec<String> {
+    let program = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
+    let output = std::process::Command::new(program)
+        .args(["--cflags", "libdpdk"])
+        .output()
+        .unwrap_or_else(|error| stop(&format!("pkg-config cannot be run ({error}); install it (Debian package pkgconf)")));
+    String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()
+}
+
+fn refuse(error: &pkg_config::Error) -> ! {
+    let found = pkg_config::Config::new().cargo_metadata(false).probe("libdpdk").ok();
+    match (found, error) {
+        (Some(found), _) => stop(&format!(
+            "libdpdk {} is too old, {OLDEST} or later is needed: install Debian 12's or a later libdpdk-dev",
+            found.version
+        )),
+        (None, pkg_config::Error::Command { .. }) => {
+            stop("pkg-config is missing: install the Debian packages pkgconf and libdpdk-dev")
+        }
+        (None, _) => stop(&format!(
+            "libdpdk is missing: install the Debian package libdpdk-dev ({OLDEST} or later), or build without the appliance (cargo build -p control --no-default-features)"
+        )),
+    }
+}
+
+fn stop(sentence: &str) -> ! {
+    println!("cargo:warning={sentence}");
+    eprintln!("{sentence}");
+    exit(1)
+}

@@ -1,0 +1,333 @@
+/* See shim.h. Built against DPDK 22.11 up to 24.11. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_eth_ring.h>
+#include <rte_ethdev.h>
+#include <rte_ether.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+#include <rte_ring.h>
+
+#include "shim.h"
+
+static int negative(int rc)
+{
+	return rc < 0 ? rc : -rc;
+}
+
+/* ---- log ---- */
+
+static void (*log_emit)(const char *text, size_t len, int level);
+
+static ssize_t log_write(void *cookie, const char *text, size_t len)
+{
+	(void)cookie;
+	log_emit(text, len, rte_log_cur_msg_loglevel());
+	return (ssize_t)len;
+}
+
+int ddpd_log_capture(void (*emit)(const char *text, size_t len, int level))
+{
+	cookie_io_functions_t io = { .write = log_write };
+	FILE *stream;
+
+	log_emit = emit;
+	stream = fopencookie(NULL, "w", io);
+	if (stream == NULL)
+		return -errno;
+	setvbuf(stream, NULL, _IOLBF, BUFSIZ);
+	return negative(rte_openlog_stream(stream));
+}
+
+void ddpd_log_level(uint32_t level)
+{
+	rte_log_set_global_level(level);
+}
+
+/* ---- environment ---- */
+
+int ddpd_errno(void)
+{
+	return rte_errno;
+}
+
+int ddpd_lcore_id(void)
+{
+	unsigned id = rte_lcore_id();
+
+	return id == LCORE_ID_ANY ? -1 : (int)id;
+}
+
+int ddpd_has_hugepages(void)
+{
+	return rte_eal_has_hugepages();
+}
+
+/* ---- packet buffers ---- */
+
+struct rte_mempool *ddpd_pool_create(const char *name, uint32_t buffers, uint32_t cache,
+				     uint16_t data_room, int socket)
+{
+	/* "ring_mp_mc" is the default: any thread may free into the pool. */
+	return rte_pktmbuf_pool_create(name, buffers, cache, 0, data_room, socket);
+}
+
+struct rte_mbuf *ddpd_mbuf_alloc(struct rte_mempool *pool)
+{
+	return rte_pktmbuf_alloc(pool);
+}
+
+int ddpd_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **bufs, unsigned count)
+{
+	return negative(rte_pktmbuf_alloc_bulk(pool, bufs, count));
+}
+
+void ddpd_mbuf_free(struct rte_mbuf *m)
+{
+	rte_pktmbuf_free(m);
+}
+
+int ddpd_mbuf_linearize(struct rte_mbuf *m)
+{
+	return rte_pktmbuf_linearize(m);
+}
+
+void ddpd_mbuf_set_tx_checksums(struct rte_mbuf *m, int ipv6, int ip_checksum, int tcp_checksum,
+				uint16_t l2_len, uint16_t l3_len)
+{
+	uint64_t flags = ipv6 ? RTE_MBUF_F_TX_IPV6 : RTE_MBUF_F_TX_IPV4;
+
+	if (ip_checksum && !ipv6)
+		flags |= RTE_MBUF_F_TX_IP_CKSUM;
+	if (tcp_checksum)
+		flags |= RTE_MBUF_F_TX_TCP_CKSUM;
+	m->ol_flags = (m->ol_flags & ~RTE_MBUF_F_TX_OFFLOAD_MASK) | flags;
+	m->l2_len = l2_len;
+	m->l3_len = l3_len;
+}
+
+int ddpd_mbuf_rss_hash(const struct rte_mbuf *m, uint32_t *hash)
+{
+	*hash = m->hash.rss;
+	return (m->ol_flags & RTE_MBUF_F_RX_RSS_HASH) != 0;
+}
+
+int ddpd_mbuf_rx_ip_checksum(const struct rte_mbuf *m)
+{
+	switch (m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) {
+	case RTE_MBUF_F_RX_IP_CKSUM_GOOD:
+		return 1;
+	case RTE_MBUF_F_RX_IP_CKSUM_BAD:
+		return 2;
+	default:
+		return 0;
+	}
+}
+
+int ddpd_mbuf_rx_tcp_checksum(const struct rte_mbuf *m)
+{
+	switch (m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) {
+	case RTE_MBUF_F_RX_L4_CKSUM_GOOD:
+		return 1;
+	case RTE_MBUF_F_RX_L4_CKSUM_BAD:
+		return 2;
+	default:
+		return 0;
+	}
+}
+
+void ddpd_mbuf_forget_origin(struct rte_mbuf *m)
+{
+	m->ol_flags &= RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
+}
+
+/* ---- ports ---- */
+
+int ddpd_port_info(uint16_t port, struct ddpd_port_info *out)
+{
+	struct rte_eth_dev_info info;
+	int rc = rte_eth_dev_info_get(port, &info);
+
+	if (rc != 0)
+		return negative(rc);
+	memset(out, 0, sizeof(*out));
+	if (info.driver_name != NULL)
+		snprintf(out->driver, sizeof(out->driver), "%s", info.driver_name);
+	out->numa_socket = rte_eth_dev_socket_id(port);
+	out->max_rx_queues = info.max_rx_queues;
+	out->max_tx_queues = info.max_tx_queues;
+	out->max_rx_packet = info.max_rx_pktlen;
+	out->min_rx_buffer = info.min_rx_bufsize;
+	out->max_mtu = info.max_mtu;
+	out->reta_size = info.reta_size;
+	out->hash_key_size = info.hash_key_size;
+	out->rx_desc_max = info.rx_desc_lim.nb_max;
+	out->tx_desc_max = info.tx_desc_lim.nb_max;
+	out->rss_functions = info.flow_type_rss_offloads;
+	out->rx_offloads = info.rx_offload_capa;
+	out->tx_offloads = info.tx_offload_capa;
+	return 0;
+}
+
+int ddpd_port_configure(uint16_t port, struct ddpd_port_conf *want, struct rte_mempool *pool,
+			int socket)
+{
+	struct rte_eth_conf conf = { 0 };
+	uint16_t q;
+	int rc;
+
+	conf.rxmode.offloads = want->rx_offloads;
+	conf.txmode.offloads = want->tx_offloads;
+	conf.rxmode.mtu = want->mtu != 0 ? want->mtu : RTE_ETHER_MTU;
+	if (want->rss_key != NULL) {
+		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+		conf.rx_adv_conf.rss_conf.rss_key = (uint8_t *)(uintptr_t)want->rss_key;
+		conf.rx_adv_conf.rss_conf.rss_key_len = want->rss_key_len;
+		conf.rx_adv_conf.rss_conf.rss_hf = want->rss_functions;
+	}
+	rc = rte_eth_dev_configure(port, want->rx_queues, want->tx_queues, &conf);
+	if (rc != 0)
+		return negative(rc);
+	rc = rte_eth_dev_adjust_nb_rx_tx_desc(port, &want->rx_descriptors,
+					      &want->tx_descriptors);
+	if (rc != 0)
+		return negative(rc);
+	for (q = 0; q < want->rx_queues; q++) {
+		rc = rte_eth_rx_queue_setup(port, q, want->rx_descriptors, socket, NULL, pool);
+		if (rc != 0)
+			return negative(rc);
+	}
+	for (q = 0; q < want->tx_queues; q++) {
+		rc = rte_eth_tx_queue_setup(port, q, want->tx_descriptors, socket, NULL);
+		if (rc != 0)
+			return negative(rc);
+	}
+	return 0;
+}
+
+int ddpd_port_set_mtu(uint16_t port, uint16_t mtu)
+{
+	return negative(rte_eth_dev_set_mtu(port, mtu));
+}
+
+int ddpd_port_reta(uint16_t port, const uint16_t *table, uint16_t entries)
+{
+	struct rte_eth_rss_reta_entry64 reta[(RTE_ETH_RSS_RETA_SIZE_512 + RTE_ETH_RETA_GROUP_SIZE - 1) /
+					     RTE_ETH_RETA_GROUP_SIZE];
+	uint16_t i;
+
+	if (entries > RTE_ETH_RSS_RETA_SIZE_512)
+		return -EINVAL;
+	memset(reta, 0, sizeof(reta));
+	for (i = 0; i < entries; i++) {
+		reta[i / RTE_ETH_RETA_GROUP_SIZE].mask |= UINT64_C(1) << (i % RTE_ETH_RETA_GROUP_SIZE);
+		reta[i / RTE_ETH_RETA_GROUP_SIZE].reta[i % RTE_ETH_RETA_GROUP_SIZE] = table[i];
+	}
+	return negative(rte_eth_dev_rss_reta_update(port, reta, entries));
+}
+
+int ddpd_port_stats(uint16_t port, struct ddpd_port_stats *out)
+{
+	struct rte_eth_stats s;
+	int rc = rte_eth_stats_get(port, &s);
+
+	if (rc != 0)
+		return negative(rc);
+	out->rx_packets = s.ipackets;
+	out->tx_packets = s.opackets;
+	out->rx_octets = s.ibytes;
+	out->tx_octets = s.obytes;
+	out->rx_missed = s.imissed;
+	out->rx_errors = s.ierrors;
+	out->tx_errors = s.oerrors;
+	out->rx_no_buffer = s.rx_nombuf;
+	return 0;
+}
+
+int ddpd_port_link(uint16_t port, struct ddpd_link *out)
+{
+	struct rte_eth_link link;
+	int rc;
+
+	memset(&link, 0, sizeof(link));
+	rc = rte_eth_link_get_nowait(port, &link);
+	if (rc != 0)
+		return negative(rc);
+	out->up = link.link_status == RTE_ETH_LINK_UP;
+	out->mbit_per_s = link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ? 0 : link.link_speed;
+	return 0;
+}
+
+int ddpd_port_mac(uint16_t port, uint8_t mac[6])
+{
+	struct rte_ether_addr addr;
+	int rc = rte_eth_macaddr_get(port, &addr);
+
+	if (rc == 0)
+		memcpy(mac, addr.addr_bytes, 6);
+	return negative(rc);
+}
+
+int ddpd_port_by_name(const char *name, uint16_t *port)
+{
+	return negative(rte_eth_dev_get_port_by_name(name, port));
+}
+
+int ddpd_port_remove(uint16_t port)
+{
+	struct rte_eth_dev_info info;
+	int rc = rte_eth_dev_info_get(port, &info);
+
+	if (rc != 0)
+		return negative(rc);
+	rc = rte_eth_dev_close(port);
+	if (rc != 0)
+		return negative(rc);
+	return negative(rte_dev_remove(info.device));
+}
+
+uint16_t ddpd_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **bufs, uint16_t count)
+{
+	return rte_eth_rx_burst(port, queue, bufs, count);
+}
+
+uint16_t ddpd_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **bufs, uint16_t count)
+{
+	return rte_eth_tx_burst(port, queue, bufs, count);
+}
+
+/* ---- rings ---- */
+
+int ddpd_port_from_rings(const char *name, struct rte_ring **rx, struct rte_ring **tx,
+			 unsigned count, int socket)
+{
+	int port = rte_eth_from_rings(name, rx, count, tx, count, (unsigned)socket);
+
+	return port < 0 ? negative(rte_errno) : port;
+}
+
+struct rte_ring *ddpd_ring_create(const char *name, unsigned size, int socket)
+{
+	return rte_ring_create(name, size, socket, RING_F_SP_ENQ | RING_F_SC_DEQ);
+}
+
+void ddpd_ring_free_with_mbufs(struct rte_ring *ring)
+{
+	void *m;
+
+	while (rte_ring_dequeue(ring, &m) == 0)
+		rte_pktmbuf_free(m);
+	rte_ring_free(ring);
+}
+
+unsigned ddpd_ring_count(const struct rte_ring *ring)
+{
+	return rte_ring_count(ring);
+}

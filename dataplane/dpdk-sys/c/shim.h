@@ -1,0 +1,120 @@
+/*
+ * The whole of what Rust sees of DPDK. DPDK's own structures never cross: their layout and the names
+ * of their members change from release to release, so each is filled or read here, by the compiler
+ * that has the installed headers, and what crosses is a flat structure of ours.
+ *
+ * The fields of a packet buffer that the data path touches are given as octet offsets, so that
+ * reading one costs a load and not a call.
+ *
+ * Functions return 0 or a count when they succeed, a negative errno otherwise.
+ */
+#ifndef DDPD_SHIM_H
+#define DDPD_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct rte_mbuf;
+struct rte_mempool;
+struct rte_ring;
+
+/* What a device says of itself. */
+struct ddpd_port_info {
+	char driver[64];
+	int numa_socket;
+	uint16_t max_rx_queues;
+	uint16_t max_tx_queues;
+	uint32_t max_rx_packet;     /* octets, CRC included */
+	uint32_t min_rx_buffer;     /* octets */
+	uint16_t max_mtu;
+	uint16_t reta_size;         /* entries, 0: no table */
+	uint8_t hash_key_size;      /* octets, 0: no key */
+	uint16_t rx_desc_max;
+	uint16_t tx_desc_max;
+	uint64_t rss_functions;     /* RTE_ETH_RSS_* */
+	uint64_t rx_offloads;       /* DDPD_RX_* */
+	uint64_t tx_offloads;       /* DDPD_TX_* */
+};
+
+/* How a device is to be set up. */
+struct ddpd_port_conf {
+	uint16_t rx_queues;
+	uint16_t tx_queues;
+	uint16_t rx_descriptors;    /* adjusted to what the device takes */
+	uint16_t tx_descriptors;
+	uint16_t mtu;               /* 0: 1500 */
+	uint64_t rx_offloads;
+	uint64_t tx_offloads;
+	const uint8_t *rss_key;     /* NULL: no RSS */
+	uint8_t rss_key_len;
+	uint64_t rss_functions;
+};
+
+/* Counters of a device since it was opened. */
+struct ddpd_port_stats {
+	uint64_t rx_packets;
+	uint64_t tx_packets;
+	uint64_t rx_octets;
+	uint64_t tx_octets;
+	uint64_t rx_missed;         /* no descriptor or no room: the host was too slow */
+	uint64_t rx_errors;
+	uint64_t tx_errors;
+	uint64_t rx_no_buffer;      /* the pool was empty */
+};
+
+struct ddpd_link {
+	uint32_t mbit_per_s;        /* 0: unknown */
+	uint8_t up;
+};
+
+/*
+ * Routes DPDK's log, from before rte_eal_init on: `emit` gets a line or a part of one and its level
+ * (RTE_LOG_*, 1 is worst), from any thread.
+ */
+int ddpd_log_capture(void (*emit)(const char *text, size_t len, int level));
+void ddpd_log_level(uint32_t level);
+
+int ddpd_errno(void);
+int ddpd_lcore_id(void);        /* -1: this thread is not registered */
+/* 1: the heap is in hugepages. */
+int ddpd_has_hugepages(void);
+
+struct rte_mempool *ddpd_pool_create(const char *name, uint32_t buffers, uint32_t cache,
+				     uint16_t data_room, int socket);
+
+struct rte_mbuf *ddpd_mbuf_alloc(struct rte_mempool *pool);
+int ddpd_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **bufs, unsigned count);
+void ddpd_mbuf_free(struct rte_mbuf *m);
+/* Clears what a device or a sender said of the frame. */
+void ddpd_mbuf_forget_origin(struct rte_mbuf *m);
+int ddpd_mbuf_linearize(struct rte_mbuf *m);
+void ddpd_mbuf_set_tx_checksums(struct rte_mbuf *m, int ipv6, int ip_checksum, int tcp_checksum,
+				uint16_t l2_len, uint16_t l3_len);
+/* 1: the device computed `hash`. */
+int ddpd_mbuf_rss_hash(const struct rte_mbuf *m, uint32_t *hash);
+/* 0 unknown, 1 good, 2 bad */
+int ddpd_mbuf_rx_ip_checksum(const struct rte_mbuf *m);
+int ddpd_mbuf_rx_tcp_checksum(const struct rte_mbuf *m);
+
+int ddpd_port_info(uint16_t port, struct ddpd_port_info *out);
+int ddpd_port_configure(uint16_t port, struct ddpd_port_conf *conf, struct rte_mempool *pool,
+			int socket);
+int ddpd_port_reta(uint16_t port, const uint16_t *table, uint16_t entries);
+int ddpd_port_stats(uint16_t port, struct ddpd_port_stats *out);
+int ddpd_port_link(uint16_t port, struct ddpd_link *out);
+int ddpd_port_mac(uint16_t port, uint8_t mac[6]);
+int ddpd_port_set_mtu(uint16_t port, uint16_t mtu);
+int ddpd_port_by_name(const char *name, uint16_t *port);
+int ddpd_port_remove(uint16_t port);
+
+uint16_t ddpd_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **bufs, uint16_t count);
+uint16_t ddpd_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **bufs, uint16_t count);
+
+/* An ethdev over rings: receives from rx[], sends to tx[]. Returns its port number. */
+int ddpd_port_from_rings(const char *name, struct rte_ring **rx, struct rte_ring **tx,
+			 unsigned count, int socket);
+struct rte_ring *ddpd_ring_create(const char *name, unsigned size, int socket);
+void ddpd_ring_free_with_mbufs(struct rte_ring *ring);
+unsigned ddpd_ring_count(const struct rte_ring *ring);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * What bindgen reads: the shim, the few DPDK functions that are called as they are, and the offsets
+ * and flags of the installed headers. build.rs holds the list of what it lets through.
+ */
+#include <rte_dev.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_lcore.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+#include <rte_version.h>
+
+#include "shim.h"
+
+enum ddpd_offsets {
+	DDPD_MBUF_BUF_ADDR = offsetof(struct rte_mbuf, buf_addr),
+	DDPD_MBUF_DATA_OFF = offsetof(struct rte_mbuf, data_off),
+	DDPD_MBUF_NB_SEGS = offsetof(struct rte_mbuf, nb_segs),
+	DDPD_MBUF_PKT_LEN = offsetof(struct rte_mbuf, pkt_len),
+	DDPD_MBUF_DATA_LEN = offsetof(struct rte_mbuf, data_len),
+	DDPD_MBUF_BUF_LEN = offsetof(struct rte_mbuf, buf_len),
+	DDPD_HEADROOM = RTE_PKTMBUF_HEADROOM,
+};
+
+enum ddpd_flags {
+	DDPD_RX_IPV4_CKSUM = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM,
+	DDPD_RX_TCP_CKSUM = RTE_ETH_RX_OFFLOAD_TCP_CKSUM,
+	DDPD_RX_RSS_HASH = RTE_ETH_RX_OFFLOAD_RSS_HASH,
+	DDPD_TX_IPV4_CKSUM = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM,
+	DDPD_TX_TCP_CKSUM = RTE_ETH_TX_OFFLOAD_TCP_CKSUM,
+	DDPD_RSS_IPV4 = RTE_ETH_RSS_IPV4,
+	DDPD_RSS_IPV6 = RTE_ETH_RSS_IPV6,
+	DDPD_RSS_TCP4 = RTE_ETH_RSS_NONFRAG_IPV4_TCP,
+	DDPD_RSS_TCP6 = RTE_ETH_RSS_NONFRAG_IPV6_TCP,
+};

@@ -1,0 +1,203 @@
+//! One mapping: made, pre-faulted, locked, copied to and from, unmapped. The crate's only unsafe code.
+//! Lengths and offsets are octets; the caller has checked them, debug builds check again.
+
+use std::ffi::c_void;
+use std::io::Error;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::{self, NonNull};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use super::MemoryError;
+
+/// The size of a page in octets that a length is rounded up to with reserved hugepages.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Readable and writable memory of this process, mapped for as long as the value lives.
+pub(super) struct Mapping {
+    start: NonNull<u8>,
+    /// As mapped, at least what was asked for.
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the value and not to a thread; the pointer stays valid until drop.
+unsafe impl Send for Mapping {}
+// SAFETY: through a shared reference octets are only copied in and out by raw pointer. Two copies may
+// race, also with other processes: the octets are then a mix, which every user of a region expects.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Private zeroed memory, in transparent hugepages where there are any.
+    pub(super) fn anonymous(len: usize) -> Result<Mapping, MemoryError> {
+        let mapping = Mapping::map_anonymous(len, MapFlags::PRIVATE).map_err(|e| refused(len, e))?;
+        mapping.advise_huge();
+        mapping.prefault()?;
+        Ok(mapping)
+    }
+
+    /// Private zeroed memory in reserved hugepages, or else as `anonymous` and a statement.
+    pub(super) fn huge(len: usize, statements: &mut Vec<String>) -> Result<Mapping, MemoryError> {
+        // Populated here and not later: a reserved page that is missing would kill on first touch.
+        let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+        match Mapping::map_anonymous(len.next_multiple_of(HUGE_PAGE), flags) {
+            Ok(mapping) => match mapping.populate() {
+                Ok(()) => return Ok(mapping),
+                Err(_) => drop(mapping),
+            },
+            Err(Errno::NOMEM | Errno::INVAL | Errno::NODEV | Errno::PERM) => {}
+            Err(error) => return Err(refused(len, error)),
+        }
+        statements.push(format!(
+            "{} hugepages of 2 MiB are not free: the region uses ordinary memory, in transparent \
+             hugepages where the kernel has them (reserve some with vm.nr_hugepages)",
+            len.div_ceil(HUGE_PAGE)
+        ));
+        Mapping::anonymous(len)
+    }
+
+    /// A memory file whose size is sealed, mapped; local programs map it through the descriptor.
+    pub(super) fn shared(name: &str, len: usize) -> Result<(Mapping, OwnedFd), MemoryError> {
+        let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(|error| match error {
+                Errno::INVAL => MemoryError::Name { name: name.to_owned() },
+                error => system("making a memory file", error),
+            })?;
+        rustix::fs::ftruncate(&fd, len as u64).map_err(|e| refused(len, e))?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&fd, seals).map_err(|e| system("sealing a memory file", e))?;
+        // SAFETY: no address is asked for, so nothing that exists is replaced; the file is `len` long
+        // and sealed, so no access inside the mapping can meet its end.
+        let start = unsafe {
+            rustix::mm::mmap(ptr::null_mut(), len, rw(), MapFlags::SHARED, fd.as_fd(), 0)
+        }
+        .map_err(|e| refused(len, e))?;
+        let mapping = Mapping::from_raw(start, len);
+        mapping.advise_huge();
+        mapping.prefault()?;
+        Ok((mapping, fd))
+    }
+
+    /// Locks the mapping; where the limit forbids it, says so.
+    pub(super) fn lock(&self, statements: &mut Vec<String>) {
+        // SAFETY: the range is this mapping, which stays mapped; locking changes no octet.
+        if let Err(error) = unsafe { rustix::mm::mlock(self.start.as_ptr().cast(), self.len) } {
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+            let limit = limit.map_or("unlimited".to_owned(), |octets| format!("{octets} octets"));
+            statements.push(format!(
+                "{} octets are not locked in memory and may be paged out: {error} (RLIMIT_MEMLOCK is \
+                 {limit}; raise it with LimitMEMLOCK= or ulimit -l, or grant CAP_IPC_LOCK)",
+                self.len
+            ));
+        }
+    }
+
+    /// Copies `octets` to `at`.
+    pub(super) fn write(&self, at: usize, octets: &[u8]) {
+        assert!(octets.len() <= self.len && at <= self.len - octets.len());
+        // SAFETY: the destination lies inside the mapping, checked above; `octets` cannot overlap it,
+        // because no reference into a mapping is ever made. Others may race: octets have no
+        // invalid values, and the copy is not relied on to be one.
+        unsafe {
+            ptr::copy_nonoverlapping(octets.as_ptr(), self.start.as_ptr().add(at), octets.len());
+        }
+    }
+
+    /// Copies from `at` into all of `out`.
+    pub(super) fn read(&self, at: usize, out: &mut [u8]) {
+        assert!(out.len() <= self.len && at <= self.len - out.len());
+        // SAFETY: the source lies inside the mapping, checked above; `out` cannot overlap it, because
+        // no reference into a mapping is ever made. Others may race, as in `write`.
+        unsafe {
+            ptr::copy_nonoverlapping(self.start.as_ptr().add(at), out.as_mut_ptr(), out.len());
+        }
+    }
+
+    fn map_anonymous(len: usize, flags: MapFlags) -> Result<Mapping, Errno> {
+        // SAFETY: no address is asked for, so nothing that exists is replaced.
+        let start = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, rw(), flags)? };
+        Ok(Mapping::from_raw(start, len))
+    }
+
+    fn from_raw(start: *mut c_void, len: usize) -> Mapping {
+        let start = NonNull::new(start.cast()).expect("the kernel maps nothing at address 0 unasked");
+        Mapping { start, len }
+    }
+
+    /// Asks for transparent hugepages; a kernel without them says no, and nothing is lost.
+    fn advise_huge(&self) {
+        // SAFETY: the range is this mapping; the advice changes how it is backed and no octet.
+        let asked = unsafe {
+            rustix::mm::madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxHugepage)
+        };
+        debug_assert!(matches!(asked, Ok(()) | Err(Errno::INVAL)), "{asked:?}");
+    }
+
+    /// Makes every page present and writable, so that no later access faults for want of memory.
+    fn prefault(&self) -> Result<(), MemoryError> {
+        // Where memory is overcommitted, populating more than there is ends in the OOM killer.
+        if available().is_some_and(|octets| octets < self.len as u64) {
+            return Err(refused(self.len, Errno::NOMEM));
+        }
+        self.populate()
+    }
+
+    fn populate(&self) -> Result<(), MemoryError> {
+        // SAFETY: the range is this mapping; populating for writing changes no octet.
+        let populated = unsafe {
+            rustix::mm::madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxPopulateWrite)
+        };
+        match populated {
+            Ok(()) => Ok(()),
+            // Before Linux 5.14.
+            Err(Errno::INVAL) => {
+                self.touch();
+                Ok(())
+            }
+            Err(error) => Err(refused(self.len, error)),
+        }
+    }
+
+    fn touch(&self) {
+        for at in (0..self.len).step_by(4096) {
+            // SAFETY: `at` lies inside the mapping; it is new, nobody else has its octets yet.
+            unsafe { self.start.as_ptr().add(at).write_volatile(0) };
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is what was mapped, and no pointer into it is kept anywhere.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+}
+
+fn rw() -> ProtFlags {
+    ProtFlags::READ | ProtFlags::WRITE
+}
+
+fn system(what: &'static str, error: Errno) -> MemoryError {
+    MemoryError::System { what, error: Error::from(error) }
+}
+
+fn refused(len: usize, error: Errno) -> MemoryError {
+    match error {
+        Errno::NOMEM | Errno::FAULT | Errno::FBIG => {
+            MemoryError::NoMemory { len: len as u64, available: available().unwrap_or(0) }
+        }
+        error => system("mapping memory", error),
+    }
+}
+
+/// Octets that the kernel thinks can be had without swapping, if it says.
+fn available() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+        .map(|kib| kib * 1024)
+}

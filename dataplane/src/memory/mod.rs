@@ -1,0 +1,235 @@
+//! Memory of regions: what peers place into and read from.
+//!
+//! A [`Memory`] is a handle on one mapping, cheap to clone and shared by all workers' replicas of the
+//! STag table; the mapping goes when the last handle does. It is pre-faulted when it is made, so that a
+//! worker never faults, and locked as far as the limit allows; [`Memory::statement`] says what could not
+//! be had. It never grows, shrinks or moves.
+//!
+//! Peers, local programs and other workers may touch the same octets at the same moment. So there is no
+//! reference to them anywhere, only copies through raw pointers, with both ends checked first.
+//!
+//! All `unsafe` code of the crate is in this module. Not here: which peer may touch what (`ddp`), and
+//! writing a staged file back (`control`).
+
+mod map;
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ddp::memory::RegionMemory;
+use map::Mapping;
+
+/// What backs a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Private memory of this process, in transparent hugepages where the kernel has them.
+    Anonymous,
+    /// Private memory in reserved hugepages; without any, as `Anonymous`, and the statement says so.
+    Huge,
+    /// A memory file that local programs can map through its descriptor; its size is sealed.
+    /// `name` shows in `/proc/PID/maps`.
+    Shared {
+        /// At most 249 octets, no NUL.
+        name: String,
+    },
+    /// Private memory with the content of a file, which somebody else writes back.
+    Staged {
+        /// The file; one that is shorter than the region is as if zeros followed.
+        path: PathBuf,
+    },
+}
+
+/// How a region's memory is made.
+#[derive(Clone, Debug)]
+pub struct MemoryConfig {
+    /// What backs it.
+    pub backing: Backing,
+    /// Octets, at least 1.
+    pub len: u64,
+    /// True when peers may write to it. With `Shared`, or with this, its octets can change under a
+    /// message that is being sent from it.
+    pub remote_write: bool,
+    /// Lock it in memory (`mlock`).
+    pub lock: bool,
+}
+
+/// Why memory could not be had. Each is one sentence for the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// A region needs octets.
+    #[error("a region of 0 octets cannot be made; give it a size of at least 1")]
+    Empty,
+    /// More than an address space holds.
+    #[error("a region of {len} octets is larger than this machine can address")]
+    TooLarge {
+        /// Octets asked for.
+        len: u64,
+    },
+    /// More than the machine has.
+    #[error(
+        "{len} octets of memory are not to be had (available: {available}); make the region smaller or add memory"
+    )]
+    NoMemory {
+        /// Octets asked for.
+        len: u64,
+        /// Octets that `/proc/meminfo` calls available.
+        available: u64,
+    },
+    /// The name of the shared object is not one.
+    #[error("the shared memory name {name:?} is too long or holds a NUL octet")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The file cannot be read.
+    #[error("the file {path} cannot be read: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The file does not fit.
+    #[error("the file {path} has {file_len} octets, more than the region's {len}; make the region larger")]
+    FileTooLong {
+        /// The file.
+        path: PathBuf,
+        /// Its octets.
+        file_len: u64,
+        /// The region's.
+        len: u64,
+    },
+    /// Anything else the system refused.
+    #[error("{what} failed: {error}")]
+    System {
+        /// The call, in words.
+        what: &'static str,
+        /// Why.
+        error: std::io::Error,
+    },
+}
+
+/// A handle on a region's octets. Clones are the same memory.
+#[derive(Clone)]
+pub struct Memory(Arc<Inner>);
+
+struct Inner {
+    mapping: Mapping,
+    len: u64,
+    stable: bool,
+    shared: Option<OwnedFd>,
+    statements: Vec<String>,
+}
+
+impl Memory {
+    /// Maps, fills, pre-faults and locks the memory. Blocks, for seconds if it is large: never call it
+    /// on a worker.
+    pub fn new(config: &MemoryConfig) -> Result<Memory, MemoryError> {
+        let len = checked_len(config.len)?;
+        let mut statements = Vec::new();
+        let (mapping, shared) = match &config.backing {
+            Backing::Anonymous => (Mapping::anonymous(len)?, None),
+            Backing::Huge => (Mapping::huge(len, &mut statements)?, None),
+            Backing::Shared { name } => {
+                let (mapping, fd) = Mapping::shared(name, len)?;
+                (mapping, Some(fd))
+            }
+            Backing::Staged { path } => (staged(path, len)?, None),
+        };
+        if config.lock {
+            mapping.lock(&mut statements);
+        }
+        let stable = shared.is_none() && !config.remote_write;
+        Ok(Memory(Arc::new(Inner { mapping, len: config.len, stable, shared, statements })))
+    }
+
+    /// The memory file of a `Shared` region, to be sent to a local program. Its size is sealed.
+    pub fn shared_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.shared.as_ref().map(AsFd::as_fd)
+    }
+
+    /// What was asked for and could not be had (hugepages, locking), one sentence each.
+    pub fn statements(&self) -> &[String] {
+        &self.0.statements
+    }
+
+    /// True when `offset..offset + len` lies inside.
+    pub fn contains(&self, offset: u64, len: u64) -> bool {
+        offset.checked_add(len).is_some_and(|end| end <= self.0.len)
+    }
+
+    fn check(&self, offset: u64, len: usize) -> usize {
+        assert!(
+            self.contains(offset, len as u64),
+            "copy of {len} octets at {offset} outside a region of {} octets",
+            self.0.len
+        );
+        offset as usize
+    }
+}
+
+impl RegionMemory for Memory {
+    fn len(&self) -> u64 {
+        self.0.len
+    }
+
+    fn write(&self, offset: u64, octets: &[u8]) {
+        let at = self.check(offset, octets.len());
+        self.0.mapping.write(at, octets);
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) {
+        let at = self.check(offset, out.len());
+        self.0.mapping.read(at, out);
+    }
+
+    fn is_stable(&self) -> bool {
+        self.0.stable
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("len", &self.0.len)
+            .field("stable", &self.0.stable)
+            .field("shared", &self.0.shared.is_some())
+            .finish()
+    }
+}
+
+fn checked_len(len: u64) -> Result<usize, MemoryError> {
+    match isize::try_from(len) {
+        Ok(0) => Err(MemoryError::Empty),
+        Ok(len) => Ok(len as usize),
+        Err(_) => Err(MemoryError::TooLarge { len }),
+    }
+}
+
+/// Private memory that begins with the file's content.
+fn staged(path: &Path, len: usize) -> Result<Mapping, MemoryError> {
+    let failed = |error| MemoryError::File { path: path.to_owned(), error };
+    let mut file = std::fs::File::open(path).map_err(failed)?;
+    let file_len = file.metadata().map_err(failed)?.len();
+    if file_len > len as u64 {
+        return Err(MemoryError::FileTooLong { path: path.to_owned(), file_len, len: len as u64 });
+    }
+    let mapping = Mapping::anonymous(len)?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    loop {
+        let n = std::io::Read::read(&mut file, &mut buffer).map_err(failed)?;
+        if n == 0 {
+            return Ok(mapping);
+        }
+        // The file may have grown since its length was read.
+        if n > len - at {
+            let file_len = (at + n) as u64;
+            return Err(MemoryError::FileTooLong { path: path.to_owned(), file_len, len: len as u64 });
+        }
+        mapping.write(at, &buffer[..n]);
+        at += n;
+    }
+}

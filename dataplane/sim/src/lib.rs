@@ -1,2 +1,10 @@
 //! Tests only: virtual time, pairs of endpoints over a faulty link, packet dialogues.
+//!
+//! Everything here is deterministic: one seed is one run.
 #![forbid(unsafe_code)]
+
+pub mod dialogue;
+pub mod middlebox;
+pub mod oracle;
+pub mod path;
+pub mod segment;

@@ -1,0 +1,422 @@
+//! A dialogue as written down: the text, checked and turned into values. `dialogues/README.md`
+//! describes the form.
+
+use core::fmt;
+use core::time::Duration;
+
+use crate::segment::Flags;
+
+/// One dialogue.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Script {
+    /// What is shown, in one line.
+    pub title: String,
+    /// `key value` lines that configure the stack under test.
+    pub settings: Vec<Setting>,
+    /// Pieces of the two streams, in the order of the file.
+    pub pieces: Vec<Piece>,
+    /// What happens.
+    pub steps: Vec<Step>,
+}
+
+/// A `set` or `framing` line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// Line number in the file, from 1.
+    pub line: usize,
+    /// What is set.
+    pub key: String,
+    /// To what.
+    pub value: String,
+}
+
+/// Direction of a stream, as the script's author sees it: he is the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// From the peer to the stack under test.
+    In,
+    /// From the stack under test to the peer.
+    Out,
+}
+
+/// A named run of octets of one stream.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Line number in the file, from 1.
+    pub line: usize,
+    /// Which stream.
+    pub direction: Direction,
+    /// Its name.
+    pub name: String,
+    /// What it is: `tagged`, `request`, `hex`, ...
+    pub kind: String,
+    /// Its arguments.
+    pub args: Args,
+}
+
+/// Words and `key=value` pairs of a line.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Args(Vec<(String, Option<String>)>);
+
+/// One timed line.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Step {
+    /// Line number in the file, from 1.
+    pub line: usize,
+    /// When.
+    pub at: At,
+    /// What.
+    pub action: Action,
+}
+
+/// When a step happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum At {
+    /// This long after the start.
+    Absolute(Duration),
+    /// This long after the previous step.
+    After(Duration),
+    /// Whenever it comes; only for what the stack does.
+    Any,
+}
+
+/// What happens in a step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// `<`: the peer sends a segment.
+    Send(SegmentLine),
+    /// `>`: the stack under test sends a segment.
+    Expect(SegmentLine),
+    /// `do`: the local user does something.
+    Do(Args),
+    /// `event`: the stack reports something; every word is in its text.
+    Event(Vec<String>),
+    /// `check`: a fact about the stack holds now.
+    Check(Args),
+    /// `quiet`: nothing was sent up to now.
+    Quiet,
+}
+
+/// A segment as written down.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SegmentLine {
+    /// Flags.
+    pub flags: Flags,
+    /// `data=` as written: pieces or slices of them joined by `+`.
+    pub data: Vec<Slice>,
+    /// Everything else.
+    pub args: Args,
+}
+
+/// A piece or a part of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Slice {
+    /// Name of the piece.
+    pub name: String,
+    /// First octet.
+    pub from: usize,
+    /// Behind the last octet; `None`: the end.
+    pub to: Option<usize>,
+}
+
+/// What is wrong with the text of a script.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct ScriptError {
+    /// Line number in the file, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Script {
+    /// Reads a script.
+    ///
+    /// # Errors
+    /// The first line that does not follow the form.
+    pub fn parse(text: &str) -> Result<Script, ScriptError> {
+        let mut script = Script::default();
+        for (n, raw) in text.lines().enumerate() {
+            let line = n + 1;
+            let content = raw.split('#').next().unwrap_or_default().trim();
+            if content.is_empty() {
+                continue;
+            }
+            script.line(line, content).map_err(|what| ScriptError { line, what })?;
+        }
+        if script.title.is_empty() {
+            return Err(ScriptError { line: 1, what: "the script has no `title`".into() });
+        }
+        Ok(script)
+    }
+
+    fn line(&mut self, line: usize, content: &str) -> Result<(), String> {
+        let (head, rest) = content.split_once(char::is_whitespace).unwrap_or((content, ""));
+        let rest = rest.trim();
+        match head {
+            "title" => self.title = rest.to_owned(),
+            "set" => {
+                let (key, value) = rest.split_once(char::is_whitespace).ok_or("set KEY VALUE")?;
+                self.setting(line, key, value.trim());
+            }
+            "framing" => {
+                let mut words = rest.split_whitespace();
+                let way = words.next().ok_or("framing in|out markers=on|off crc=on|off")?;
+                for word in words {
+                    let (key, value) = word.split_once('=').ok_or("framing takes key=value")?;
+                    self.setting(line, &format!("{way}.{key}"), value);
+                }
+            }
+            "in" | "out" => {
+                let direction = if head == "in" { Direction::In } else { Direction::Out };
+                let piece = Piece::parse(line, direction, rest)?;
+                if self.pieces.iter().any(|p| p.name == piece.name) {
+                    return Err(format!("the name `{}` is taken", piece.name));
+                }
+                self.pieces.push(piece);
+            }
+            time => {
+                let at = At::parse(time)?;
+                let action = Action::parse(rest)?;
+                self.steps.push(Step { line, at, action });
+            }
+        }
+        Ok(())
+    }
+
+    fn setting(&mut self, line: usize, key: &str, value: &str) {
+        self.settings.push(Setting { line, key: key.to_owned(), value: value.to_owned() });
+    }
+}
+
+impl Piece {
+    fn parse(line: usize, direction: Direction, text: &str) -> Result<Piece, String> {
+        let (name, what) = text.split_once('=').ok_or("expected NAME = KIND ...")?;
+        let (kind, args) = what.trim().split_once(char::is_whitespace).unwrap_or((what.trim(), ""));
+        let name = name.trim().to_owned();
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            return Err(format!("`{name}` is no name for a piece"));
+        }
+        let args = Args::parse(args);
+        Ok(Piece { line, direction, name, kind: kind.to_owned(), args })
+    }
+}
+
+impl At {
+    fn parse(text: &str) -> Result<At, String> {
+        if text == "*" {
+            return Ok(At::Any);
+        }
+        if text == "." {
+            return Ok(At::After(Duration::ZERO));
+        }
+        let (relative, number) = match text.strip_prefix('+') {
+            Some(number) => (true, number),
+            None => (false, text),
+        };
+        let seconds: f64 = number
+            .parse()
+            .map_err(|_| format!("`{text}` is neither a directive nor a time in seconds"))?;
+        let time = Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?;
+        Ok(if relative { At::After(time) } else { At::Absolute(time) })
+    }
+}
+
+impl Action {
+    fn parse(text: &str) -> Result<Action, String> {
+        let (verb, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        Ok(match verb {
+            "<" => Action::Send(SegmentLine::parse(rest)?),
+            ">" => Action::Expect(SegmentLine::parse(rest)?),
+            "do" => Action::Do(Args::parse(rest)),
+            "event" => Action::Event(rest.split_whitespace().map(str::to_owned).collect()),
+            "check" => Action::Check(Args::parse(rest)),
+            "quiet" => Action::Quiet,
+            other => return Err(format!("`{other}` is none of < > do event check quiet")),
+        })
+    }
+}
+
+impl SegmentLine {
+    fn parse(text: &str) -> Result<SegmentLine, String> {
+        let (flags, rest) =
+            text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
+        let flags = Flags::from_letters(flags).ok_or_else(|| format!("`{flags}` are no flags"))?;
+        let mut args = Args::parse(rest);
+        let data = match args.take("data") {
+            None => Vec::new(),
+            Some(list) => list.split('+').map(Slice::parse).collect::<Result<_, _>>()?,
+        };
+        Ok(SegmentLine { flags, data, args })
+    }
+}
+
+impl Slice {
+    fn parse(text: &str) -> Result<Slice, String> {
+        let Some((name, range)) = text.split_once('[') else {
+            return Ok(Slice { name: text.to_owned(), from: 0, to: None });
+        };
+        let (from, to) = range
+            .strip_suffix(']')
+            .and_then(|r| r.split_once(".."))
+            .ok_or_else(|| format!("`{text}`: a slice is NAME[FROM..TO]"))?;
+        let number = |s: &str| s.parse::<usize>().map_err(|_| format!("`{s}` in `{text}`"));
+        let from = if from.is_empty() { 0 } else { number(from)? };
+        let to = if to.is_empty() { None } else { Some(number(to)?) };
+        Ok(Slice { name: name.to_owned(), from, to })
+    }
+}
+
+impl Args {
+    fn parse(text: &str) -> Args {
+        Args(
+            text.split_whitespace()
+                .map(|word| match word.split_once('=') {
+                    Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
+                    None => (word.to_owned(), None),
+                })
+                .collect(),
+        )
+    }
+
+    /// The value of `key=`.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(k, _)| k == key).and_then(|(_, v)| v.as_deref())
+    }
+
+    /// True when the word `key` is there, with or without a value.
+    pub fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|(k, _)| k == key)
+    }
+
+    /// The `n`-th word without a value.
+    pub fn word(&self, n: usize) -> Option<&str> {
+        self.0.iter().filter(|(_, v)| v.is_none()).nth(n).map(|(k, _)| k.as_str())
+    }
+
+    /// The number after `key=`, decimal or `0x` hexadecimal, or `default`.
+    ///
+    /// # Errors
+    /// When it is no number.
+    pub fn number(&self, key: &str, default: u64) -> Result<u64, String> {
+        self.get(key).map_or(Ok(default), number)
+    }
+
+    /// `on` or `off` after `key=`, or `default`.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn switch(&self, key: &str, default: bool) -> Result<bool, String> {
+        self.get(key).map_or(Ok(default), switch)
+    }
+
+    /// The keys that are none of `known`, so that a typing error is not silently ignored.
+    ///
+    /// # Errors
+    /// Names the first such key.
+    pub fn only(&self, known: &[&str]) -> Result<(), String> {
+        match self.0.iter().find(|(k, _)| !known.contains(&k.as_str())) {
+            Some((key, _)) => Err(format!("`{key}` is none of {}", known.join(", "))),
+            None => Ok(()),
+        }
+    }
+
+    fn take(&mut self, key: &str) -> Option<String> {
+        let at = self.0.iter().position(|(k, v)| k == key && v.is_some())?;
+        self.0.remove(at).1
+    }
+}
+
+impl fmt::Display for Args {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (key, value)) in self.0.iter().enumerate() {
+            let space = if i == 0 { "" } else { " " };
+            match value {
+                Some(value) => write!(f, "{space}{key}={value}")?,
+                None => write!(f, "{space}{key}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A decimal or `0x` hexadecimal number.
+///
+/// # Errors
+/// When `text` is none.
+pub fn number(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| format!("`{text}` is no number"))
+}
+
+/// `on` or `off`.
+///
+/// # Errors
+/// When `text` is neither.
+pub fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(format!("`{other}` is neither on nor off")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_read() {
+        let script = Script::parse(
+            "# a comment\n\
+             title A greeting\n\
+             set role passive\n\
+             framing in markers=on crc=off\n\
+             in req = request rev=1 pd=hex:00ff\n\
+             0.5 < S seq=0 win=1000 mss=1460\n\
+             * > SA ack=1\n\
+             +0.25 < PA data=req[0..4]+req[4..]   # cut\n\
+             . do accept\n\
+             . event Established\n\
+             . quiet\n",
+        )
+        .expect("good script");
+        assert_eq!(script.title, "A greeting");
+        assert_eq!(script.settings.len(), 3);
+        assert_eq!(script.settings[1].key, "in.markers");
+        assert_eq!(script.pieces[0].args.get("pd"), Some("hex:00ff"));
+        assert_eq!(script.steps.len(), 6);
+        assert_eq!(script.steps[0].at, At::Absolute(Duration::from_millis(500)));
+        assert_eq!(script.steps[1].at, At::Any);
+        let Action::Send(cut) = &script.steps[2].action else { panic!("not a segment") };
+        assert_eq!(cut.data[1], Slice { name: "req".into(), from: 4, to: None });
+    }
+
+    #[test]
+    fn bad_lines_are_refused_with_their_number() {
+        for (text, line) in [
+            ("0 < S\n", 1),
+            ("title x\nfoo bar\n", 2),
+            ("title x\n0 < XYZ\n", 2),
+            ("title x\n0 shout\n", 2),
+            ("title x\n0 < A data=a[1-2]\n", 2),
+            ("title x\nin a = hex 00\nin a = hex 00\n", 3),
+            ("title x\nset y\n", 2),
+        ] {
+            let error = Script::parse(text).expect_err(text);
+            assert_eq!(error.line, line, "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn unknown_keys_are_named() {
+        let args = Args::parse("a=1 b");
+        assert!(args.only(&["a", "b"]).is_ok());
+        assert!(args.only(&["a"]).expect_err("b is unknown").contains("`b`"));
+        assert_eq!(args.number("a", 0), Ok(1));
+        assert!(Args::parse("a=x").number("a", 0).is_err());
+    }
+}

@@ -1,0 +1,209 @@
+//! A box on the path that cuts and joins segments, as segmentation offload, proxies and firewalls do.
+//!
+//! It keeps TCP's meaning: sequence numbers, acknowledgements and octets stay; only boundaries move.
+//! It holds at most one segment per direction, for at most [`Config::hold`].
+
+use core::time::Duration;
+
+use link::{Probability, Rng};
+use wire::Instant;
+
+use crate::segment::{Flags, Segment};
+
+/// What the box does.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Config {
+    /// Segments with payload that are cut in two or more pieces.
+    pub split: Probability,
+    /// Smallest piece, in octets (1 and more).
+    pub min_piece: usize,
+    /// Segments with payload that are held back to be joined with the next one.
+    pub merge: Probability,
+    /// Largest payload of a joined segment, in octets.
+    pub max_payload: usize,
+    /// How long one is held back at most.
+    pub hold: Duration,
+}
+
+impl Config {
+    /// A box that changes nothing.
+    pub fn transparent() -> Self {
+        Config {
+            split: Probability::NEVER,
+            min_piece: 1,
+            merge: Probability::NEVER,
+            max_payload: 0,
+            hold: Duration::ZERO,
+        }
+    }
+}
+
+/// One direction of the box.
+#[derive(Debug)]
+pub struct Middlebox {
+    config: Config,
+    rng: Rng,
+    held: Option<(Instant, Segment)>,
+    counters: Counters,
+}
+
+/// What a box did, in segments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Cut in pieces.
+    pub split: u64,
+    /// Joined to the one before.
+    pub merged: u64,
+}
+
+impl Middlebox {
+    /// One direction of a box.
+    pub fn new(config: Config, seed: u64) -> Self {
+        Middlebox { config, rng: Rng::new(seed), held: None, counters: Counters::default() }
+    }
+
+    /// What it did so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// When a held segment must go on; call [`expire`](Self::expire) then.
+    pub fn next_time(&self) -> Option<Instant> {
+        self.held.as_ref().map(|(until, _)| *until)
+    }
+
+    /// Gives out the held segment if its time has come.
+    pub fn expire(&mut self, now: Instant, out: &mut Vec<Segment>) {
+        if self.next_time().is_some_and(|until| until <= now)
+            && let Some((_, segment)) = self.held.take()
+        {
+            out.push(segment);
+        }
+    }
+
+    /// Takes a segment and appends what leaves the box now.
+    pub fn push(&mut self, now: Instant, segment: Segment, out: &mut Vec<Segment>) {
+        if let Some((_, mut held)) = self.held.take() {
+            if joinable(&held, &segment, self.config.max_payload) {
+                self.counters.merged += 1;
+                held.payload.extend(segment.payload);
+                held.flags = held.flags.with(segment.flags);
+                held.ack = segment.ack;
+                held.window = segment.window;
+                held.options = segment.options;
+                self.forward(held, out);
+                return;
+            }
+            out.push(held);
+        }
+        if !segment.payload.is_empty() && self.rng.chance(self.config.merge) {
+            self.held = Some((now + self.config.hold, segment));
+            return;
+        }
+        self.forward(segment, out);
+    }
+
+    fn forward(&mut self, segment: Segment, out: &mut Vec<Segment>) {
+        let min = self.config.min_piece.max(1);
+        if segment.payload.len() < 2 * min || !self.rng.chance(self.config.split) {
+            out.push(segment);
+            return;
+        }
+        self.counters.split += 1;
+        let mut rest = segment;
+        while rest.payload.len() >= 2 * min {
+            let cut = min + self.rng.below((rest.payload.len() - 2 * min + 1) as u64) as usize;
+            let tail = rest.payload.split_off(cut);
+            let mut head = rest.clone();
+            head.flags = head.flags.without(Flags::FIN).without(Flags::PSH);
+            rest.seq = rest.seq.wrapping_add(cut as u32);
+            rest.payload = tail;
+            out.push(head);
+        }
+        out.push(rest);
+    }
+}
+
+fn joinable(first: &Segment, second: &Segment, max_payload: usize) -> bool {
+    const PLAIN: Flags = Flags(Flags::ACK.0 | Flags::PSH.0);
+    second.seq == first.seq.wrapping_add(first.payload.len() as u32)
+        && first.payload.len() + second.payload.len() <= max_payload
+        && first.flags.without(PLAIN) == Flags::default()
+        && second.flags.without(PLAIN.with(Flags::FIN)) == Flags::default()
+        && !second.payload.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(seq: u32, len: usize) -> Segment {
+        let payload = (0..len).map(|i| (seq as usize + i) as u8).collect();
+        Segment { seq, flags: Flags::ACK, payload, ..Segment::default() }
+    }
+
+    fn config(split: f64, merge: f64) -> Config {
+        let p = |p| Probability::new(p).expect("a probability");
+        Config {
+            split: p(split),
+            min_piece: 1,
+            merge: p(merge),
+            max_payload: 3000,
+            hold: Duration::from_micros(10),
+        }
+    }
+
+    #[test]
+    fn cutting_and_joining_keeps_every_octet_in_its_place() {
+        let mut whole_run = Counters::default();
+        for seed in 0..50 {
+            let mut middlebox = Middlebox::new(config(0.5, 0.5), seed);
+            let mut out = Vec::new();
+            for i in 0..20 {
+                middlebox.push(Instant::ZERO, data(i * 1000, 1000), &mut out);
+            }
+            middlebox.expire(Instant::from_micros(10), &mut out);
+            let mut next = 0;
+            for segment in out {
+                assert_eq!(segment.seq, next);
+                assert!(segment.payload.len() <= 3000);
+                for (i, octet) in segment.payload.iter().enumerate() {
+                    assert_eq!(*octet, (next as usize + i) as u8);
+                }
+                next += segment.payload.len() as u32;
+            }
+            assert_eq!(next, 20_000);
+            whole_run.split += middlebox.counters().split;
+            whole_run.merged += middlebox.counters().merged;
+        }
+        assert!(whole_run.split > 100 && whole_run.merged > 100, "{whole_run:?}");
+    }
+
+    #[test]
+    fn a_held_segment_goes_on_when_its_time_has_come() {
+        let mut middlebox = Middlebox::new(config(0.0, 1.0), 0);
+        let mut out = Vec::new();
+        middlebox.push(Instant::ZERO, data(0, 10), &mut out);
+        assert!(out.is_empty());
+        middlebox.expire(Instant::from_micros(9), &mut out);
+        assert!(out.is_empty());
+        assert_eq!(middlebox.next_time(), Some(Instant::from_micros(10)));
+        middlebox.expire(Instant::from_micros(10), &mut out);
+        assert_eq!(out, [data(0, 10)]);
+    }
+
+    #[test]
+    fn the_fin_stays_on_the_last_piece_and_syn_is_never_joined() {
+        let mut middlebox = Middlebox::new(config(1.0, 0.0), 0);
+        let mut out = Vec::new();
+        let mut last = data(0, 100);
+        last.flags = last.flags.with(Flags::FIN);
+        middlebox.push(Instant::ZERO, last, &mut out);
+        assert!(out.len() > 1);
+        let fins = out.iter().filter(|s| s.flags.has(Flags::FIN)).count();
+        assert_eq!(fins, 1);
+        assert!(out.last().is_some_and(|s| s.flags.has(Flags::FIN)));
+        let syn = Segment { flags: Flags::SYN, payload: vec![1], ..Segment::default() };
+        assert!(!joinable(&syn, &data(1, 5), 3000));
+    }
+}

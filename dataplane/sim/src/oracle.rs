@@ -1,0 +1,197 @@
+//! Streams of FPDUs built octet by octet from the texts of the specifications, on purpose without a
+//! line of the code under test: what dialogues send and expect comes from here.
+//!
+//! Only for building; it judges nothing. Slow and plain.
+
+/// Octets between the starts of two markers (RFC 5044 §4.3).
+const MARKER_SPACING: usize = 512;
+
+/// One direction of an MPA stream: the start frame first, then FPDUs. Positions count from the first
+/// octet after the SYN.
+#[derive(Clone, Debug, Default)]
+pub struct Stream {
+    octets: Vec<u8>,
+    /// Where full operation starts, known when the first FPDU is framed.
+    operation: Option<usize>,
+    /// This direction carries markers.
+    pub markers: bool,
+    /// FPDUs carry a computed CRC; otherwise the field is zero.
+    pub crc: bool,
+}
+
+/// A deliberate mistake in an FPDU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Flaw {
+    /// Nothing is wrong.
+    #[default]
+    None,
+    /// The CRC is the right one with a flipped bit.
+    BadCrc,
+    /// Every marker in the FPDU points this many octets too far back; the CRC is right.
+    BadPointer(u16),
+    /// The length field claims this many octets more than there are; the CRC is right.
+    BadLength(u16),
+}
+
+/// A request or reply frame (RFC 5044 §7.1.1, figure 8).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StartFrame {
+    /// The 16 octets of the key.
+    pub key: [u8; 16],
+    /// The M bit: the sender wants markers.
+    pub markers: bool,
+    /// The C bit: the sender wants CRCs.
+    pub crc: bool,
+    /// The R bit: rejected.
+    pub reject: bool,
+    /// The five reserved bits, in the low end.
+    pub reserved: u8,
+    /// Revision.
+    pub revision: u8,
+    /// What PD_Length says; `None`: the truth.
+    pub claimed_length: Option<u16>,
+    /// Private data.
+    pub private_data: Vec<u8>,
+}
+
+impl StartFrame {
+    /// Key of a request frame.
+    pub const REQUEST: [u8; 16] = *b"MPA ID Req Frame";
+    /// Key of a reply frame.
+    pub const REPLY: [u8; 16] = *b"MPA ID Rep Frame";
+
+    /// The frame's octets.
+    pub fn octets(&self) -> Vec<u8> {
+        let mut out = self.key.to_vec();
+        let flag = |on: bool, bit: u8| if on { 1 << bit } else { 0 };
+        let flags = flag(self.markers, 7) | flag(self.crc, 6) | flag(self.reject, 5);
+        out.push(flags | (self.reserved & 0x1f));
+        out.push(self.revision);
+        let length = self.claimed_length.unwrap_or(self.private_data.len() as u16);
+        out.extend(length.to_be_bytes());
+        out.extend(&self.private_data);
+        out
+    }
+}
+
+impl Stream {
+    /// Everything built so far.
+    pub fn octets(&self) -> &[u8] {
+        &self.octets
+    }
+
+    /// Octets built so far.
+    pub fn len(&self) -> usize {
+        self.octets.len()
+    }
+
+    /// True when nothing was built.
+    pub fn is_empty(&self) -> bool {
+        self.octets.is_empty()
+    }
+
+    /// Appends octets as they are.
+    pub fn raw(&mut self, octets: &[u8]) {
+        self.octets.extend(octets);
+    }
+
+    /// Appends an FPDU that holds `ulpdu`, with markers at their places (RFC 5044 §4.1, §4.3).
+    pub fn fpdu(&mut self, ulpdu: &[u8], flaw: Flaw) {
+        let operation = *self.operation.get_or_insert(self.octets.len());
+        let claimed = ulpdu.len() + if let Flaw::BadLength(n) = flaw { usize::from(n) } else { 0 };
+        let mut body = (claimed as u16).to_be_bytes().to_vec();
+        body.extend(ulpdu);
+        body.resize(body.len().next_multiple_of(4), 0);
+        let from = self.octets.len();
+        let mut start = None;
+        for octet in body {
+            self.marker_if_due(operation, start, flaw);
+            start.get_or_insert(self.octets.len());
+            self.octets.push(octet);
+        }
+        // A marker right after the pad belongs to this FPDU and to its CRC (§4.4).
+        self.marker_if_due(operation, start, flaw);
+        let mut crc = if self.crc { crc32c(&self.octets[from..]) } else { 0 };
+        if flaw == Flaw::BadCrc {
+            crc ^= 1;
+        }
+        self.octets.extend(crc.to_le_bytes());
+    }
+
+    fn marker_if_due(&mut self, operation: usize, start: Option<usize>, flaw: Flaw) {
+        let position = self.octets.len();
+        if !self.markers || !(position - operation).is_multiple_of(MARKER_SPACING) {
+            return;
+        }
+        let extra = if let Flaw::BadPointer(n) = flaw { n } else { 0 };
+        let pointer = start.map_or(0, |start| (position - start) as u16) + extra;
+        self.octets.extend([0, 0]);
+        self.octets.extend(pointer.to_be_bytes());
+    }
+}
+
+/// A tagged DDP segment (RFC 5041 §4.2).
+pub fn tagged(version: u8, last: bool, rsvd: u8, stag: u32, to: u64, payload: &[u8]) -> Vec<u8> {
+    let mut out = vec![0x80 | u8::from(last) << 6 | version & 3, rsvd];
+    out.extend(stag.to_be_bytes());
+    out.extend(to.to_be_bytes());
+    out.extend(payload);
+    out
+}
+
+/// An untagged DDP segment (RFC 5041 §4.3). `rsvd` is the RsvdULP field: one octet beside the control
+/// octet and four after it.
+pub fn untagged(
+    version: u8,
+    last: bool,
+    rsvd: [u8; 5],
+    (qn, msn, mo): (u32, u32, u32),
+    payload: &[u8],
+) -> Vec<u8> {
+    let mut out = vec![u8::from(last) << 6 | version & 3];
+    out.extend(rsvd);
+    for field in [qn, msn, mo] {
+        out.extend(field.to_be_bytes());
+    }
+    out.extend(payload);
+    out
+}
+
+/// CRC32c, bit by bit (RFC 3720 §B.4).
+pub fn crc32c(octets: &[u8]) -> u32 {
+    !octets.iter().fold(!0u32, |crc, &octet| {
+        (0..8).fold(crc ^ u32::from(octet), |crc, _| {
+            (crc >> 1) ^ if crc & 1 == 1 { 0x82F6_3B78 } else { 0 }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(qn: u32, msn: u32) -> Vec<u8> {
+        let mut ulpdu = untagged(1, true, [0x40, 0, 0, 0, 0], (qn, msn, 0), &[0; 24]);
+        assert_eq!(ulpdu.len(), 42);
+        ulpdu[0] = 0x41;
+        ulpdu[1] = 0x43;
+        ulpdu
+    }
+
+    // RFC 5044 §4.4, figures 5 and 6.
+    #[test]
+    fn the_annotated_dumps_of_rfc_5044_come_out() {
+        let mut s = Stream { markers: true, crc: true, ..Stream::default() };
+        s.fpdu(&figure(0, 1), Flaw::None);
+        assert_eq!(s.octets()[..6], [0, 0, 0, 0, 0, 0x2a]);
+        assert_eq!(s.octets()[s.len() - 4..], [0x52, 0x23, 0x99, 0x83]);
+
+        let mut s = Stream { markers: true, crc: true, ..Stream::default() };
+        // A first FPDU of 492 octets with its marker: 488 octets of length, ULPDU, pad and CRC.
+        s.fpdu(&untagged(1, true, [0x43, 0, 0, 0, 0], (0, 1, 0), &[0; 464]), Flaw::None);
+        assert_eq!(s.len(), 492);
+        s.fpdu(&figure(0, 2), Flaw::None);
+        assert_eq!(s.octets()[512..516], [0, 0, 0, 20]);
+        assert_eq!(s.octets()[s.len() - 4..], [0x84, 0x92, 0x58, 0x98]);
+    }
+}

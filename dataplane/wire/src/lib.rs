@@ -1,8 +1,50 @@
 //! Header views and values of MPA and DDP, the newtypes that every layer shares, and time.
 //!
+//! A *view* (`TaggedHeader<T: AsRef<[u8]>>`) judges only length and reads or writes single fields; a
+//! *value* (`TaggedRepr`) holds only what is legal. Offsets, masks and shifts of a field stand side by
+//! side in one `field` module per header.
+//!
 //! Ethernet, ARP, IP, ICMP and TCP headers are not here: they come from smoltcp's `wire`.
 #![forbid(unsafe_code)]
 
+pub mod ddp;
+pub mod mpa;
 mod time;
 
+pub use ddp::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
 pub use time::Instant;
+
+/// The octets are fewer than the header needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{seen} octets where the header needs {needed}")]
+pub struct Truncated {
+    /// Octets that the header needs.
+    pub needed: usize,
+    /// Octets that there are.
+    pub seen: usize,
+}
+
+/// Big-endian field access; the callers have checked the length of the whole header.
+pub(crate) mod be {
+    pub(crate) fn u16(octets: &[u8], at: usize) -> u16 {
+        u16::from_be_bytes(array(octets, at))
+    }
+
+    pub(crate) fn u32(octets: &[u8], at: usize) -> u32 {
+        u32::from_be_bytes(array(octets, at))
+    }
+
+    pub(crate) fn u64(octets: &[u8], at: usize) -> u64 {
+        u64::from_be_bytes(array(octets, at))
+    }
+
+    pub(crate) fn array<const N: usize>(octets: &[u8], at: usize) -> [u8; N] {
+        let mut out = [0; N];
+        out.copy_from_slice(&octets[at..at + N]);
+        out
+    }
+
+    pub(crate) fn put(octets: &mut [u8], at: usize, value: &[u8]) {
+        octets[at..at + value.len()].copy_from_slice(value);
+    }
+}

@@ -1,0 +1,448 @@
+//! DDP headers (RFC 5041 §4): the control octet, the tagged and the untagged header, and the numbers
+//! in them. What lies behind the header is payload and not looked at here.
+//!
+//! ```text
+//!  tagged (14 octets)                       untagged (18 octets)
+//!   0  |T|L| Rsvd  |DV |  RsvdULP  |         0  |T|L| Rsvd  |DV |  RsvdULP[0:7]  |
+//!   2  |          STag             |         2  |        RsvdULP[8:39]           |
+//!   6  |          TO  (64 bits)    |         6  |             QN                 |
+//!                                           10  |             MSN                |
+//!                                           14  |             MO                 |
+//! ```
+
+use core::fmt;
+
+use crate::{Truncated, be};
+
+#[cfg(test)]
+mod tests;
+
+/// Steering Tag: names a tagged buffer of the data sink (RFC 5041 §4.2).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Stag(pub u32);
+
+impl fmt::Display for Stag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#010x}", self.0)
+    }
+}
+
+/// Queue Number: names a queue of untagged buffers of the data sink (RFC 5041 §4.3).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Qn(pub u32);
+
+impl fmt::Display for Qn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Message Sequence Number: counts the messages of one queue from 1 and wraps from 2^32 - 1 to 0
+/// (RFC 5041 §4.3).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Msn(pub u32);
+
+impl Msn {
+    /// The first one of every queue: "the initial value for MSN MUST be one" (RFC 5041 §4.3).
+    pub const FIRST: Msn = Msn(1);
+
+    /// The one after this; 0 follows 0xFFFF_FFFF (RFC 5041 §4.3).
+    #[must_use]
+    pub const fn next(self) -> Msn {
+        Msn(self.0.wrapping_add(1))
+    }
+
+    /// How many messages `self` is after `earlier`, modulo 2^32.
+    pub const fn distance_from(self, earlier: Msn) -> u32 {
+        self.0.wrapping_sub(earlier.0)
+    }
+
+    /// True when `self` comes before `other` in the half of the number space around them.
+    pub const fn before(self, other: Msn) -> bool {
+        (self.0.wrapping_sub(other.0) as i32) < 0
+    }
+
+    /// True when `self` comes after `other` in the half of the number space around them.
+    pub const fn after(self, other: Msn) -> bool {
+        other.before(self)
+    }
+}
+
+impl fmt::Display for Msn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Octets from the start of an untagged message (RFC 5041 §4.3).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct MessageOffset(pub u32);
+
+/// Octets within a tagged buffer; the first one's need not be 0 (RFC 5041 §4.2).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct TaggedOffset(pub u64);
+
+impl fmt::Display for TaggedOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The version of DDP that a stream speaks (field DV, RFC 5041 §4.1).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DdpVersion {
+    /// The RDMA Consortium's, used with MPA revision 0 (RFC 5044 appendix C). Same headers.
+    V0,
+    /// RFC 5041's.
+    V1,
+}
+
+impl DdpVersion {
+    /// The version that the DV field names, or `None` for 2 and 3, which nobody has defined.
+    pub const fn from_bits(dv: u8) -> Option<DdpVersion> {
+        match dv {
+            0 => Some(DdpVersion::V0),
+            1 => Some(DdpVersion::V1),
+            _ => None,
+        }
+    }
+
+    /// The value of the DV field.
+    pub const fn bits(self) -> u8 {
+        match self {
+            DdpVersion::V0 => 0,
+            DdpVersion::V1 => 1,
+        }
+    }
+}
+
+/// Octets of a tagged header.
+pub const TAGGED_HEADER_LEN: usize = field::TO + 8;
+/// Octets of an untagged header, the longest one.
+pub const UNTAGGED_HEADER_LEN: usize = field::MO + 4;
+
+mod field {
+    pub(super) const CONTROL: usize = 0;
+    pub(super) const TAGGED: u8 = 0x80;
+    pub(super) const LAST: u8 = 0x40;
+    pub(super) const RSVD: u8 = 0x3c;
+    pub(super) const RSVD_SHIFT: u32 = 2;
+    pub(super) const DV: u8 = 0x03;
+
+    pub(super) const RSVD_ULP: usize = 1;
+    // Tagged.
+    pub(super) const STAG: usize = 2;
+    pub(super) const TO: usize = 6;
+    // Untagged.
+    pub(super) const UNTAGGED_RSVD_ULP_LEN: usize = 5;
+    pub(super) const QN: usize = 6;
+    pub(super) const MSN: usize = 10;
+    pub(super) const MO: usize = 14;
+
+    const _: () = assert!(TAGGED ^ LAST ^ RSVD ^ DV == 0xff);
+    const _: () = assert!(RSVD_ULP + UNTAGGED_RSVD_ULP_LEN == QN);
+    const _: () = assert!(super::TAGGED_HEADER_LEN == 14);
+    const _: () = assert!(super::UNTAGGED_HEADER_LEN == 18);
+}
+
+/// The DDP control octet (RFC 5041 §4.1), as it is on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Control(pub u8);
+
+impl Control {
+    /// The control octet with reserved bits zero (RFC 5041 §4.1).
+    pub const fn new(tagged: bool, last: bool, version: DdpVersion) -> Control {
+        let t = if tagged { field::TAGGED } else { 0 };
+        let l = if last { field::LAST } else { 0 };
+        Control(t | l | version.bits())
+    }
+
+    /// T: the payload belongs into a tagged buffer.
+    pub const fn is_tagged(self) -> bool {
+        self.0 & field::TAGGED != 0
+    }
+
+    /// L: the last segment of its message.
+    pub const fn is_last(self) -> bool {
+        self.0 & field::LAST != 0
+    }
+
+    /// Rsvd, 4 bits, not checked on receive.
+    pub const fn reserved(self) -> u8 {
+        (self.0 & field::RSVD) >> field::RSVD_SHIFT
+    }
+
+    /// DV, 2 bits.
+    pub const fn version_bits(self) -> u8 {
+        self.0 & field::DV
+    }
+
+    /// Octets of the header that this octet starts.
+    pub const fn header_len(self) -> usize {
+        if self.is_tagged() { TAGGED_HEADER_LEN } else { UNTAGGED_HEADER_LEN }
+    }
+}
+
+/// View of a tagged header at the start of some octets (RFC 5041 §4.2). Does not look at T.
+#[derive(Clone, Copy, Debug)]
+pub struct TaggedHeader<T>(T);
+
+impl<T: AsRef<[u8]>> TaggedHeader<T> {
+    /// The view, if the octets are at least [`TAGGED_HEADER_LEN`].
+    pub fn new(octets: T) -> Result<Self, Truncated> {
+        check_len(octets.as_ref().len(), TAGGED_HEADER_LEN).map(|()| TaggedHeader(octets))
+    }
+
+    /// The control octet.
+    pub fn control(&self) -> Control {
+        Control(self.0.as_ref()[field::CONTROL])
+    }
+
+    /// RsvdULP, 8 bits.
+    pub fn rsvd_ulp(&self) -> u8 {
+        self.0.as_ref()[field::RSVD_ULP]
+    }
+
+    /// STag.
+    pub fn stag(&self) -> Stag {
+        Stag(be::u32(self.0.as_ref(), field::STAG))
+    }
+
+    /// TO.
+    pub fn to(&self) -> TaggedOffset {
+        TaggedOffset(be::u64(self.0.as_ref(), field::TO))
+    }
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]>> TaggedHeader<T> {
+    /// Writes the control octet.
+    pub fn set_control(&mut self, control: Control) {
+        self.0.as_mut()[field::CONTROL] = control.0;
+    }
+
+    /// Writes RsvdULP.
+    pub fn set_rsvd_ulp(&mut self, rsvd_ulp: u8) {
+        self.0.as_mut()[field::RSVD_ULP] = rsvd_ulp;
+    }
+
+    /// Writes STag.
+    pub fn set_stag(&mut self, stag: Stag) {
+        be::put(self.0.as_mut(), field::STAG, &stag.0.to_be_bytes());
+    }
+
+    /// Writes TO.
+    pub fn set_to(&mut self, to: TaggedOffset) {
+        be::put(self.0.as_mut(), field::TO, &to.0.to_be_bytes());
+    }
+}
+
+/// View of an untagged header at the start of some octets (RFC 5041 §4.3). Does not look at T.
+#[derive(Clone, Copy, Debug)]
+pub struct UntaggedHeader<T>(T);
+
+impl<T: AsRef<[u8]>> UntaggedHeader<T> {
+    /// The view, if the octets are at least [`UNTAGGED_HEADER_LEN`].
+    pub fn new(octets: T) -> Result<Self, Truncated> {
+        check_len(octets.as_ref().len(), UNTAGGED_HEADER_LEN).map(|()| UntaggedHeader(octets))
+    }
+
+    /// The control octet.
+    pub fn control(&self) -> Control {
+        Control(self.0.as_ref()[field::CONTROL])
+    }
+
+    /// RsvdULP, 40 bits.
+    pub fn rsvd_ulp(&self) -> [u8; 5] {
+        be::array(self.0.as_ref(), field::RSVD_ULP)
+    }
+
+    /// QN.
+    pub fn qn(&self) -> Qn {
+        Qn(be::u32(self.0.as_ref(), field::QN))
+    }
+
+    /// MSN.
+    pub fn msn(&self) -> Msn {
+        Msn(be::u32(self.0.as_ref(), field::MSN))
+    }
+
+    /// MO.
+    pub fn mo(&self) -> MessageOffset {
+        MessageOffset(be::u32(self.0.as_ref(), field::MO))
+    }
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]>> UntaggedHeader<T> {
+    /// Writes the control octet.
+    pub fn set_control(&mut self, control: Control) {
+        self.0.as_mut()[field::CONTROL] = control.0;
+    }
+
+    /// Writes RsvdULP.
+    pub fn set_rsvd_ulp(&mut self, rsvd_ulp: [u8; 5]) {
+        be::put(self.0.as_mut(), field::RSVD_ULP, &rsvd_ulp);
+    }
+
+    /// Writes QN.
+    pub fn set_qn(&mut self, qn: Qn) {
+        be::put(self.0.as_mut(), field::QN, &qn.0.to_be_bytes());
+    }
+
+    /// Writes MSN.
+    pub fn set_msn(&mut self, msn: Msn) {
+        be::put(self.0.as_mut(), field::MSN, &msn.0.to_be_bytes());
+    }
+
+    /// Writes MO.
+    pub fn set_mo(&mut self, mo: MessageOffset) {
+        be::put(self.0.as_mut(), field::MO, &mo.0.to_be_bytes());
+    }
+}
+
+/// A tagged header's values (RFC 5041 §4.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TaggedRepr {
+    /// L.
+    pub last: bool,
+    /// DV.
+    pub version: DdpVersion,
+    /// RsvdULP.
+    pub rsvd_ulp: u8,
+    /// STag.
+    pub stag: Stag,
+    /// TO of the first payload octet.
+    pub to: TaggedOffset,
+}
+
+impl TaggedRepr {
+    /// The header at the start of `octets`.
+    pub fn parse(octets: &[u8]) -> Result<TaggedRepr, HeaderError> {
+        let view = TaggedHeader::new(octets)?;
+        Ok(TaggedRepr {
+            last: view.control().is_last(),
+            version: version_of(view.control(), true)?,
+            rsvd_ulp: view.rsvd_ulp(),
+            stag: view.stag(),
+            to: view.to(),
+        })
+    }
+
+    /// Writes the header, reserved bits zero (RFC 5041 §4.1).
+    pub fn emit(&self, octets: &mut [u8; TAGGED_HEADER_LEN]) {
+        let mut view = TaggedHeader(octets.as_mut_slice());
+        view.set_control(Control::new(true, self.last, self.version));
+        view.set_rsvd_ulp(self.rsvd_ulp);
+        view.set_stag(self.stag);
+        view.set_to(self.to);
+    }
+}
+
+/// An untagged header's values (RFC 5041 §4.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UntaggedRepr {
+    /// L.
+    pub last: bool,
+    /// DV.
+    pub version: DdpVersion,
+    /// RsvdULP.
+    pub rsvd_ulp: [u8; 5],
+    /// QN.
+    pub qn: Qn,
+    /// MSN.
+    pub msn: Msn,
+    /// MO of the first payload octet.
+    pub mo: MessageOffset,
+}
+
+impl UntaggedRepr {
+    /// The header at the start of `octets`.
+    pub fn parse(octets: &[u8]) -> Result<UntaggedRepr, HeaderError> {
+        let view = UntaggedHeader::new(octets)?;
+        Ok(UntaggedRepr {
+            last: view.control().is_last(),
+            version: version_of(view.control(), false)?,
+            rsvd_ulp: view.rsvd_ulp(),
+            qn: view.qn(),
+            msn: view.msn(),
+            mo: view.mo(),
+        })
+    }
+
+    /// Writes the header, reserved bits zero (RFC 5041 §4.1).
+    pub fn emit(&self, octets: &mut [u8; UNTAGGED_HEADER_LEN]) {
+        let mut view = UntaggedHeader(octets.as_mut_slice());
+        view.set_control(Control::new(false, self.last, self.version));
+        view.set_rsvd_ulp(self.rsvd_ulp);
+        view.set_qn(self.qn);
+        view.set_msn(self.msn);
+        view.set_mo(self.mo);
+    }
+}
+
+/// Either header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeaderRepr {
+    /// T is one.
+    Tagged(TaggedRepr),
+    /// T is zero.
+    Untagged(UntaggedRepr),
+}
+
+impl HeaderRepr {
+    /// The header at the start of a DDP segment, whichever T says.
+    pub fn parse(octets: &[u8]) -> Result<HeaderRepr, HeaderError> {
+        let first = *octets.first().ok_or(Truncated { needed: TAGGED_HEADER_LEN, seen: 0 })?;
+        if Control(first).is_tagged() {
+            TaggedRepr::parse(octets).map(HeaderRepr::Tagged)
+        } else {
+            UntaggedRepr::parse(octets).map(HeaderRepr::Untagged)
+        }
+    }
+
+    /// Octets of the header.
+    pub const fn len(&self) -> usize {
+        match self {
+            HeaderRepr::Tagged(_) => TAGGED_HEADER_LEN,
+            HeaderRepr::Untagged(_) => UNTAGGED_HEADER_LEN,
+        }
+    }
+
+    /// Never: a header has octets.
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// DV.
+    pub const fn version(&self) -> DdpVersion {
+        match self {
+            HeaderRepr::Tagged(h) => h.version,
+            HeaderRepr::Untagged(h) => h.version,
+        }
+    }
+}
+
+/// Why octets are not a DDP header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum HeaderError {
+    /// The segment is shorter than its header.
+    #[error("DDP header: {0}")]
+    Truncated(#[from] Truncated),
+    /// T says the other model.
+    #[error("DDP header: T bit is of the other buffer model")]
+    OtherModel,
+    /// DV is a version that nobody has defined.
+    #[error("DDP header: version {0} is unknown")]
+    Version(u8),
+}
+
+fn version_of(control: Control, tagged: bool) -> Result<DdpVersion, HeaderError> {
+    if control.is_tagged() != tagged {
+        return Err(HeaderError::OtherModel);
+    }
+    let dv = control.version_bits();
+    DdpVersion::from_bits(dv).ok_or(HeaderError::Version(dv))
+}
+
+fn check_len(seen: usize, needed: usize) -> Result<(), Truncated> {
+    if seen < needed { Err(Truncated { needed, seen }) } else { Ok(()) }
+}

@@ -1,0 +1,137 @@
+//! Fields at zero, all-ones and between; figures of the specifications.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn version() -> impl Strategy<Value = DdpVersion> {
+    prop_oneof![Just(DdpVersion::V0), Just(DdpVersion::V1)]
+}
+
+/// Zero, all-ones, and anything.
+fn edges32() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(0), Just(u32::MAX), any::<u32>()]
+}
+
+fn edges64() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(u64::MAX), any::<u64>()]
+}
+
+proptest! {
+    // RFC 5041 §4.2
+    #[test]
+    fn tagged_header_round_trips(
+        last: bool, version in version(), rsvd_ulp: u8, stag in edges32(), to in edges64(),
+    ) {
+        let repr = TaggedRepr { last, version, rsvd_ulp, stag: Stag(stag), to: TaggedOffset(to) };
+        let mut octets = [0xa5; TAGGED_HEADER_LEN];
+        repr.emit(&mut octets);
+        prop_assert_eq!(TaggedRepr::parse(&octets), Ok(repr));
+        prop_assert_eq!(HeaderRepr::parse(&octets), Ok(HeaderRepr::Tagged(repr)));
+        // RFC 5041 §4.1: reserved bits are sent as zeros.
+        prop_assert_eq!(Control(octets[0]).reserved(), 0);
+    }
+
+    // RFC 5041 §4.3
+    #[test]
+    fn untagged_header_round_trips(
+        last: bool, version in version(), rsvd_ulp: [u8; 5],
+        qn in edges32(), msn in edges32(), mo in edges32(),
+    ) {
+        let repr = UntaggedRepr {
+            last, version, rsvd_ulp, qn: Qn(qn), msn: Msn(msn), mo: MessageOffset(mo),
+        };
+        let mut octets = [0x5a; UNTAGGED_HEADER_LEN];
+        repr.emit(&mut octets);
+        prop_assert_eq!(UntaggedRepr::parse(&octets), Ok(repr));
+        prop_assert_eq!(HeaderRepr::parse(&octets), Ok(HeaderRepr::Untagged(repr)));
+        prop_assert_eq!(Control(octets[0]).reserved(), 0);
+    }
+
+    // RFC 5041 §4.1: Rsvd is not checked on receive.
+    #[test]
+    fn any_octets_parse_or_name_the_reason(octets in proptest::collection::vec(any::<u8>(), 0..32)) {
+        match HeaderRepr::parse(&octets) {
+            Ok(h) => {
+                prop_assert!(octets.len() >= h.len());
+                prop_assert_eq!(h.version().bits(), octets[0] & 3);
+            }
+            Err(HeaderError::Truncated(t)) => prop_assert!(octets.len() < t.needed),
+            Err(HeaderError::Version(v)) => prop_assert_eq!(v, octets[0] & 3),
+            Err(HeaderError::OtherModel) => prop_assert!(false, "the model follows from T"),
+        }
+    }
+}
+
+/// Sets one field alone to zeros, ones and a pattern and looks that no other field moved.
+#[test]
+fn each_field_touches_its_own_octets_only() {
+    let mut octets = [0; UNTAGGED_HEADER_LEN];
+    let mut view = UntaggedHeader(octets.as_mut_slice());
+    view.set_rsvd_ulp([0xff; 5]);
+    view.set_msn(Msn(u32::MAX));
+    assert_eq!(view.control(), Control(0));
+    assert_eq!((view.qn(), view.mo()), (Qn(0), MessageOffset(0)));
+    view.set_rsvd_ulp([0; 5]);
+    view.set_msn(Msn(0));
+    view.set_control(Control(0xff));
+    view.set_qn(Qn(u32::MAX));
+    view.set_mo(MessageOffset(u32::MAX));
+    assert_eq!((view.rsvd_ulp(), view.msn()), ([0; 5], Msn(0)));
+
+    let mut octets = [0; TAGGED_HEADER_LEN];
+    let mut view = TaggedHeader(octets.as_mut_slice());
+    view.set_rsvd_ulp(0xff);
+    view.set_to(TaggedOffset(u64::MAX));
+    assert_eq!((view.control(), view.stag()), (Control(0), Stag(0)));
+    view.set_rsvd_ulp(0);
+    view.set_to(TaggedOffset(0));
+    view.set_stag(Stag(u32::MAX));
+    view.set_control(Control(0xff));
+    assert_eq!((view.rsvd_ulp(), view.to()), (0, TaggedOffset(0)));
+}
+
+// RFC 5041 §4.1, figure 3
+#[test]
+fn control_bits_stand_where_figure_3_has_them() {
+    assert_eq!(Control::new(true, false, DdpVersion::V0), Control(0b1000_0000));
+    assert_eq!(Control::new(false, true, DdpVersion::V1), Control(0b0100_0001));
+    assert_eq!(Control(0b0011_1100).reserved(), 0b1111);
+    assert_eq!(Control(0b0011_1100), Control(0x3c));
+    assert!(!Control(0x3f).is_tagged() && !Control(0x3f).is_last());
+}
+
+// RFC 5044 figure 5: control 41 43, queue 0, MSN 1, MO 0; the draft's figure 5 has 40 03.
+#[test]
+fn headers_of_the_mpa_figures() {
+    let octets = [0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+    let repr = UntaggedRepr {
+        last: true,
+        version: DdpVersion::V1,
+        rsvd_ulp: [0x43, 0, 0, 0, 0],
+        qn: Qn(0),
+        msn: Msn(1),
+        mo: MessageOffset(0),
+    };
+    assert_eq!(UntaggedRepr::parse(&octets), Ok(repr));
+    let mut draft = octets;
+    draft[..2].copy_from_slice(&[0x40, 0x03]);
+    let repr = UntaggedRepr { version: DdpVersion::V0, rsvd_ulp: [3, 0, 0, 0, 0], ..repr };
+    assert_eq!(UntaggedRepr::parse(&draft), Ok(repr));
+}
+
+#[test]
+fn the_other_model_is_refused() {
+    assert_eq!(UntaggedRepr::parse(&[0x81; 18]), Err(HeaderError::OtherModel));
+    assert_eq!(TaggedRepr::parse(&[0x01; 18]), Err(HeaderError::OtherModel));
+}
+
+// RFC 5041 §4.3: MSN starts at one, wraps from 0xFFFFFFFF to 0.
+#[test]
+fn msn_wraps_to_zero() {
+    assert_eq!(Msn::FIRST, Msn(1));
+    assert_eq!(Msn(u32::MAX).next(), Msn(0));
+    assert!(Msn(u32::MAX).before(Msn(0)) && Msn(0).after(Msn(u32::MAX)));
+    assert!(!Msn(7).before(Msn(7)) && !Msn(7).after(Msn(7)));
+    assert_eq!(Msn(3).distance_from(Msn(u32::MAX)), 4);
+}

@@ -1,0 +1,385 @@
+//! MPA formats: start-up frames (RFC 5044 §7.1.1), the first draft's Start Key (its §8.1.1), markers
+//! (RFC 5044 §4.2), the FPDU's fields and sizes (RFC 5044 §4.1, §4.5).
+//!
+//! ```text
+//!  request / reply (20 octets + private data)      Start Key (16 octets)
+//!   0  "MPA ID Req Frame" or "MPA ID Rep Frame"     0  "MPA ident frame"
+//!  16  |M|C|R|S|  Res  |     Rev       |           15  |M|C| Res | Rev |
+//!  18  |          PD_Length            |
+//!  20  private data, 0 to 512 octets               marker (4 octets)
+//!                                                   0  |  RESERVED (16)  |  FPDUPTR (16)  |
+//!  FPDU: ULPDU_Length (16) | ULPDU | pad 0..3 | CRC (32)
+//! ```
+//!
+//! Which revision and which flags are acceptable is the business of the start-up state machine.
+
+use crate::{Truncated, be};
+
+#[cfg(test)]
+mod tests;
+
+/// First octets of a request frame.
+pub const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
+/// First octets of a reply frame.
+pub const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
+/// First octets of the first draft's Start Key.
+pub const START_KEY: [u8; 15] = *b"MPA ident frame";
+
+/// Octets of a request or reply frame before its private data.
+pub const FRAME_HEADER_LEN: usize = 20;
+/// Most octets of private data (RFC 5044 §7.1.1).
+pub const MAX_PRIVATE_DATA: usize = 512;
+/// Octets of a Start Key.
+pub const START_KEY_LEN: usize = 16;
+/// Octets of a marker.
+pub const MARKER_LEN: usize = 4;
+/// Octets of stream from the start of one marker to the start of the next (RFC 5044 §4.3).
+pub const MARKER_INTERVAL: u64 = 512;
+/// Octets of the ULPDU_Length field.
+pub const LENGTH_LEN: usize = 2;
+/// Octets of the CRC field, there even when CRCs are off (RFC 5044 §4.1).
+pub const CRC_LEN: usize = 4;
+/// Octets that an FPDU adds to its ULPDU without pad and markers.
+pub const FPDU_OVERHEAD: usize = LENGTH_LEN + CRC_LEN;
+/// Smallest MULPDU that MPA may ask of DDP (RFC 5044 §4.5).
+pub const MIN_MULPDU: usize = 128;
+/// Longest ULPDU that the length field can say.
+pub const MAX_ULPDU: usize = 0xffff;
+
+mod field {
+    pub(super) const FLAGS: usize = 16;
+    pub(super) const MARKERS: u8 = 0x80;
+    pub(super) const CRC: u8 = 0x40;
+    pub(super) const REJECT: u8 = 0x20;
+    pub(super) const ENHANCED: u8 = 0x10;
+    pub(super) const RES: u8 = 0x0f;
+    pub(super) const REV: usize = 17;
+    pub(super) const PD_LENGTH: usize = 18;
+
+    pub(super) const KEY_FLAGS: usize = 15;
+    pub(super) const KEY_MARKERS: u8 = 0x80;
+    pub(super) const KEY_CRC: u8 = 0x40;
+    pub(super) const KEY_RES: u8 = 0x38;
+    pub(super) const KEY_REV: u8 = 0x07;
+
+    pub(super) const FPDUPTR: usize = 2;
+    pub(super) const FPDUPTR_MASK: u16 = !3;
+
+    const _: () = assert!(MARKERS ^ CRC ^ REJECT ^ ENHANCED ^ RES == 0xff);
+    const _: () = assert!(KEY_MARKERS ^ KEY_CRC ^ KEY_RES ^ KEY_REV == 0xff);
+    const _: () = assert!(PD_LENGTH + 2 == super::FRAME_HEADER_LEN);
+    const _: () = assert!(KEY_FLAGS == super::START_KEY.len());
+    const _: () = assert!(FPDUPTR + 2 == super::MARKER_LEN);
+}
+
+/// Octets of zeros between ULPDU and CRC so that the FPDU is a multiple of 4, markers not counted
+/// (RFC 5044 §4.1).
+pub const fn pad_len(ulpdu_len: usize) -> usize {
+    (LENGTH_LEN + ulpdu_len).wrapping_neg() & 3
+}
+
+/// Octets of the FPDU around a ULPDU, markers not counted.
+pub const fn fpdu_len(ulpdu_len: usize) -> usize {
+    FPDU_OVERHEAD + ulpdu_len + pad_len(ulpdu_len)
+}
+
+/// Which of the two frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameKind {
+    /// From the initiator.
+    Request,
+    /// From the responder.
+    Reply,
+}
+
+impl FrameKind {
+    /// Its key.
+    pub const fn key(self) -> [u8; 16] {
+        match self {
+            FrameKind::Request => REQUEST_KEY,
+            FrameKind::Reply => REPLY_KEY,
+        }
+    }
+}
+
+/// What the first 16 octets of an MPA stream are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FirstOctets {
+    /// The key of a request or reply frame.
+    Frame(FrameKind),
+    /// A Start Key of the first draft.
+    StartKey(StartKeyRepr),
+}
+
+impl FirstOctets {
+    /// Tells the two forms of start-up apart; `None` when it is neither.
+    pub fn parse(octets: &[u8; START_KEY_LEN]) -> Option<FirstOctets> {
+        if *octets == REQUEST_KEY {
+            Some(FirstOctets::Frame(FrameKind::Request))
+        } else if *octets == REPLY_KEY {
+            Some(FirstOctets::Frame(FrameKind::Reply))
+        } else {
+            StartKeyRepr::parse(octets).map(FirstOctets::StartKey)
+        }
+    }
+}
+
+/// View of a request or reply frame's first 20 octets and what follows (RFC 5044 §7.1.1).
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<T>(T);
+
+impl<T: AsRef<[u8]>> Frame<T> {
+    /// The view, if the octets are at least [`FRAME_HEADER_LEN`].
+    pub fn new(octets: T) -> Result<Self, Truncated> {
+        check_len(octets.as_ref().len(), FRAME_HEADER_LEN).map(|()| Frame(octets))
+    }
+
+    /// The key.
+    pub fn key(&self) -> [u8; 16] {
+        be::array(self.0.as_ref(), 0)
+    }
+
+    fn flag(&self, mask: u8) -> bool {
+        self.0.as_ref()[field::FLAGS] & mask != 0
+    }
+
+    /// M: the sender of this frame requires markers in what it receives.
+    pub fn markers(&self) -> bool {
+        self.flag(field::MARKERS)
+    }
+
+    /// C: the sender of this frame prefers CRCs.
+    pub fn crc(&self) -> bool {
+        self.flag(field::CRC)
+    }
+
+    /// R: in a reply, the connection is rejected.
+    pub fn reject(&self) -> bool {
+        self.flag(field::REJECT)
+    }
+
+    /// S: enhanced set-up, from revision 2 on (RFC 6581 §4.1); a reserved bit before.
+    pub fn enhanced(&self) -> bool {
+        self.flag(field::ENHANCED)
+    }
+
+    /// Res, 4 bits, not checked on reception.
+    pub fn reserved(&self) -> u8 {
+        self.0.as_ref()[field::FLAGS] & field::RES
+    }
+
+    /// Rev.
+    pub fn revision(&self) -> u8 {
+        self.0.as_ref()[field::REV]
+    }
+
+    /// PD_Length as it stands there, 0 to 65535.
+    pub fn private_data_len(&self) -> usize {
+        usize::from(be::u16(self.0.as_ref(), field::PD_LENGTH))
+    }
+
+    /// The private data, or `None` while not all of it is there.
+    pub fn private_data(&self) -> Option<&[u8]> {
+        self.0.as_ref().get(FRAME_HEADER_LEN..FRAME_HEADER_LEN + self.private_data_len())
+    }
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]>> Frame<T> {
+    /// Writes the key.
+    pub fn set_key(&mut self, key: [u8; 16]) {
+        be::put(self.0.as_mut(), 0, &key);
+    }
+
+    fn set_flag(&mut self, mask: u8, on: bool) {
+        let flags = &mut self.0.as_mut()[field::FLAGS];
+        *flags = if on { *flags | mask } else { *flags & !mask };
+    }
+
+    /// Writes M.
+    pub fn set_markers(&mut self, on: bool) {
+        self.set_flag(field::MARKERS, on);
+    }
+
+    /// Writes C.
+    pub fn set_crc(&mut self, on: bool) {
+        self.set_flag(field::CRC, on);
+    }
+
+    /// Writes R.
+    pub fn set_reject(&mut self, on: bool) {
+        self.set_flag(field::REJECT, on);
+    }
+
+    /// Writes S.
+    pub fn set_enhanced(&mut self, on: bool) {
+        self.set_flag(field::ENHANCED, on);
+    }
+
+    /// Writes Res as zeros (RFC 5044 §7.1.1).
+    pub fn clear_reserved(&mut self) {
+        self.set_flag(field::RES, false);
+    }
+
+    /// Writes Rev.
+    pub fn set_revision(&mut self, revision: u8) {
+        self.0.as_mut()[field::REV] = revision;
+    }
+
+    /// Writes PD_Length.
+    pub fn set_private_data_len(&mut self, len: u16) {
+        be::put(self.0.as_mut(), field::PD_LENGTH, &len.to_be_bytes());
+    }
+}
+
+/// A request or reply frame's values without its private data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameRepr {
+    /// Request or reply.
+    pub kind: FrameKind,
+    /// M.
+    pub markers: bool,
+    /// C.
+    pub crc: bool,
+    /// R.
+    pub reject: bool,
+    /// S.
+    pub enhanced: bool,
+    /// Rev, any value: the start-up decides.
+    pub revision: u8,
+    /// PD_Length, at most [`MAX_PRIVATE_DATA`].
+    pub private_data_len: u16,
+}
+
+impl FrameRepr {
+    /// The frame at the start of `octets`, of which at least the first [`FRAME_HEADER_LEN`] are there.
+    pub fn parse(octets: &[u8], kind: FrameKind) -> Result<FrameRepr, FrameError> {
+        let view = Frame::new(octets)?;
+        if view.key() != kind.key() {
+            return Err(FrameError::Key);
+        }
+        let len = view.private_data_len();
+        // RFC 5044 §7.1.1: more than 512 octets of private data close the connection.
+        if len > MAX_PRIVATE_DATA {
+            return Err(FrameError::PrivateDataLength(len));
+        }
+        Ok(FrameRepr {
+            kind,
+            markers: view.markers(),
+            crc: view.crc(),
+            reject: view.reject(),
+            enhanced: view.enhanced(),
+            revision: view.revision(),
+            private_data_len: len as u16,
+        })
+    }
+
+    /// Octets of the frame with its private data.
+    pub const fn len(&self) -> usize {
+        FRAME_HEADER_LEN + self.private_data_len as usize
+    }
+
+    /// Never: a frame has octets.
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes the first 20 octets, reserved bits zero; the private data goes behind them.
+    pub fn emit(&self, octets: &mut [u8; FRAME_HEADER_LEN]) {
+        let mut view = Frame(octets.as_mut_slice());
+        view.set_key(self.kind.key());
+        view.clear_reserved();
+        view.set_markers(self.markers);
+        view.set_crc(self.crc);
+        view.set_reject(self.reject);
+        view.set_enhanced(self.enhanced);
+        view.set_revision(self.revision);
+        view.set_private_data_len(self.private_data_len);
+    }
+}
+
+/// Why octets are not the expected start-up frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FrameError {
+    /// Fewer octets than a frame's header.
+    #[error("MPA frame: {0}")]
+    Truncated(#[from] Truncated),
+    /// The key is another.
+    #[error("MPA frame: wrong key")]
+    Key,
+    /// PD_Length is above 512.
+    #[error("MPA frame: {0} octets of private data, at most 512 are allowed")]
+    PrivateDataLength(usize),
+}
+
+/// The first draft's Start Key (its §8.1.1): 15 octets of key, then M, C, reserved bits and Rev in one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StartKeyRepr {
+    /// M: the sender of this key requires markers in what it receives.
+    pub markers: bool,
+    /// C: the sender of this key prefers CRCs.
+    pub crc: bool,
+    /// Rev, 0 to 7; the draft closes the connection on any other value than 0.
+    pub revision: u8,
+}
+
+impl StartKeyRepr {
+    /// The Start Key in `octets`, or `None` when the key is another.
+    pub fn parse(octets: &[u8; START_KEY_LEN]) -> Option<StartKeyRepr> {
+        if octets[..field::KEY_FLAGS] != START_KEY {
+            return None;
+        }
+        let flags = octets[field::KEY_FLAGS];
+        Some(StartKeyRepr {
+            markers: flags & field::KEY_MARKERS != 0,
+            crc: flags & field::KEY_CRC != 0,
+            revision: flags & field::KEY_REV,
+        })
+    }
+
+    /// The 16 octets, reserved bits zero.
+    pub fn emit(&self) -> [u8; START_KEY_LEN] {
+        let mut octets = [0; START_KEY_LEN];
+        octets[..field::KEY_FLAGS].copy_from_slice(&START_KEY);
+        octets[field::KEY_FLAGS] = if self.markers { field::KEY_MARKERS } else { 0 }
+            | if self.crc { field::KEY_CRC } else { 0 }
+            | self.revision & field::KEY_REV;
+        octets
+    }
+}
+
+/// A marker's value (RFC 5044 §4.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Marker {
+    /// FPDUPTR: octets of stream from the ULPDU_Length field back to which it points to the marker's
+    /// first octet, a multiple of 4; 0 when that field follows the marker (RFC 5044 §4.3).
+    fpduptr: u16,
+}
+
+impl Marker {
+    /// A marker with this FPDUPTR; its two lowest bits are sent as zeros (RFC 5044 §4.2).
+    pub const fn new(fpduptr: u16) -> Marker {
+        Marker { fpduptr: fpduptr & field::FPDUPTR_MASK }
+    }
+
+    /// FPDUPTR, a multiple of 4.
+    pub const fn fpduptr(self) -> u16 {
+        self.fpduptr
+    }
+
+    /// The marker in these octets; RESERVED is ignored and the two lowest bits of FPDUPTR are taken
+    /// as zeros (RFC 5044 §4.2).
+    pub fn parse(octets: &[u8; MARKER_LEN]) -> Marker {
+        Marker::new(be::u16(octets, field::FPDUPTR))
+    }
+
+    /// The four octets, RESERVED zero.
+    pub fn emit(self) -> [u8; MARKER_LEN] {
+        let mut octets = [0; MARKER_LEN];
+        be::put(&mut octets, field::FPDUPTR, &self.fpduptr.to_be_bytes());
+        octets
+    }
+}
+
+fn check_len(seen: usize, needed: usize) -> Result<(), Truncated> {
+    if seen < needed { Err(Truncated { needed, seen }) } else { Ok(()) }
+}

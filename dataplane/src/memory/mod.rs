@@ -12,6 +12,7 @@
 //! writing a staged file back (`control`).
 
 mod map;
+pub mod ring;
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -92,7 +93,9 @@ pub enum MemoryError {
         error: std::io::Error,
     },
     /// The file does not fit.
-    #[error("the file {path} has {file_len} octets, more than the region's {len}; make the region larger")]
+    #[error(
+        "the file {path} has {file_len} octets, more than the region's {len}; make the region larger"
+    )]
     FileTooLong {
         /// The file.
         path: PathBuf,
@@ -227,7 +230,11 @@ fn staged(path: &Path, len: usize) -> Result<Mapping, MemoryError> {
         // The file may have grown since its length was read.
         if n > len - at {
             let file_len = (at + n) as u64;
-            return Err(MemoryError::FileTooLong { path: path.to_owned(), file_len, len: len as u64 });
+            return Err(MemoryError::FileTooLong {
+                path: path.to_owned(),
+                file_len,
+                len: len as u64,
+            });
         }
         mapping.write(at, &buffer[..n]);
         at += n;

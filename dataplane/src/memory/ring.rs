@@ -1,0 +1,440 @@
+//! The completion ring that local programs map: how they learn what has been delivered into a shared
+//! region. `docs/shared-memory.md` gives the layout to the octet; this file and that page agree.
+//!
+//! ```text
+//!   0        64       128                                   256
+//!   | header | head   | reserved                            | slot 0 (64) | slot 1 | ... | slot capacity-1
+//!              ^ records published so far (u64)               ^ record n is in slot n mod capacity
+//! ```
+//!
+//! One producer (the control thread) and any number of consumers, which map the object read-only: it is
+//! sealed against any further writable mapping, so no program can disturb another or the appliance.
+//! The producer never waits. A consumer that falls more than `capacity` records behind loses the oldest
+//! ones and knows exactly how many, because records are numbered.
+//!
+//! Ordering: the octets that a record speaks of were written before the record was published; the
+//! sequence word is stored with release order and read with acquire order, so whoever has read the record
+//! sees the octets. All fields are little-endian 64-bit words and are only accessed as atomics.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// First eight octets of a ring.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"DDPRING1");
+/// Layout version in the header.
+pub const VERSION: u64 = 1;
+/// Octets of one slot.
+pub const SLOT: usize = 64;
+/// Where slot 0 starts.
+pub const SLOTS_AT: usize = 256;
+/// Largest number of slots (64 MiB of ring).
+pub const MAX_CAPACITY: u64 = 1 << 20;
+
+const MAGIC_AT: usize = 0;
+const VERSION_AT: usize = 8;
+const CAPACITY_AT: usize = 16;
+const REGION_LEN_AT: usize = 24;
+const HEAD_AT: usize = 64;
+
+const SLOT_SEQUENCE: usize = 0;
+const SLOT_OFFSET: usize = 8;
+const SLOT_LEN: usize = 16;
+const SLOT_STREAM: usize = 24;
+const SLOT_KIND_STAG: usize = 32;
+const SLOT_TIME: usize = 40;
+
+const _: () =
+    assert!(SLOT_TIME + 8 <= SLOT && HEAD_AT + 8 <= SLOTS_AT && SLOTS_AT.is_multiple_of(SLOT));
+
+/// What a record says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum Kind {
+    /// A tagged message was delivered: `len` octets ending where the message ended, from `offset`.
+    Data = 1,
+    /// A stream that may write the region was accepted.
+    Opened = 2,
+    /// A stream that could write the region has ended; nothing more comes from it.
+    Closed = 3,
+    /// The region is gone from the network; the mapping stays valid until the program drops it.
+    Removed = 4,
+}
+
+impl Kind {
+    fn from_bits(bits: u16) -> Option<Kind> {
+        [Kind::Data, Kind::Opened, Kind::Closed, Kind::Removed]
+            .into_iter()
+            .find(|kind| *kind as u16 == bits)
+    }
+}
+
+/// One record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// What happened.
+    pub kind: Kind,
+    /// The RsvdULP octet of the message (RFC 5041 §4.2).
+    pub rsvd_ulp: u8,
+    /// The STag that was written through.
+    pub stag: u32,
+    /// Octets from the start of the region.
+    pub offset: u64,
+    /// Octets delivered.
+    pub len: u64,
+    /// The stream, as `ddpctl streams list` numbers it.
+    pub stream: u64,
+    /// Nanoseconds since 1970-01-01 UTC.
+    pub unix_nanos: u64,
+}
+
+/// Why a ring could not be made or mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum RingError {
+    /// The number of slots is not a power of two within `2..=MAX_CAPACITY`.
+    #[error(
+        "a completion ring needs a power of two of slots between 2 and {MAX_CAPACITY}, not {0}"
+    )]
+    Capacity(u64),
+    /// The object is not a completion ring of this version.
+    #[error("the object is not a completion ring of version {VERSION}")]
+    NotARing,
+    /// A system call failed.
+    #[error("cannot {what} the completion ring: {errno}")]
+    System {
+        /// The verb.
+        what: &'static str,
+        /// The reason.
+        errno: rustix::io::Errno,
+    },
+}
+
+/// The writing end, held by the appliance.
+#[derive(Debug)]
+pub struct Producer {
+    map: Map,
+    fd: OwnedFd,
+    capacity: u64,
+    head: u64,
+}
+
+impl Producer {
+    /// Makes a sealed ring of `capacity` slots for a region of `region_len` octets.
+    pub fn create(name: &str, capacity: u64, region_len: u64) -> Result<Producer, RingError> {
+        if !(2..=MAX_CAPACITY).contains(&capacity) || !capacity.is_power_of_two() {
+            return Err(RingError::Capacity(capacity));
+        }
+        let fail = |what| move |errno| RingError::System { what, errno };
+        let len = SLOTS_AT + capacity as usize * SLOT;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create(name, flags).map_err(fail("create"))?;
+        rustix::fs::ftruncate(&fd, len as u64).map_err(fail("size"))?;
+        let map = Map::new(&fd, len, ProtFlags::READ | ProtFlags::WRITE).map_err(fail("map"))?;
+        let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&fd, seals).map_err(fail("seal"))?;
+        map.word(VERSION_AT).store(VERSION.to_le(), Ordering::Relaxed);
+        map.word(CAPACITY_AT).store(capacity.to_le(), Ordering::Relaxed);
+        map.word(REGION_LEN_AT).store(region_len.to_le(), Ordering::Relaxed);
+        map.word(MAGIC_AT).store(MAGIC.to_le(), Ordering::Release);
+        Ok(Producer { map, fd, capacity, head: 0 })
+    }
+
+    /// The descriptor that programs map; nobody can map it writable any more.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Number of slots.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Records published so far.
+    pub fn published(&self) -> u64 {
+        self.head
+    }
+
+    /// Publishes one record; never waits. What the region's octets hold at this point is visible to
+    /// whoever reads the record.
+    pub fn publish(&mut self, record: &Completion) {
+        let at = slot(self.head, self.capacity);
+        let put = |field: usize, value: u64| {
+            self.map.word(at + field).store(value.to_le(), Ordering::Relaxed);
+        };
+        // Odd: being written. The fence keeps the field stores behind it.
+        put(SLOT_SEQUENCE, self.head * 2 + 1);
+        fence(Ordering::Release);
+        put(SLOT_OFFSET, record.offset);
+        put(SLOT_LEN, record.len);
+        put(SLOT_STREAM, record.stream);
+        put(SLOT_KIND_STAG, kind_and_stag(record));
+        put(SLOT_TIME, record.unix_nanos);
+        let done = (self.head * 2 + 2).to_le();
+        self.map.word(at + SLOT_SEQUENCE).store(done, Ordering::Release);
+        self.head += 1;
+        self.map.word(HEAD_AT).store(self.head.to_le(), Ordering::Release);
+    }
+}
+
+/// A reading end: what a local program does, in Rust.
+#[derive(Debug)]
+pub struct Consumer {
+    map: Map,
+    capacity: u64,
+    region_len: u64,
+    next: u64,
+    lost: u64,
+}
+
+impl Consumer {
+    /// Maps a ring read-only. Starts with the oldest record that is still there.
+    pub fn open(fd: BorrowedFd<'_>) -> Result<Consumer, RingError> {
+        let fail = |what| move |errno| RingError::System { what, errno };
+        let size = rustix::fs::fstat(fd).map_err(fail("look at"))?.st_size as usize;
+        if size < SLOTS_AT {
+            return Err(RingError::NotARing);
+        }
+        let map = Map::new(&fd, size, ProtFlags::READ).map_err(fail("map"))?;
+        let header = |at| u64::from_le(map.word(at).load(Ordering::Acquire));
+        let (magic, version) = (header(MAGIC_AT), header(VERSION_AT));
+        let (capacity, region_len) = (header(CAPACITY_AT), header(REGION_LEN_AT));
+        let fits = capacity.is_power_of_two()
+            && capacity <= MAX_CAPACITY
+            && size >= SLOTS_AT + capacity as usize * SLOT;
+        if magic != MAGIC || version != VERSION || !fits {
+            return Err(RingError::NotARing);
+        }
+        let mut ring = Consumer { map, capacity, region_len, next: 0, lost: 0 };
+        ring.next = ring.head().saturating_sub(capacity);
+        Ok(ring)
+    }
+
+    /// Octets in the region that the ring belongs to.
+    pub fn region_len(&self) -> u64 {
+        self.region_len
+    }
+
+    /// Records that were overwritten before this consumer read them.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The next record with its number, or `None` when all have been read.
+    pub fn poll(&mut self) -> Option<(u64, Completion)> {
+        loop {
+            let head = self.head();
+            if self.next >= head {
+                return None;
+            }
+            let oldest = head.saturating_sub(self.capacity);
+            if self.next < oldest {
+                self.lost += oldest - self.next;
+                self.next = oldest;
+            }
+            let number = self.next;
+            self.next += 1;
+            match self.read(number) {
+                Some(record) => return Some((number, record)),
+                None => self.lost += 1, // overwritten while being read
+            }
+        }
+    }
+
+    fn head(&self) -> u64 {
+        u64::from_le(self.map.word(HEAD_AT).load(Ordering::Acquire))
+    }
+
+    fn read(&self, number: u64) -> Option<Completion> {
+        let at = slot(number, self.capacity);
+        let get = |field: usize| u64::from_le(self.map.word(at + field).load(Ordering::Relaxed));
+        let whole = number * 2 + 2;
+        let sequence = self.map.word(at + SLOT_SEQUENCE);
+        if u64::from_le(sequence.load(Ordering::Acquire)) != whole {
+            return None;
+        }
+        let kind_stag = get(SLOT_KIND_STAG);
+        let (offset, len) = (get(SLOT_OFFSET), get(SLOT_LEN));
+        let (stream, unix_nanos) = (get(SLOT_STREAM), get(SLOT_TIME));
+        fence(Ordering::Acquire);
+        if u64::from_le(sequence.load(Ordering::Relaxed)) != whole {
+            return None;
+        }
+        Some(Completion {
+            kind: Kind::from_bits((kind_stag >> 32) as u16)?,
+            rsvd_ulp: (kind_stag >> 48) as u8,
+            stag: kind_stag as u32,
+            offset,
+            len,
+            stream,
+            unix_nanos,
+        })
+    }
+}
+
+/// Bits 0..32 STag, 32..48 kind, 48..56 RsvdULP.
+fn kind_and_stag(record: &Completion) -> u64 {
+    u64::from(record.stag) | u64::from(record.kind as u16) << 32 | u64::from(record.rsvd_ulp) << 48
+}
+
+fn slot(number: u64, capacity: u64) -> usize {
+    SLOTS_AT + (number & (capacity - 1)) as usize * SLOT
+}
+
+/// A shared mapping of whole 64-bit words.
+#[derive(Debug)]
+struct Map {
+    start: NonNull<AtomicU64>,
+    len: usize,
+}
+
+// SAFETY: the mapping is owned by this value alone within the process, and every access to it goes
+// through atomics, so it may move to and be used from any thread.
+unsafe impl Send for Map {}
+// SAFETY: as above: shared access is atomic.
+unsafe impl Sync for Map {}
+
+impl Map {
+    fn new(fd: &impl AsFd, len: usize, prot: ProtFlags) -> rustix::io::Result<Map> {
+        // SAFETY: a fresh mapping at an address the kernel chooses; it aliases nothing of this program.
+        let start =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
+        let start = NonNull::new(start.cast()).ok_or(rustix::io::Errno::NOMEM)?;
+        Ok(Map { start, len })
+    }
+
+    /// The word at octet `at`.
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8) && at + 8 <= self.len, "offset {at} outside the ring");
+        // SAFETY: within the mapping (checked above), aligned to 8 since mappings are page-aligned, and
+        // alive as long as `self`. Other processes only touch it atomically or read it; the object is
+        // sealed against shrinking, so the page is there. A read-only mapping is only loaded from:
+        // `Consumer` never stores.
+        unsafe { &*self.start.as_ptr().byte_add(at) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new` with this length and nothing borrows it any more.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "munmap of a whole mapping cannot fail");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(n: u64) -> Completion {
+        Completion {
+            kind: Kind::Data,
+            rsvd_ulp: n as u8,
+            stag: 0xfeed_0000 | n as u32,
+            offset: n * 100,
+            len: n,
+            stream: u64::MAX - n,
+            unix_nanos: n << 40,
+        }
+    }
+
+    #[test]
+    fn every_record_comes_once_and_in_order_across_the_wrap() {
+        let mut producer = Producer::create("t", 8, 4096).unwrap();
+        let mut consumer = Consumer::open(producer.fd()).unwrap();
+        assert_eq!(consumer.region_len(), 4096);
+        let mut expected = 0;
+        for burst in [3u64, 8, 1, 7, 8, 8, 2] {
+            for n in 0..burst {
+                producer.publish(&record(expected + n));
+            }
+            for _ in 0..burst {
+                assert_eq!(consumer.poll(), Some((expected, record(expected))));
+                expected += 1;
+            }
+            assert_eq!(consumer.poll(), None);
+        }
+        assert_eq!((consumer.lost(), producer.published()), (0, expected));
+    }
+
+    #[test]
+    fn an_overrun_loses_the_oldest_and_says_how_many() {
+        let mut producer = Producer::create("t", 4, 1).unwrap();
+        let mut consumer = Consumer::open(producer.fd()).unwrap();
+        (0..11).for_each(|n| producer.publish(&record(n)));
+        let seen: Vec<u64> = std::iter::from_fn(|| consumer.poll()).map(|(n, _)| n).collect();
+        assert_eq!(seen, [7, 8, 9, 10]);
+        assert_eq!(consumer.lost(), 7);
+    }
+
+    #[test]
+    fn a_program_that_attaches_late_finds_the_latest_records_and_has_lost_none() {
+        let mut producer = Producer::create("t", 4, 1).unwrap();
+        (0..6).for_each(|n| producer.publish(&record(n)));
+        let mut consumer = Consumer::open(producer.fd()).unwrap();
+        assert_eq!(consumer.poll(), Some((2, record(2))));
+        assert_eq!(consumer.lost(), 0);
+    }
+
+    #[test]
+    fn kinds_and_flags_survive() {
+        let mut producer = Producer::create("t", 4, 1).unwrap();
+        let mut consumer = Consumer::open(producer.fd()).unwrap();
+        for kind in [Kind::Data, Kind::Opened, Kind::Closed, Kind::Removed] {
+            let full = Completion {
+                kind,
+                rsvd_ulp: 0xff,
+                stag: u32::MAX,
+                offset: u64::MAX,
+                len: u64::MAX,
+                stream: 0,
+                unix_nanos: u64::MAX,
+            };
+            producer.publish(&full);
+            assert_eq!(consumer.poll().map(|(_, c)| c), Some(full));
+        }
+    }
+
+    #[test]
+    fn nobody_can_map_the_ring_writable() {
+        let producer = Producer::create("t", 2, 1).unwrap();
+        let refused = Map::new(&producer.fd(), SLOTS_AT, ProtFlags::READ | ProtFlags::WRITE);
+        assert_eq!(refused.unwrap_err(), rustix::io::Errno::PERM);
+    }
+
+    #[test]
+    fn impossible_sizes_and_foreign_objects_are_refused() {
+        for capacity in [0, 1, 3, MAX_CAPACITY * 2] {
+            assert!(matches!(
+                Producer::create("t", capacity, 1),
+                Err(RingError::Capacity(c)) if c == capacity
+            ));
+        }
+        let fd = rustix::fs::memfd_create("x", MemfdFlags::CLOEXEC).unwrap();
+        assert!(matches!(Consumer::open(fd.as_fd()), Err(RingError::NotARing)));
+        rustix::fs::ftruncate(&fd, 4096).unwrap();
+        assert!(matches!(Consumer::open(fd.as_fd()), Err(RingError::NotARing)));
+    }
+
+    #[test]
+    fn a_record_read_while_the_producer_laps_is_whole_or_counted_lost() {
+        const TOTAL: u64 = 20_000;
+        let mut producer = Producer::create("t", 4, 1).unwrap();
+        let mut consumer = Consumer::open(producer.fd()).unwrap();
+        let writer = std::thread::spawn(move || {
+            (0..TOTAL).for_each(|n| producer.publish(&record(n)));
+            producer
+        });
+        let mut seen = 0;
+        while seen + consumer.lost() < TOTAL {
+            if let Some((n, got)) = consumer.poll() {
+                assert_eq!(got, record(n));
+                seen += 1;
+            }
+        }
+        writer.join().unwrap();
+        assert_eq!(seen + consumer.lost(), TOTAL);
+    }
+}

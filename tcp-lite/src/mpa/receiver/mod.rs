@@ -384,6 +384,11 @@ fn hand_up(
                     Disposition::Placed(n) if order.in_order => stats.placed_in_order += n as u64,
                     Disposition::Placed(n) => stats.placed_out_of_order += n as u64,
                     Disposition::Ignored => {}
+                    // As if it had not come: it stays where incomplete FPDUs stay.
+                    Disposition::Refused => {
+                        stats.fpdus -= 1;
+                        break;
+                    }
                 }
                 pass.to = end;
             }

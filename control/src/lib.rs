@@ -7,10 +7,3 @@
 pub mod advert;
 pub mod api;
 pub mod config;
-
-#[cfg(feature = "appliance")]
-pub mod appliance;
-#[cfg(feature = "appliance")]
-pub mod files;
-#[cfg(feature = "appliance")]
-pub mod shm;

@@ -1,0 +1,127 @@
+//! What the dataplane is told at start. All of it has been checked by whoever read the configuration.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::ids::{PortId, WorkerId};
+
+/// One dataplane: workers, the ports they poll and the interfaces on them.
+#[derive(Clone, Debug)]
+pub struct DataplaneConfig {
+    /// The workers, at least one; `workers[i].id` is `WorkerId(i)`.
+    pub workers: Vec<WorkerConfig>,
+    /// Which workers poll which port; [`PortId`] is the place in this list, and the ports given to
+    /// `Dataplane::start` are in the same order.
+    pub ports: Vec<PortAttachment>,
+    /// The interfaces; `InterfaceId` is the place in this list.
+    pub interfaces: Vec<InterfaceConfig>,
+    /// Bounds of memory and of work, the same for each worker.
+    pub limits: Limits,
+    /// Seeds every keyed hash and random choice of the workers (initial sequence numbers, flow table,
+    /// source ports). From the system's random source, never logged.
+    pub secret: [u8; 32],
+}
+
+/// Which workers poll a port.
+#[derive(Clone, Debug)]
+pub struct PortAttachment {
+    /// Queue `i` of the port belongs to `workers[i]`. No worker stands here twice.
+    pub workers: Vec<WorkerId>,
+}
+
+/// One worker thread.
+#[derive(Clone, Debug)]
+pub struct WorkerConfig {
+    /// Its name in commands, events and counters.
+    pub id: WorkerId,
+    /// The core to pin the thread to; `None` leaves it to the scheduler.
+    pub core: Option<usize>,
+    /// What it does when there is nothing to do.
+    pub idle: Idle,
+}
+
+/// What a worker does when a turn of its loop found no work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Idle {
+    /// Polls on: lowest latency, one whole core.
+    Poll,
+    /// Polls on for `spin`, then sleeps until a port or a command wakes it or the next timer is due, at
+    /// most 1 ms (50 µs if one of its ports has no descriptor to sleep on).
+    Adaptive {
+        /// How long to poll before sleeping; a few tens of microseconds.
+        spin: Duration,
+    },
+}
+
+/// An IP interface: a port, a VLAN on it and addresses.
+#[derive(Clone, Debug)]
+pub struct InterfaceConfig {
+    /// What operators call it.
+    pub name: String,
+    /// The port it is on.
+    pub port: PortId,
+    /// VLAN identifier 1 to 4094; `None` for untagged (and priority-tagged) frames.
+    pub vlan: Option<u16>,
+    /// Addresses with prefix lengths. An IPv6 interface gets its link-local address besides.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Routes through gateways; connected prefixes need none.
+    pub routes: Vec<Route>,
+    /// Octets of an IP packet, at least 576 (IPv4) or 1280 (IPv6), at most the port's.
+    pub mtu: u16,
+}
+
+/// A route of one interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// Network address of the destinations.
+    pub destination: IpAddr,
+    /// Its prefix length, 0 for the default route.
+    pub prefix: u8,
+    /// The next hop, in a connected prefix of the interface and of the destination's family.
+    pub gateway: IpAddr,
+}
+
+/// Bounds of one worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Streams in all states, TIME-WAIT included.
+    pub streams: u32,
+    /// Streams between SYN and `Event::Incoming`, over all listeners.
+    pub half_open: u32,
+    /// Half-open streams of one peer address.
+    pub half_open_per_peer: u32,
+    /// Neighbour cache entries per interface.
+    pub neighbours: usize,
+    /// Octets of untagged receive buffers.
+    pub untagged_octets: usize,
+    /// Octets that streams may hold because they cannot be located yet.
+    pub hold_octets: usize,
+    /// Resets sent per second for segments without a stream.
+    pub resets_per_second: u32,
+    /// ICMP messages sent per second.
+    pub icmp_per_second: u32,
+    /// Entries of the command ring.
+    pub commands: usize,
+    /// Entries of the event ring; at least 64.
+    pub events: usize,
+    /// Entries of the ring from one worker to another.
+    pub mesh: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            streams: 4096,
+            half_open: 512,
+            half_open_per_peer: 64,
+            neighbours: 1024,
+            untagged_octets: 64 << 20,
+            hold_octets: 16 << 20,
+            resets_per_second: 1000,
+            icmp_per_second: 1000,
+            commands: 1024,
+            events: 4096,
+            mesh: 1024,
+        }
+    }
+}

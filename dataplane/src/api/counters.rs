@@ -1,0 +1,310 @@
+//! What a worker counts. Written by its worker alone with relaxed stores; read by anybody at any time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tcp_lite::tcp;
+
+/// A counter with one writer.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`. Only the owning worker may call this: it is a load and a store, not a locked add.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Sets a gauge.
+    #[inline]
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Sets a gauge that remembers its maximum.
+    #[inline]
+    pub fn max(&self, value: u64) {
+        if value > self.get() {
+            self.set(value);
+        }
+    }
+
+    /// The value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether a number only grows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+}
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident: $kind:ident,)+) => {
+        /// One worker's counters.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $($(#[doc = $doc])+ pub $name: Counter,)+
+            /// Frames and segments dropped, by reason.
+            pub drops: Drops,
+        }
+
+        impl Counters {
+            /// Calls `f` with name, kind, description and value of each but the drops.
+            pub fn for_each(&self, mut f: impl FnMut(&'static str, Kind, &'static str, u64)) {
+                $(f(stringify!($name), Kind::$kind, concat!($($doc),+).trim_ascii(), self.$name.get());)+
+            }
+        }
+    };
+}
+
+counters! {
+    /// Turns of the worker's loop.
+    turns: Counter,
+    /// Turns that found nothing to do.
+    idle_turns: Counter,
+    /// Times the worker slept.
+    sleeps: Counter,
+    /// Turns in which the ports were not polled because the event ring was nearly full.
+    event_stalls: Counter,
+    /// Frames received.
+    rx_frames: Counter,
+    /// Octets received, Ethernet headers included.
+    rx_octets: Counter,
+    /// Frames sent.
+    tx_frames: Counter,
+    /// Octets sent, Ethernet headers included.
+    tx_octets: Counter,
+    /// Times that a port's transmit ring was full and streams had to wait.
+    tx_stalls: Counter,
+    /// Times that a port had no packet buffer to send with.
+    tx_no_buffer: Counter,
+    /// Segments given to streams.
+    segments: Counter,
+    /// Frames sent on to the worker that owns their flow.
+    mesh_out: Counter,
+    /// Frames that came from other workers.
+    mesh_in: Counter,
+    /// Messages to other workers lost because their ring was full.
+    mesh_full: Counter,
+    /// Address resolutions started.
+    neighbour_solicitations: Counter,
+    /// Address resolutions that nobody answered.
+    neighbour_failures: Counter,
+    /// ARP replies and neighbour advertisements sent.
+    neighbour_answers: Counter,
+    /// Neighbours known.
+    neighbours: Gauge,
+    /// Echo requests answered.
+    echo_replies: Counter,
+    /// Resets sent for segments without a stream.
+    resets_sent: Counter,
+    /// Path MTU reductions taken from ICMP.
+    path_mtu_updates: Counter,
+    /// Streams accepted by the control thread or opened by it.
+    streams_established: Counter,
+    /// Streams in all states.
+    streams: Gauge,
+    /// Streams between SYN and the control thread's knowledge of them.
+    half_open: Gauge,
+    /// Octets that streams hold because they cannot be located yet.
+    held_octets: Gauge,
+    /// The most that has been held at a time.
+    held_octets_max: Gauge,
+    /// Octets of untagged receive buffers in use.
+    untagged_octets: Gauge,
+    /// Timers that fired.
+    timers: Counter,
+    /// Commands taken.
+    commands: Counter,
+    /// Events given.
+    events: Counter,
+}
+
+macro_rules! drop_reasons {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
+        /// Why a frame or segment was dropped by the network stack or the worker. What TCP, MPA and
+        /// DDP refuse is counted per stream besides.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl DropReason {
+            /// All of them, in the order of [`Drops`].
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$name,)+];
+
+            /// Stable name for output and metrics.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(DropReason::$name => $text,)+
+                }
+            }
+
+            /// What it means.
+            pub const fn description(self) -> &'static str {
+                match self {
+                    $(DropReason::$name => concat!($($doc),+).trim_ascii(),)+
+                }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// Shorter than its headers say, or than an Ethernet header.
+    Truncated = "truncated",
+    /// An Ethernet type that nobody here speaks.
+    EtherType = "ether_type",
+    /// A VLAN without an interface, or two tags.
+    Vlan = "vlan",
+    /// Not addressed to the port's MAC address, broadcast or one of its multicast groups.
+    NotOurMac = "not_our_mac",
+    /// Source MAC address is a group address.
+    BadSourceMac = "bad_source_mac",
+    /// IP version or header length is wrong.
+    IpHeader = "ip_header",
+    /// IPv4 header checksum is wrong.
+    IpChecksum = "ip_checksum",
+    /// Not addressed to an address of the interface.
+    NotOurAddress = "not_our_address",
+    /// Source address cannot be: unspecified, multicast, broadcast, loopback or our own.
+    BadSource = "bad_source",
+    /// A fragment; reassembly is not done.
+    Fragment = "fragment",
+    /// More IPv6 extension headers than are followed, or one that forbids going on.
+    ExtensionHeader = "extension_header",
+    /// An IP protocol that nobody here speaks.
+    IpProtocol = "ip_protocol",
+    /// TCP or ICMP checksum is wrong.
+    L4Checksum = "l4_checksum",
+    /// ARP packet is malformed or not for IPv4 over Ethernet.
+    Arp = "arp",
+    /// ARP or neighbour discovery for somebody else, or not to be believed.
+    NeighbourIgnored = "neighbour_ignored",
+    /// Somebody else uses one of our addresses.
+    AddressConflict = "address_conflict",
+    /// The neighbour cache is full of entries in use.
+    NeighbourTableFull = "neighbour_table_full",
+    /// Neighbour discovery that breaks RFC 4861 §7.1 (hop limit, code, options).
+    NeighbourDiscovery = "neighbour_discovery",
+    /// ICMP that is malformed.
+    Icmp = "icmp",
+    /// ICMP that is not used here.
+    IcmpIgnored = "icmp_ignored",
+    /// ICMP error about a packet that we did not send, or with a senseless MTU.
+    IcmpNotBelieved = "icmp_not_believed",
+    /// ICMP or reset not answered because of the rate limit.
+    RateLimited = "rate_limited",
+    /// Segment without a stream (answered by a reset if the rate allows).
+    NoStream = "no_stream",
+    /// SYN to a port without a listener (answered by a reset if the rate allows).
+    NoListener = "no_listener",
+    /// SYN while the listener has no credit.
+    NoCredit = "no_credit",
+    /// SYN while the backlog is full.
+    Backlog = "backlog",
+    /// SYN while the peer has as many half-open streams as it may.
+    PeerLimit = "peer_limit",
+    /// SYN while the worker has as many streams as it may or is draining.
+    StreamLimit = "stream_limit",
+    /// No route back to the sender.
+    NoRoute = "no_route",
+    /// Arrived from the wire for another worker whose ring is full.
+    MeshFull = "mesh_full",
+    /// No packet buffer, or no room in the transmit ring, for an answer.
+    TxFull = "tx_full",
+}
+
+/// One counter per [`DropReason`], and one per reason of TCP's own.
+#[derive(Debug)]
+pub struct Drops {
+    stack: [Counter; DropReason::ALL.len()],
+    tcp: [Counter; tcp::DropReason::ALL.len()],
+}
+
+impl Default for Drops {
+    fn default() -> Self {
+        Drops {
+            stack: std::array::from_fn(|_| Counter::default()),
+            tcp: std::array::from_fn(|_| Counter::default()),
+        }
+    }
+}
+
+impl Drops {
+    /// Counts one.
+    #[inline]
+    pub fn count(&self, reason: DropReason) {
+        self.stack[reason as usize].add(1);
+    }
+
+    /// Counts a segment that TCP refused.
+    #[inline]
+    pub fn count_tcp(&self, reason: tcp::DropReason) {
+        self.tcp[reason.index()].add(1);
+    }
+
+    /// How many there were.
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.stack[reason as usize].get()
+    }
+
+    /// How many segments TCP refused for this.
+    pub fn get_tcp(&self, reason: tcp::DropReason) -> u64 {
+        self.tcp[reason.index()].get()
+    }
+
+    /// Layer (`net` or `tcp`), name and number of each reason.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
+        let stack = DropReason::ALL.iter().map(|&r| ("net", r.name(), self.get(r)));
+        let tcp = tcp::DropReason::ALL.iter().map(|&r| ("tcp", r.name(), self.get_tcp(r)));
+        stack.chain(tcp)
+    }
+
+    /// All of them together.
+    pub fn total(&self) -> u64 {
+        self.iter().map(|(.., n)| n).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_counter_and_name() {
+        let drops = Drops::default();
+        for (i, &reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(reason as usize, i);
+            drops.count(reason);
+            assert_eq!(drops.total(), i as u64 + 1);
+            assert!(!reason.description().is_empty());
+        }
+        let mut names: Vec<_> = DropReason::ALL.iter().map(|r| r.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), DropReason::ALL.len());
+    }
+
+    #[test]
+    fn for_each_gives_what_was_counted() {
+        let counters = Counters::default();
+        counters.rx_frames.add(7);
+        counters.held_octets_max.max(5);
+        counters.held_octets_max.max(3);
+        let mut seen = Vec::new();
+        counters.for_each(|name, kind, _, value| {
+            if value > 0 {
+                seen.push((name, kind, value));
+            }
+        });
+        assert_eq!(seen, [("rx_frames", Kind::Counter, 7), ("held_octets_max", Kind::Gauge, 5)]);
+    }
+}

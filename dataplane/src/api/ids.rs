@@ -1,0 +1,30 @@
+//! Names of the things that the control thread and the workers talk about.
+
+use core::fmt;
+
+/// A worker: one thread on one core. Also the top 16 bits of the [`ddp::StreamId`]s it owns.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct WorkerId(pub u16);
+
+/// A port as the dataplane counts them: its place in [`super::DataplaneConfig::ports`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PortId(pub u16);
+
+/// An interface: its place in [`super::DataplaneConfig::interfaces`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct InterfaceId(pub u16);
+
+/// A listener, numbered by the control thread; never used twice in a run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ListenerId(pub u32);
+
+/// What joins an event to the command that it answers. Chosen by
+/// the control thread, not looked at by the worker.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(pub u64);
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}

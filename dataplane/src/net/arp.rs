@@ -1,0 +1,104 @@
+//! ARP (RFC 826) over Ethernet and IPv4.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetProtocol};
+
+use super::Outbox;
+use super::interface::{BROADCAST, Interface};
+use super::neighbour::{Claim, ClaimKind, Mac};
+use super::path::ethernet;
+use crate::api::DropReason;
+
+/// Octets of an ARP packet.
+const LEN: usize = 28;
+
+/// Takes an ARP packet: answers it if it asks for us, and says what its sender says of itself.
+///
+/// # Errors
+/// Why it is of no use.
+pub fn input(interface: &Interface, octets: &[u8], out: &mut Outbox) -> Result<Claim, DropReason> {
+    let packet = ArpPacket::new_checked(octets).map_err(|_| DropReason::Arp)?;
+    if packet.hardware_len() != 6 || packet.protocol_len() != 4 {
+        return Err(DropReason::Arp);
+    }
+    let ArpRepr::EthernetIpv4 {
+        operation,
+        source_hardware_addr,
+        source_protocol_addr: sender,
+        target_protocol_addr: target,
+        ..
+    } = ArpRepr::parse(&packet).map_err(|_| DropReason::Arp)?
+    else {
+        return Err(DropReason::Arp);
+    };
+    let mac = source_hardware_addr.0;
+    if mac[0] & 1 != 0 || mac == [0; 6] {
+        return Err(DropReason::Arp);
+    }
+    let for_us = interface.has(target.into());
+    if interface.has(sender.into()) {
+        // Our own broadcasts may come back; from another address it is somebody else's claim.
+        let ours = mac == interface.mac;
+        return Err(if ours { DropReason::NeighbourIgnored } else { DropReason::AddressConflict });
+    }
+    if operation == ArpOperation::Request && for_us {
+        // RFC 5227 §2.1.1: a probe, whose sender has no address yet, is answered too.
+        write(interface, ArpOperation::Reply, target, (mac, sender), mac, out);
+    }
+    if sender.is_unspecified()
+        || interface.is_broadcast(sender)
+        || !interface.on_link(sender.into())
+    {
+        return Err(DropReason::NeighbourIgnored);
+    }
+    let kind = match operation {
+        _ if sender == target => ClaimKind::Announcement,
+        ArpOperation::Request if for_us => ClaimKind::Question,
+        ArpOperation::Reply if for_us => ClaimKind::Answer { overrides: true },
+        _ => return Err(DropReason::NeighbourIgnored),
+    };
+    Ok(Claim { address: IpAddr::V4(sender), mac, kind })
+}
+
+/// Asks for `target`: everybody, or the one that had it.
+pub fn ask(
+    interface: &Interface,
+    source: Ipv4Addr,
+    target: Ipv4Addr,
+    mac: Option<Mac>,
+    out: &mut Outbox,
+) {
+    let to = mac.unwrap_or(BROADCAST);
+    write(interface, ArpOperation::Request, source, ([0; 6], target), to, out);
+}
+
+/// Tells everybody of our address (RFC 5227 §3, an announcement).
+pub fn announce(interface: &Interface, address: Ipv4Addr, out: &mut Outbox) {
+    write(interface, ArpOperation::Request, address, ([0; 6], address), BROADCAST, out);
+}
+
+fn write(
+    interface: &Interface,
+    operation: ArpOperation,
+    source: Ipv4Addr,
+    (target_mac, target): (Mac, Ipv4Addr),
+    to: Mac,
+    out: &mut Outbox,
+) {
+    out.frame(interface.port, |octets| {
+        let begin = octets.len();
+        octets.resize(begin + 18 + LEN, 0);
+        let frame = &mut octets[begin..];
+        let at = ethernet(frame, interface, to, EthernetProtocol::Arp);
+        let repr = ArpRepr::EthernetIpv4 {
+            operation,
+            source_hardware_addr: EthernetAddress(interface.mac),
+            source_protocol_addr: source,
+            target_hardware_addr: EthernetAddress(target_mac),
+            target_protocol_addr: target,
+        };
+        repr.emit(&mut ArpPacket::new_unchecked(&mut frame[at..]));
+        octets.truncate(begin + at + LEN);
+    });
+}

@@ -1,0 +1,299 @@
+//! From a frame to the layer that takes it: Ethernet, VLAN, IPv4 and IPv6 headers. Reads only; says
+//! what the frame is, or why it is dropped.
+//!
+//! Left out: IPv4 options are skipped unread; fragments are dropped ([`DropReason::Fragment`]), except
+//! the lone ones of RFC 6946; of IPv6 extension headers at most [`MAX_EXTENSIONS`] are followed.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
+
+use smoltcp::wire::{
+    EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6ExtHeader, Ipv6FragmentHeader,
+    Ipv6Option, Ipv6OptionFailureType, Ipv6OptionType, Ipv6Packet,
+};
+
+use super::checksum;
+use super::interface::Interface;
+use super::neighbour::Mac;
+use crate::api::DropReason;
+
+/// IPv6 extension headers that are followed in one packet, and options in each.
+pub const MAX_EXTENSIONS: usize = 8;
+const MAX_OPTIONS: usize = 16;
+
+const ETHERNET: usize = 14;
+const TAG: usize = 4;
+const ETHERTYPE_VLAN: u16 = 0x8100;
+
+/// What a frame is. Ranges are octets of the frame.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Packet {
+    /// Place of the interface that takes it.
+    pub interface: usize,
+    /// Who sent it on this link.
+    pub source_mac: Mac,
+    /// What is in it.
+    pub kind: Kind,
+}
+
+/// The layers that take frames.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// An ARP packet.
+    Arp(Range<usize>),
+    /// A TCP segment with the right checksum.
+    Tcp {
+        /// The peer.
+        source: SocketAddr,
+        /// One of our addresses.
+        destination: SocketAddr,
+        /// The segment.
+        segment: Range<usize>,
+    },
+    /// An ICMPv4 message with the right checksum, to one of our addresses.
+    Icmp4 {
+        /// Who sent it.
+        source: Ipv4Addr,
+        /// One of our addresses.
+        destination: Ipv4Addr,
+        /// The message.
+        message: Range<usize>,
+    },
+    /// An ICMPv6 message with the right checksum, to one of our addresses or groups.
+    Icmp6 {
+        /// Who sent it; may be unspecified.
+        source: Ipv6Addr,
+        /// One of our addresses or groups.
+        destination: Ipv6Addr,
+        /// Hop limit on arrival.
+        hop_limit: u8,
+        /// The message.
+        message: Range<usize>,
+    },
+}
+
+/// What is known about the checksum of the layer above IP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum L4Check {
+    /// The device found it right, or the port is trusted: it is not looked at.
+    Good,
+    /// Software has to look.
+    Unknown,
+}
+
+/// Says what `frame`, received on `port`, is.
+///
+/// # Errors
+/// Why it is dropped.
+pub fn demux(
+    frame: &[u8],
+    port: usize,
+    check: L4Check,
+    interfaces: &[Interface],
+) -> Result<Packet, DropReason> {
+    let ethernet = EthernetFrame::new_checked(frame).map_err(|_| DropReason::Truncated)?;
+    let (source_mac, destination_mac) = (ethernet.src_addr().0, ethernet.dst_addr().0);
+    if source_mac[0] & 1 != 0 {
+        return Err(DropReason::BadSourceMac);
+    }
+    let (vlan, protocol, at) = untag(frame, ethernet.ethertype())?;
+    let (index, interface) = interfaces
+        .iter()
+        .enumerate()
+        .find(|(_, i)| i.port == port && i.vlan == vlan)
+        .ok_or(DropReason::Vlan)?;
+    if !interface.takes(destination_mac) {
+        return Err(DropReason::NotOurMac);
+    }
+    let kind = match protocol {
+        EthernetProtocol::Ipv4 => ipv4(frame, at, check, interface)?,
+        EthernetProtocol::Ipv6 => ipv6(frame, at, check, interface)?,
+        EthernetProtocol::Arp => Kind::Arp(at..frame.len()),
+        EthernetProtocol::Unknown(_) => return Err(DropReason::EtherType),
+    };
+    if matches!(kind, Kind::Tcp { .. }) && destination_mac != interface.mac {
+        // RFC 9293 §3.9.2.3: only to a unicast address
+        return Err(DropReason::NotOurMac);
+    }
+    Ok(Packet { interface: index, source_mac, kind })
+}
+
+/// VLAN identifier, EtherType behind the tag and where its payload begins.
+fn untag(
+    frame: &[u8],
+    outer: EthernetProtocol,
+) -> Result<(Option<u16>, EthernetProtocol, usize), DropReason> {
+    if u16::from(outer) != ETHERTYPE_VLAN {
+        return Ok((None, outer, ETHERNET));
+    }
+    let tag = frame.get(ETHERNET..ETHERNET + TAG).ok_or(DropReason::Truncated)?;
+    // IEEE 802.1Q §9.6: identifier 0 is a priority without a VLAN.
+    let identifier = u16::from_be_bytes([tag[0], tag[1]]) & 0x0fff;
+    let inner = u16::from_be_bytes([tag[2], tag[3]]);
+    if inner == ETHERTYPE_VLAN {
+        return Err(DropReason::Vlan);
+    }
+    Ok(((identifier != 0).then_some(identifier), inner.into(), ETHERNET + TAG))
+}
+
+fn ipv4(
+    frame: &[u8],
+    at: usize,
+    check: L4Check,
+    interface: &Interface,
+) -> Result<Kind, DropReason> {
+    let packet = Ipv4Packet::new_checked(&frame[at..]).map_err(|_| DropReason::Truncated)?;
+    let header = usize::from(packet.header_len());
+    if packet.version() != 4 || header < 20 {
+        return Err(DropReason::IpHeader);
+    }
+    if checksum::sum(&frame[at..at + header]) != 0xffff {
+        return Err(DropReason::IpChecksum);
+    }
+    let (source, destination) = (packet.src_addr(), packet.dst_addr());
+    if source.is_unspecified()
+        || source.is_loopback()
+        || source.is_multicast()
+        || interface.is_broadcast(source)
+        || interface.has(source.into())
+    {
+        return Err(DropReason::BadSource);
+    }
+    if !interface.has(destination.into()) {
+        return Err(DropReason::NotOurAddress);
+    }
+    if packet.more_frags() || packet.frag_offset() != 0 {
+        return Err(DropReason::Fragment);
+    }
+    let payload = at + header..at + usize::from(packet.total_len());
+    let addresses = (IpAddr::V4(source), IpAddr::V4(destination));
+    match packet.next_header() {
+        IpProtocol::Tcp => tcp(frame, addresses, payload, check),
+        IpProtocol::Icmp => {
+            if checksum::sum(&frame[payload.clone()]) != 0xffff {
+                return Err(DropReason::L4Checksum);
+            }
+            Ok(Kind::Icmp4 { source, destination, message: payload })
+        }
+        _ => Err(DropReason::IpProtocol),
+    }
+}
+
+fn ipv6(
+    frame: &[u8],
+    at: usize,
+    check: L4Check,
+    interface: &Interface,
+) -> Result<Kind, DropReason> {
+    let packet = Ipv6Packet::new_checked(&frame[at..]).map_err(|_| DropReason::Truncated)?;
+    if packet.version() != 6 {
+        return Err(DropReason::IpHeader);
+    }
+    let (source, destination) = (packet.src_addr(), packet.dst_addr());
+    if source.is_loopback() || source.is_multicast() || interface.has(source.into()) {
+        return Err(DropReason::BadSource);
+    }
+    let unicast = interface.has(destination.into());
+    if !unicast && !interface.in_group(destination) {
+        return Err(DropReason::NotOurAddress);
+    }
+    let end = at + packet.header_len() + usize::from(packet.payload_len());
+    let (protocol, begin) =
+        skip_extensions(&frame[..end], packet.next_header(), at + packet.header_len())?;
+    let addresses = (IpAddr::V6(source), IpAddr::V6(destination));
+    match protocol {
+        IpProtocol::Tcp if !unicast => Err(DropReason::NotOurAddress),
+        IpProtocol::Tcp if source.is_unspecified() => Err(DropReason::BadSource),
+        IpProtocol::Tcp => tcp(frame, addresses, begin..end, check),
+        IpProtocol::Icmpv6 => {
+            let message = &frame[begin..end];
+            if checksum::segment(addresses.0, addresses.1, ICMPV6, message) != 0 {
+                return Err(DropReason::L4Checksum);
+            }
+            let hop_limit = packet.hop_limit();
+            Ok(Kind::Icmp6 { source, destination, hop_limit, message: begin..end })
+        }
+        _ => Err(DropReason::IpProtocol),
+    }
+}
+
+/// Protocol numbers of the pseudo-headers.
+pub const TCP: u8 = 6;
+/// See [`TCP`].
+pub const ICMPV6: u8 = 58;
+
+fn tcp(
+    frame: &[u8],
+    (source, destination): (IpAddr, IpAddr),
+    segment: Range<usize>,
+    check: L4Check,
+) -> Result<Kind, DropReason> {
+    let octets = &frame[segment.clone()];
+    let [s0, s1, d0, d1, ..] = *octets else { return Err(DropReason::Truncated) };
+    if check == L4Check::Unknown && checksum::segment(source, destination, TCP, octets) != 0 {
+        return Err(DropReason::L4Checksum);
+    }
+    let source = SocketAddr::new(source, u16::from_be_bytes([s0, s1]));
+    let destination = SocketAddr::new(destination, u16::from_be_bytes([d0, d1]));
+    Ok(Kind::Tcp { source, destination, segment })
+}
+
+/// The protocol behind the extension headers that begin at `at`, and where it begins (RFC 8200 §4).
+fn skip_extensions(
+    packet: &[u8],
+    mut next: IpProtocol,
+    mut at: usize,
+) -> Result<(IpProtocol, usize), DropReason> {
+    for _ in 0..=MAX_EXTENSIONS {
+        let rest = packet.get(at..).ok_or(DropReason::Truncated)?;
+        let len = match next {
+            IpProtocol::HopByHop | IpProtocol::Ipv6Opts | IpProtocol::Ipv6Route => {
+                let header = Ipv6ExtHeader::new_checked(rest).map_err(|_| DropReason::Truncated)?;
+                if next != IpProtocol::Ipv6Route {
+                    may_skip_options(header.payload())?;
+                } else if header.payload().get(1) != Some(&0) {
+                    // RFC 8200 §4.4: we are no router, so nothing may be left of the route.
+                    return Err(DropReason::ExtensionHeader);
+                }
+                8 * (usize::from(header.header_len()) + 1)
+            }
+            IpProtocol::Ipv6Frag => {
+                // RFC 6946: a fragment that is the whole packet is none.
+                let header = rest.get(2..8).ok_or(DropReason::Truncated)?;
+                let header =
+                    Ipv6FragmentHeader::new_checked(header).map_err(|_| DropReason::Truncated)?;
+                if header.more_frags() || header.frag_offset() != 0 {
+                    return Err(DropReason::Fragment);
+                }
+                8
+            }
+            _ => return Ok((next, at)),
+        };
+        next = IpProtocol::from(rest[0]);
+        at += len;
+    }
+    Err(DropReason::ExtensionHeader)
+}
+
+/// RFC 8200 §4.2: unknown options say themselves whether the packet may be used without them.
+fn may_skip_options(options: &[u8]) -> Result<(), DropReason> {
+    let mut at = 0;
+    for _ in 0..MAX_OPTIONS {
+        let Some(rest) = options.get(at..).filter(|r| !r.is_empty()) else { return Ok(()) };
+        let option = Ipv6Option::new_checked(rest).map_err(|_| DropReason::ExtensionHeader)?;
+        let kind = option.option_type();
+        if kind == Ipv6OptionType::Pad1 {
+            at += 1;
+            continue;
+        }
+        let known = !matches!(kind, Ipv6OptionType::Unknown(_));
+        if !known && Ipv6OptionFailureType::from(u8::from(kind)) != Ipv6OptionFailureType::Skip {
+            return Err(DropReason::ExtensionHeader);
+        }
+        at += 2 + usize::from(option.data_len());
+    }
+    Err(DropReason::ExtensionHeader)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::{InterfaceConfig, InterfaceId, PortId};
+use crate::net::path::ip_frame;
+use smoltcp::wire::Ipv6Packet;
+
+const US: Mac = [2, 0, 0, 0, 0, 1];
+const PEER: Mac = [2, 0, 0, 0, 0, 2];
+
+fn interface(vlan: Option<u16>, mac: Mac, host: u8) -> Interface {
+    let config = InterfaceConfig {
+        name: String::new(),
+        port: PortId(0),
+        vlan,
+        addresses: vec![
+            (IpAddr::from([10, 0, 0, host]), 24),
+            (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, host.into()).into(), 64),
+        ],
+        routes: Vec::new(),
+        mtu: 1500,
+    };
+    Interface::new(InterfaceId(0), &config, mac, 16, [0; 16])
+}
+
+fn ours() -> [Interface; 2] {
+    [interface(None, US, 1), interface(Some(9), US, 1)]
+}
+
+/// A frame from the peer with this payload behind the IP header.
+fn frame(vlan: Option<u16>, v6: bool, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
+    let peer = interface(vlan, PEER, 2);
+    let addresses = if v6 {
+        ("2001:db8::2".parse().unwrap(), "2001:db8::1".parse().unwrap())
+    } else {
+        ([10, 0, 0, 2].into(), [10, 0, 0, 1].into())
+    };
+    let mut out = Vec::new();
+    ip_frame(&mut out, &peer, US, addresses, (protocol, 64), payload.len(), |p| {
+        p.copy_from_slice(payload);
+    });
+    out
+}
+
+/// Ports 7 and 8, the rest zero; the checksum is not right.
+const SEGMENT: [u8; 20] = [0, 7, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0];
+
+fn drop_of(frame: &[u8]) -> DropReason {
+    demux(frame, 0, L4Check::Good, &ours()).unwrap_err()
+}
+
+fn segment_at(frame: &[u8]) -> Range<usize> {
+    match demux(frame, 0, L4Check::Good, &ours()).unwrap().kind {
+        Kind::Tcp { segment, .. } => segment,
+        kind => panic!("{kind:?}"),
+    }
+}
+
+#[test]
+fn vlans_choose_the_interface() {
+    for (vlan, index) in [(None, 0), (Some(9), 1)] {
+        let f = frame(vlan, false, IpProtocol::Tcp, &SEGMENT);
+        assert_eq!(demux(&f, 0, L4Check::Good, &ours()).unwrap().interface, index);
+    }
+    assert_eq!(drop_of(&frame(Some(10), false, IpProtocol::Tcp, &SEGMENT)), DropReason::Vlan);
+    let priority = frame(Some(0), false, IpProtocol::Tcp, &SEGMENT);
+    assert_eq!(demux(&priority, 0, L4Check::Good, &ours()).unwrap().interface, 0);
+    assert_eq!(demux(&priority, 1, L4Check::Good, &ours()), Err(DropReason::Vlan));
+}
+
+#[test]
+fn ethernet_padding_is_cut_off() {
+    let mut f = frame(None, false, IpProtocol::Tcp, &SEGMENT);
+    f.resize(60, 0xee);
+    assert_eq!(segment_at(&f), 34..54);
+}
+
+#[test]
+fn ipv4_options_are_skipped_and_covered_by_the_checksum() {
+    let mut f = frame(None, false, IpProtocol::Tcp, &SEGMENT);
+    f.splice(34..34, [7, 3, 4, 0]); // record route, without room
+    f[14] = 0x46;
+    f[17] += 4;
+    assert_eq!(drop_of(&f), DropReason::IpChecksum);
+    f[24..26].fill(0);
+    let sum = !checksum::sum(&f[14..38]);
+    f[24..26].copy_from_slice(&sum.to_be_bytes());
+    assert_eq!(segment_at(&f), 38..58);
+}
+
+#[test]
+fn wrong_headers_are_told_apart() {
+    let good = frame(None, false, IpProtocol::Tcp, &SEGMENT);
+    let with = |at: usize, octets: &[u8]| {
+        let mut f = good.clone();
+        f[at..at + octets.len()].copy_from_slice(octets);
+        f[24..26].fill(0);
+        let sum = !checksum::sum(&f[14..34]);
+        f[24..26].copy_from_slice(&sum.to_be_bytes());
+        drop_of(&f)
+    };
+    assert_eq!(drop_of(&good[..13]), DropReason::Truncated);
+    assert_eq!(drop_of(&good[..53]), DropReason::Truncated);
+    assert_eq!(with(0, &[2, 0, 0, 0, 0, 9]), DropReason::NotOurMac);
+    assert_eq!(with(0, &[0xff; 6]), DropReason::NotOurMac, "TCP to broadcast");
+    assert_eq!(with(6, &[3]), DropReason::BadSourceMac);
+    assert_eq!(with(12, &[0x88, 0xcc]), DropReason::EtherType);
+    assert_eq!(with(14, &[0x55]), DropReason::IpHeader);
+    assert_eq!(with(20, &[0x20, 0]), DropReason::Fragment);
+    assert_eq!(with(20, &[0, 1]), DropReason::Fragment);
+    assert_eq!(with(23, &[17]), DropReason::IpProtocol);
+    for source in [[0, 0, 0, 0], [127, 0, 0, 1], [224, 0, 0, 1], [10, 0, 0, 255], [10, 0, 0, 1]] {
+        assert_eq!(with(26, &source), DropReason::BadSource, "{source:?}");
+    }
+    assert_eq!(with(30, &[10, 0, 0, 3]), DropReason::NotOurAddress);
+    assert_eq!(with(30, &[10, 0, 0, 255]), DropReason::NotOurAddress);
+    assert_eq!(demux(&good, 0, L4Check::Unknown, &ours()), Err(DropReason::L4Checksum));
+}
+
+/// An IPv6 frame whose TCP segment stands behind these extension headers.
+fn extended(first: u8, headers: &[u8]) -> Vec<u8> {
+    let payload = [headers, &SEGMENT].concat();
+    frame(None, true, IpProtocol::from(first), &payload)
+}
+
+#[test]
+fn extension_headers_are_followed_within_a_bound() {
+    const PAD6: [u8; 6] = [1, 4, 0, 0, 0, 0];
+    let header = |next: u8, content: [u8; 6]| [[next, 0].as_slice(), &content].concat();
+    assert_eq!(segment_at(&extended(0, &header(6, PAD6))), 62..82);
+    assert_eq!(segment_at(&extended(60, &header(6, PAD6))), 62..82);
+    // RFC 8200 §4.2: unknown option 0x3e may be skipped, 0x7e and 0xbe may not.
+    assert_eq!(segment_at(&extended(60, &header(6, [0x3e, 4, 0, 0, 0, 0]))), 62..82);
+    for kind in [0x7e, 0xbe, 0xfe] {
+        let f = extended(60, &header(6, [kind, 4, 0, 0, 0, 0]));
+        assert_eq!(drop_of(&f), DropReason::ExtensionHeader);
+    }
+    // Routing with nothing left (§4.4), and with something.
+    assert_eq!(segment_at(&extended(43, &header(6, [0; 6]))), 62..82);
+    assert_eq!(drop_of(&extended(43, &header(6, [0, 1, 0, 0, 0, 0]))), DropReason::ExtensionHeader);
+    // RFC 6946: an atomic fragment is none.
+    assert_eq!(segment_at(&extended(44, &[6, 0x77, 0, 0, 1, 2, 3, 4])), 62..82);
+    assert_eq!(drop_of(&extended(44, &[6, 0, 0, 1, 1, 2, 3, 4])), DropReason::Fragment);
+    assert_eq!(drop_of(&extended(44, &[6, 0, 0, 8, 1, 2, 3, 4])), DropReason::Fragment);
+    // A chain at the bound, and beyond.
+    let chain = |n: usize| {
+        let links: Vec<u8> =
+            (0..n).flat_map(|i| header(if i + 1 == n { 6 } else { 60 }, PAD6)).collect();
+        extended(60, &links)
+    };
+    assert_eq!(segment_at(&chain(MAX_EXTENSIONS)).len(), 20);
+    assert_eq!(drop_of(&chain(MAX_EXTENSIONS + 1)), DropReason::ExtensionHeader);
+    // A header that says it is longer than the packet.
+    assert_eq!(drop_of(&extended(60, &[6, 9, 1, 4, 0, 0, 0, 0])), DropReason::Truncated);
+}
+
+#[test]
+fn ipv6_groups_get_icmp_but_not_tcp() {
+    let mut f = frame(None, true, IpProtocol::Tcp, &SEGMENT);
+    f[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
+    f[38..54].copy_from_slice(&"ff02::1".parse::<Ipv6Addr>().unwrap().octets());
+    assert_eq!(drop_of(&f), DropReason::NotOurAddress);
+    let len = Ipv6Packet::new_checked(&f[14..]).unwrap().payload_len();
+    assert_eq!(len, 20);
+}
+
+proptest! {
+    #[test]
+    fn no_octets_make_it_panic(mut octets in prop::collection::vec(any::<u8>(), 0..120), shape in 0u8..6) {
+        // Without a likely beginning nearly everything ends at the MAC address.
+        let likely = match shape {
+            0 => Vec::new(),
+            1 => frame(None, false, IpProtocol::Tcp, &SEGMENT)[..14].to_vec(),
+            2 => frame(None, true, IpProtocol::Tcp, &SEGMENT)[..14].to_vec(),
+            3 => frame(Some(9), true, IpProtocol::Icmpv6, &SEGMENT)[..58].to_vec(),
+            4 => frame(None, true, IpProtocol::HopByHop, &SEGMENT)[..54].to_vec(),
+            _ => frame(None, true, IpProtocol::Ipv6Frag, &SEGMENT)[..54].to_vec(),
+        };
+        octets.splice(0..0, likely);
+        if let Ok(packet) = demux(&octets, 0, L4Check::Good, &ours()) {
+            prop_assert!(packet.interface < 2);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! An IP interface as one worker sees it: a port, a VLAN, addresses, routes and neighbours.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::neighbour::{Mac, NeighbourCache};
+use crate::api::{InterfaceConfig, InterfaceId, Route};
+
+/// An interface.
+#[derive(Debug)]
+pub struct Interface {
+    /// Its number.
+    pub id: InterfaceId,
+    /// Its port's place.
+    pub port: usize,
+    /// VLAN identifier, if tagged.
+    pub vlan: Option<u16>,
+    /// The port's link-layer address.
+    pub mac: Mac,
+    /// Octets of an IP packet.
+    pub mtu: u16,
+    /// Neighbours on the link.
+    pub neighbours: NeighbourCache,
+    addresses: Vec<(IpAddr, u8)>,
+    routes: Vec<Route>,
+}
+
+impl Interface {
+    /// The interface `id` as configured, on a port with this address; `neighbours` is the bound of its
+    /// cache and `key` seeds it.
+    pub fn new(
+        id: InterfaceId,
+        config: &InterfaceConfig,
+        mac: Mac,
+        neighbours: usize,
+        key: [u8; 16],
+    ) -> Self {
+        let mut addresses = config.addresses.clone();
+        let is_link_local = |a: &IpAddr| matches!(a, IpAddr::V6(a) if a.is_unicast_link_local());
+        let has_v6 = addresses.iter().any(|(a, _)| a.is_ipv6());
+        if has_v6 && !addresses.iter().any(|(a, _)| is_link_local(a)) {
+            addresses.push((link_local(mac).into(), 64));
+        }
+        let mut routes = config.routes.clone();
+        routes.sort_by_key(|r| core::cmp::Reverse(r.prefix));
+        Interface {
+            id,
+            port: config.port.0 as usize,
+            vlan: config.vlan,
+            mac,
+            mtu: config.mtu,
+            neighbours: NeighbourCache::new(neighbours, key),
+            addresses,
+            routes,
+        }
+    }
+
+    /// The addresses, the link-local one included.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.addresses.iter().map(|&(a, _)| a)
+    }
+
+    /// True for one of the interface's own addresses.
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|&(a, _)| a == address)
+    }
+
+    /// True when the address is on this link: in a connected prefix, or link-local.
+    pub fn on_link(&self, address: IpAddr) -> bool {
+        matches!(address, IpAddr::V6(a) if a.is_unicast_link_local() && self.has_v6())
+            || self.addresses.iter().any(|&(a, prefix)| contains(a, prefix, address))
+    }
+
+    /// The neighbour through which packets for `destination` go: itself when it is on the link, else
+    /// the gateway of the longest route.
+    pub fn next_hop(&self, destination: IpAddr) -> Option<IpAddr> {
+        if self.on_link(destination) {
+            return Some(destination);
+        }
+        let route = self.routes.iter().find(|r| contains(r.destination, r.prefix, destination))?;
+        Some(route.gateway)
+    }
+
+    /// The address to speak to `destination` from: the one in the prefix of the next hop, else the
+    /// first of the family; a link-local one only for link-local destinations.
+    pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
+        let hop = self.next_hop(destination)?;
+        let global = |a: &IpAddr| {
+            a.is_ipv4() == destination.is_ipv4() && is_link_local(a) == is_link_local(&destination)
+        };
+        let same_prefix = self.addresses.iter().find(|(a, p)| global(a) && contains(*a, *p, hop));
+        let any = || self.addresses.iter().find(|(a, _)| global(a));
+        same_prefix.or_else(any).map(|&(a, _)| a)
+    }
+
+    /// An address to ask for `neighbour` from.
+    pub fn asking_for(&self, neighbour: IpAddr) -> Option<IpAddr> {
+        self.source_for(neighbour)
+            .or_else(|| self.addresses().find(|a| a.is_ipv4() == neighbour.is_ipv4()))
+    }
+
+    /// True for the link's broadcast addresses.
+    pub fn is_broadcast(&self, address: Ipv4Addr) -> bool {
+        address.is_broadcast()
+            || self.addresses.iter().any(|&(a, prefix)| match a {
+                IpAddr::V4(a) if prefix < 31 => {
+                    let host = u32::MAX >> prefix;
+                    u32::from(a) | host == u32::from(address)
+                        && contains(a.into(), prefix, address.into())
+                }
+                _ => false,
+            })
+    }
+
+    /// True for the multicast groups that the interface is in: all nodes, and the solicited-node groups
+    /// of its addresses (RFC 4291 §2.8).
+    pub fn in_group(&self, group: Ipv6Addr) -> bool {
+        self.has_v6()
+            && (group == ALL_NODES
+                || self
+                    .addresses()
+                    .any(|a| matches!(a, IpAddr::V6(a) if solicited_node(a) == group)))
+    }
+
+    /// True when a frame with this destination is for the interface.
+    pub fn takes(&self, mac: Mac) -> bool {
+        mac == self.mac
+            || mac == BROADCAST
+            || (mac[..2] == [0x33, 0x33]
+                && (mac == group_mac(ALL_NODES)
+                    || self.addresses().any(|a| match a {
+                        IpAddr::V6(a) => mac == group_mac(solicited_node(a)),
+                        IpAddr::V4(_) => false,
+                    })))
+    }
+
+    fn has_v6(&self) -> bool {
+        self.addresses.iter().any(|(a, _)| a.is_ipv6())
+    }
+}
+
+/// The broadcast link-layer address.
+pub const BROADCAST: Mac = [0xff; 6];
+
+/// ff02::1 (RFC 4291 §2.7.1).
+pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+/// The group that is asked for `address` (RFC 4291 §2.7.1).
+pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
+    let [.., x, y, z] = address.octets();
+    Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, x, y, z])
+}
+
+/// The link-layer address of a multicast group (RFC 2464 §7).
+pub fn group_mac(group: Ipv6Addr) -> Mac {
+    let [.., w, x, y, z] = group.octets();
+    [0x33, 0x33, w, x, y, z]
+}
+
+/// The link-local address from the link-layer address (RFC 4291 appendix A).
+pub fn link_local(mac: Mac) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac;
+    Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+fn is_link_local(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V6(a) if a.is_unicast_link_local())
+}
+
+/// True when `address` has the first `prefix` bits of `network`.
+fn contains(network: IpAddr, prefix: u8, address: IpAddr) -> bool {
+    match (network, address) {
+        (IpAddr::V4(n), IpAddr::V4(a)) => {
+            let differ = u32::from(n) ^ u32::from(a);
+            differ.leading_zeros() >= u32::from(prefix).min(32)
+        }
+        (IpAddr::V6(n), IpAddr::V6(a)) => {
+            let differ = u128::from(n) ^ u128::from(a);
+            differ.leading_zeros() >= u32::from(prefix).min(128)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::PortId;
+
+    fn ip(s: &str) -> IpAddr {
+        s.parse().unwrap()
+    }
+
+    fn interface() -> Interface {
+        let config = InterfaceConfig {
+            name: "lan".into(),
+            port: PortId(0),
+            vlan: None,
+            addresses: vec![(ip("10.1.0.5"), 24), (ip("192.0.2.9"), 28), (ip("2001:db8::5"), 64)],
+            routes: vec![
+                Route { destination: ip("0.0.0.0"), prefix: 0, gateway: ip("10.1.0.1") },
+                Route { destination: ip("172.16.0.0"), prefix: 12, gateway: ip("192.0.2.1") },
+            ],
+            mtu: 1500,
+        };
+        Interface::new(InterfaceId(0), &config, [2, 0, 0, 0xab, 0xcd, 0xef], 16, [0; 16])
+    }
+
+    #[test]
+    fn next_hop_is_the_longest_match() {
+        let i = interface();
+        assert_eq!(i.next_hop(ip("10.1.0.77")), Some(ip("10.1.0.77")));
+        assert_eq!(i.next_hop(ip("172.17.1.1")), Some(ip("192.0.2.1")));
+        assert_eq!(i.next_hop(ip("8.8.8.8")), Some(ip("10.1.0.1")));
+        assert_eq!(i.next_hop(ip("fe80::1")), Some(ip("fe80::1")));
+        assert_eq!(i.next_hop(ip("2001:db9::1")), None);
+    }
+
+    #[test]
+    fn source_is_in_the_prefix_of_the_next_hop() {
+        let i = interface();
+        assert_eq!(i.source_for(ip("172.17.1.1")), Some(ip("192.0.2.9")));
+        assert_eq!(i.source_for(ip("8.8.8.8")), Some(ip("10.1.0.5")));
+        assert_eq!(i.source_for(ip("2001:db8::9")), Some(ip("2001:db8::5")));
+        assert_eq!(i.source_for(ip("fe80::1")), Some(ip("fe80::ff:feab:cdef")));
+    }
+
+    #[test]
+    fn groups_and_broadcasts() {
+        let i = interface();
+        assert!(i.in_group("ff02::1:ff00:5".parse().unwrap()));
+        assert!(i.in_group("ff02::1:ffab:cdef".parse().unwrap()));
+        assert!(!i.in_group("ff02::1:ff00:6".parse().unwrap()));
+        assert!(i.takes([0x33, 0x33, 0xff, 0, 0, 5]) && !i.takes([0x33, 0x33, 0xff, 0, 0, 6]));
+        assert!(i.is_broadcast([10, 1, 0, 255].into()) && i.is_broadcast([192, 0, 2, 15].into()));
+        assert!(!i.is_broadcast([10, 1, 0, 254].into()) && !i.is_broadcast([10, 2, 0, 255].into()));
+    }
+}

@@ -1,0 +1,179 @@
+//! Neighbour discovery (RFC 4861) of a host with static addresses and routes: solicitations and
+//! advertisements. Router discovery and redirects are not used.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use smoltcp::wire::{
+    EthernetAddress, Icmpv6Message, Icmpv6Packet, IpProtocol, NdiscNeighborFlags, NdiscRepr,
+};
+
+use super::Outbox;
+use super::demux::ICMPV6;
+use super::interface::{ALL_NODES, Interface, group_mac, solicited_node};
+use super::neighbour::{Claim, ClaimKind, Mac};
+use super::{checksum, path};
+use crate::api::DropReason;
+
+/// The hop limit that proves that a message comes from this link (RFC 4861 §7.1).
+const HOP_LIMIT: u8 = 255;
+
+/// Takes a solicitation or an advertisement: answers it if it asks for us, and says what its sender
+/// says of itself.
+///
+/// # Errors
+/// Why it is of no use.
+pub fn input(
+    interface: &Interface,
+    (source, destination): (Ipv6Addr, Ipv6Addr),
+    hop_limit: u8,
+    message: &[u8],
+    out: &mut Outbox,
+) -> Result<Claim, DropReason> {
+    // RFC 4861 §7.1.1, §7.1.2
+    let packet = Icmpv6Packet::new_checked(message).map_err(|_| DropReason::NeighbourDiscovery)?;
+    if hop_limit != HOP_LIMIT || packet.msg_code() != 0 {
+        return Err(DropReason::NeighbourDiscovery);
+    }
+    if !matches!(packet.msg_type(), Icmpv6Message::NeighborSolicit | Icmpv6Message::NeighborAdvert)
+    {
+        return Err(DropReason::IcmpIgnored);
+    }
+    match NdiscRepr::parse(&packet).map_err(|_| DropReason::NeighbourDiscovery)? {
+        NdiscRepr::NeighborSolicit { target_addr, lladdr } => {
+            let mac = link_layer(lladdr.as_ref().map(|a| a.as_bytes()))?;
+            solicitation(interface, (source, destination), target_addr, mac, out)
+        }
+        NdiscRepr::NeighborAdvert { flags, target_addr, lladdr } => {
+            let mac = link_layer(lladdr.as_ref().map(|a| a.as_bytes()))?;
+            advertisement(interface, destination, flags, target_addr, mac)
+        }
+        _ => Err(DropReason::IcmpIgnored),
+    }
+}
+
+fn solicitation(
+    interface: &Interface,
+    (source, destination): (Ipv6Addr, Ipv6Addr),
+    target: Ipv6Addr,
+    mac: Option<Mac>,
+    out: &mut Outbox,
+) -> Result<Claim, DropReason> {
+    if target.is_multicast()
+        || (source.is_unspecified() && (mac.is_some() || destination != solicited_node(target)))
+    {
+        return Err(DropReason::NeighbourDiscovery);
+    }
+    if !interface.has(target.into()) {
+        return Err(DropReason::NeighbourIgnored);
+    }
+    if source.is_unspecified() {
+        // RFC 4862 §5.4.3: somebody wants the address; RFC 4861 §7.2.4: all nodes hear that it is taken.
+        advertise(interface, target, (ALL_NODES, group_mac(ALL_NODES)), false, out);
+        return Err(DropReason::NeighbourIgnored);
+    }
+    let known = mac.or_else(|| interface.neighbours.get(source.into()));
+    if let Some(mac) = known {
+        advertise(interface, target, (source, mac), true, out);
+    }
+    match mac {
+        Some(mac) if interface.on_link(source.into()) => {
+            Ok(Claim { address: source.into(), mac, kind: ClaimKind::Question })
+        }
+        _ => Err(DropReason::NeighbourIgnored),
+    }
+}
+
+fn advertisement(
+    interface: &Interface,
+    destination: Ipv6Addr,
+    flags: NdiscNeighborFlags,
+    target: Ipv6Addr,
+    mac: Option<Mac>,
+) -> Result<Claim, DropReason> {
+    let solicited = flags.contains(NdiscNeighborFlags::SOLICITED);
+    if target.is_multicast() || (destination.is_multicast() && solicited) {
+        return Err(DropReason::NeighbourDiscovery);
+    }
+    if interface.has(target.into()) {
+        return Err(DropReason::AddressConflict);
+    }
+    if !interface.on_link(target.into()) {
+        return Err(DropReason::NeighbourIgnored);
+    }
+    // RFC 4861 §7.2.5: without an address it only says that the one we have is good.
+    let known = mac.or_else(|| interface.neighbours.get(target.into()));
+    let mac = known.ok_or(DropReason::NeighbourIgnored)?;
+    let overrides = flags.contains(NdiscNeighborFlags::OVERRIDE);
+    let kind = if solicited { ClaimKind::Answer { overrides } } else { ClaimKind::Announcement };
+    Ok(Claim { address: target.into(), mac, kind })
+}
+
+/// Asks for `target`: its group, or the one that had it.
+pub fn ask(
+    interface: &Interface,
+    source: Ipv6Addr,
+    target: Ipv6Addr,
+    mac: Option<Mac>,
+    out: &mut Outbox,
+) {
+    let group = solicited_node(target);
+    let (destination, to) = mac.map_or((group, group_mac(group)), |mac| (target, mac));
+    let lladdr = Some(EthernetAddress(interface.mac).into());
+    let repr = NdiscRepr::NeighborSolicit { target_addr: target, lladdr };
+    write(interface, &repr, source, destination, to, out);
+}
+
+/// Tells everybody of our address (RFC 4861 §7.2.6).
+pub fn announce(interface: &Interface, address: Ipv6Addr, out: &mut Outbox) {
+    advertise(interface, address, (ALL_NODES, group_mac(ALL_NODES)), false, out);
+}
+
+fn advertise(
+    interface: &Interface,
+    target: Ipv6Addr,
+    (destination, to): (Ipv6Addr, Mac),
+    solicited: bool,
+    out: &mut Outbox,
+) {
+    let mut flags = NdiscNeighborFlags::OVERRIDE;
+    flags.set(NdiscNeighborFlags::SOLICITED, solicited);
+    let lladdr = Some(EthernetAddress(interface.mac).into());
+    let repr = NdiscRepr::NeighborAdvert { flags, target_addr: target, lladdr };
+    write(interface, &repr, target, destination, to, out);
+}
+
+fn write(
+    interface: &Interface,
+    repr: &NdiscRepr<'_>,
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    to: Mac,
+    out: &mut Outbox,
+) {
+    let addresses = (IpAddr::V6(source), IpAddr::V6(destination));
+    out.frame(interface.port, |octets| {
+        let len = repr.buffer_len();
+        path::ip_frame(
+            octets,
+            interface,
+            to,
+            addresses,
+            (IpProtocol::Icmpv6, HOP_LIMIT),
+            len,
+            |m| {
+                repr.emit(&mut Icmpv6Packet::new_unchecked(&mut *m));
+                m[2..4].fill(0);
+                let sum = checksum::segment(addresses.0, addresses.1, ICMPV6, m);
+                m[2..4].copy_from_slice(&sum.to_be_bytes());
+            },
+        );
+    });
+}
+
+fn link_layer(option: Option<&[u8]>) -> Result<Option<Mac>, DropReason> {
+    let Some(octets) = option else { return Ok(None) };
+    match Mac::try_from(octets) {
+        Ok(mac) if mac[0] & 1 == 0 && mac != [0; 6] => Ok(Some(mac)),
+        _ => Err(DropReason::NeighbourDiscovery),
+    }
+}

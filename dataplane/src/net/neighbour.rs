@@ -1,0 +1,435 @@
+//! The neighbour cache of one interface, for ARP and for neighbour discovery alike, with the states of
+//! RFC 4861 §7.3.2.
+//!
+//! ```text
+//!            resolve                 answer               30 s            use            5 s
+//!  (none) -----------> incomplete ----------> reachable -------> stale -------> delay ------> probe
+//!     ^                   | 3 x 1 s              ^                 ^                            |  |
+//!     |                   v                      +-- answer -------|----------------------------+  |
+//!     +------- 1 s --- failed  <--- 3 x 1 s -- incomplete <--------|------ 3 x 1 s unanswered -----+
+//! ```
+//!
+//! What others say without having been asked is used with care, because anybody on the link can say it:
+//! it never makes an entry, except that a peer that asks for *our* address becomes a stale one; and it
+//! never changes a link-layer address that is known: it only casts doubt, so that the old one is
+//! probed at once and, if it is silent, resolved afresh. A move of an address costs a few seconds that
+//! way; a forged ARP reply costs nothing.
+//!
+//! No packets are queued here: streams are asked for their segments only once the next hop is known.
+//! Sans-IO: solicitations to send come out of [`NeighbourCache::resolve`] and [`NeighbourCache::poll`].
+//! Bounds: entries in all, and a quarter of them incomplete.
+
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use hashbrown::HashTable;
+use siphasher::sip::SipHasher13;
+use wire::Instant;
+
+/// An Ethernet address.
+pub type Mac = [u8; 6];
+
+/// REACHABLE_TIME of RFC 4861 §10.
+const REACHABLE: Duration = Duration::from_secs(30);
+/// DELAY_FIRST_PROBE_TIME.
+const DELAY: Duration = Duration::from_secs(5);
+/// RETRANS_TIMER.
+const RETRANS: Duration = Duration::from_secs(1);
+/// MAX_MULTICAST_SOLICIT and MAX_UNICAST_SOLICIT.
+const TRIES: u8 = 3;
+/// How long a failure is remembered, so that nobody makes us ask more often.
+const FAILED: Duration = Duration::from_secs(1);
+/// The least time between two looks at all entries.
+const SCAN: Duration = Duration::from_millis(10);
+/// Entries that are looked at to find one that can go.
+const EVICT_LOOKS: usize = 16;
+
+/// The cache.
+#[derive(Debug)]
+pub struct NeighbourCache {
+    entries: Vec<Entry>,
+    index: HashTable<u32>,
+    keys: KeyedState,
+    capacity: usize,
+    incomplete: usize,
+    hand: usize,
+    /// No entry needs attention before this.
+    next: Option<Instant>,
+    /// Where `poll` goes on in the scan that it is in.
+    scanning: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    address: IpAddr,
+    mac: Mac,
+    state: State,
+    used: Instant,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Incomplete { tries: u8, next: Instant },
+    Reachable { until: Instant },
+    Stale,
+    Delay { until: Instant },
+    Probe { tries: u8, next: Instant },
+    Failed { until: Instant },
+}
+
+/// What [`NeighbourCache::resolve`] knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resolution {
+    /// Send there.
+    Known(Mac),
+    /// Not yet known. With `solicit`, the caller sends the first solicitation now, to all.
+    Wait {
+        /// True the first time.
+        solicit: bool,
+    },
+    /// Nobody answered, a moment ago.
+    Failed,
+    /// The cache has no room.
+    Full,
+}
+
+/// What a neighbour says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its link-layer address; never a group's.
+    pub mac: Mac,
+    /// How it came to say so.
+    pub kind: ClaimKind,
+}
+
+/// How a [`Claim`] came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClaimKind {
+    /// An ARP reply to us, or a neighbour advertisement with the Solicited flag.
+    Answer {
+        /// The Override flag (RFC 4861 §4.4); true for ARP.
+        overrides: bool,
+    },
+    /// It asked for one of our addresses.
+    Question,
+    /// Nobody asked: gratuitous ARP, unsolicited advertisement.
+    Announcement,
+}
+
+/// What became of a [`Claim`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClaimOutcome {
+    /// Somebody was waiting for it.
+    Resolved,
+    /// Taken note of.
+    Noted,
+    /// Of no use, or not to be believed.
+    Ignored,
+    /// There is no room for it.
+    Full,
+}
+
+/// What is to be done now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Ask for the address: everybody, or the one that had it.
+    Solicit(IpAddr, Option<Mac>),
+    /// Nobody answers for the address.
+    Failed(IpAddr),
+}
+
+impl NeighbourCache {
+    /// An empty cache of at most `capacity` entries, at least 4. `key` seeds the hash.
+    pub fn new(capacity: usize, key: [u8; 16]) -> Self {
+        NeighbourCache {
+            entries: Vec::new(),
+            index: HashTable::new(),
+            keys: KeyedState(SipHasher13::new_with_key(&key)),
+            capacity: capacity.max(4),
+            incomplete: 0,
+            hand: 0,
+            next: None,
+            scanning: None,
+        }
+    }
+
+    /// Where to send what is for `address`, which is on this link. Counts as use.
+    pub fn resolve(&mut self, address: IpAddr, now: Instant) -> Resolution {
+        let Some(at) = self.find(address) else { return self.begin(address, now) };
+        let entry = &mut self.entries[at];
+        entry.used = now;
+        match entry.state {
+            State::Reachable { .. } | State::Delay { .. } | State::Probe { .. } => {
+                Resolution::Known(entry.mac)
+            }
+            State::Stale => {
+                // RFC 4861 §7.3.3
+                let mac = entry.mac;
+                self.enter(at, State::Delay { until: now + DELAY });
+                Resolution::Known(mac)
+            }
+            State::Incomplete { .. } => Resolution::Wait { solicit: false },
+            State::Failed { until } if now < until => Resolution::Failed,
+            State::Failed { .. } => self.ask(at, now),
+        }
+    }
+
+    /// The link-layer address, if known; does not count as use.
+    pub fn get(&self, address: IpAddr) -> Option<Mac> {
+        let entry = &self.entries[self.find(address)?];
+        entry.state.has_mac().then_some(entry.mac)
+    }
+
+    /// Takes note of what a neighbour says of itself. The caller has checked that the address can be a
+    /// neighbour's and is not our own.
+    pub fn claim(&mut self, claim: &Claim, now: Instant) -> ClaimOutcome {
+        let Some(at) = self.find(claim.address) else {
+            return match claim.kind {
+                // RFC 826's "target is me" and RFC 4861 §7.2.3: it will want to be answered.
+                ClaimKind::Question => match self.insert(claim.address, now) {
+                    Some(at) => {
+                        self.learn(at, claim.mac, State::Stale);
+                        ClaimOutcome::Noted
+                    }
+                    None => ClaimOutcome::Full,
+                },
+                ClaimKind::Answer { .. } | ClaimKind::Announcement => ClaimOutcome::Ignored,
+            };
+        };
+        let reachable = State::Reachable { until: now + REACHABLE };
+        let answered = matches!(claim.kind, ClaimKind::Answer { .. });
+        match self.entries[at].state {
+            // RFC 4861 §7.2.5: unless it is an answer, the other direction is unproven.
+            State::Incomplete { .. } | State::Failed { .. } => {
+                self.learn(at, claim.mac, if answered { reachable } else { State::Stale });
+                ClaimOutcome::Resolved
+            }
+            _ if self.entries[at].mac == claim.mac => {
+                if answered {
+                    self.enter(at, reachable);
+                }
+                ClaimOutcome::Noted
+            }
+            State::Probe { .. } if claim.kind == (ClaimKind::Answer { overrides: true }) => {
+                self.learn(at, claim.mac, reachable);
+                ClaimOutcome::Noted
+            }
+            State::Probe { .. } => ClaimOutcome::Ignored,
+            State::Reachable { .. } | State::Stale | State::Delay { .. } => {
+                self.enter(at, State::Probe { tries: 0, next: now });
+                ClaimOutcome::Noted
+            }
+        }
+    }
+
+    /// A stream has proof that its segments arrive (RFC 4861 §7.3.1).
+    pub fn confirm(&mut self, address: IpAddr, now: Instant) {
+        if let Some(at) = self.find(address)
+            && matches!(self.entries[at].state, State::Delay { .. } | State::Probe { .. })
+        {
+            self.enter(at, State::Reachable { until: now + REACHABLE });
+        }
+    }
+
+    /// When [`poll`](Self::poll) is to be called next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// One thing to do now. To be called until it returns `None`.
+    pub fn poll(&mut self, now: Instant) -> Option<Action> {
+        if self.scanning.is_none() {
+            if self.next.is_none_or(|next| next > now) {
+                return None;
+            }
+            self.next = None;
+        }
+        let mut at = self.scanning.take().unwrap_or(0);
+        while at < self.entries.len() {
+            let action = self.step(at, now);
+            self.schedule(self.entries[at].state, now);
+            at += 1;
+            if action.is_some() {
+                self.scanning = Some(at);
+                return action;
+            }
+        }
+        None
+    }
+
+    /// Address, link-layer address and state of each entry.
+    pub fn iter(&self) -> impl Iterator<Item = (IpAddr, Option<Mac>, &'static str)> + '_ {
+        self.entries.iter().map(|e| (e.address, e.state.has_mac().then_some(e.mac), e.state.name()))
+    }
+
+    /// Entries in the cache.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn step(&mut self, at: usize, now: Instant) -> Option<Action> {
+        let Entry { address, mac, state, .. } = self.entries[at];
+        match state {
+            State::Reachable { until } if until <= now => {
+                self.enter(at, State::Stale);
+                None
+            }
+            State::Delay { until } if until <= now => {
+                self.enter(at, State::Probe { tries: 1, next: now + RETRANS });
+                Some(Action::Solicit(address, Some(mac)))
+            }
+            State::Probe { tries: TRIES.., next } if next <= now => {
+                self.ask(at, now);
+                Some(Action::Solicit(address, None))
+            }
+            State::Probe { tries, next } if next <= now => {
+                self.enter(at, State::Probe { tries: tries + 1, next: now + RETRANS });
+                Some(Action::Solicit(address, Some(mac)))
+            }
+            State::Incomplete { tries: TRIES.., next } if next <= now => {
+                self.enter(at, State::Failed { until: now + FAILED });
+                Some(Action::Failed(address))
+            }
+            State::Incomplete { tries, next } if next <= now => {
+                self.enter(at, State::Incomplete { tries: tries + 1, next: now + RETRANS });
+                Some(Action::Solicit(address, None))
+            }
+            _ => None,
+        }
+    }
+
+    fn begin(&mut self, address: IpAddr, now: Instant) -> Resolution {
+        if self.incomplete >= self.capacity / 4 {
+            return Resolution::Full;
+        }
+        match self.insert(address, now) {
+            Some(at) => self.ask(at, now),
+            None => Resolution::Full,
+        }
+    }
+
+    fn ask(&mut self, at: usize, now: Instant) -> Resolution {
+        self.enter(at, State::Incomplete { tries: 1, next: now + RETRANS });
+        Resolution::Wait { solicit: true }
+    }
+
+    fn learn(&mut self, at: usize, mac: Mac, state: State) {
+        self.entries[at].mac = mac;
+        self.enter(at, state);
+    }
+
+    fn enter(&mut self, at: usize, state: State) {
+        let was = core::mem::replace(&mut self.entries[at].state, state);
+        self.incomplete -= usize::from(was.is_incomplete());
+        self.incomplete += usize::from(state.is_incomplete());
+        if let Some(at) = state.deadline() {
+            self.next = Some(self.next.map_or(at, |next| next.min(at)));
+        }
+    }
+
+    fn schedule(&mut self, state: State, now: Instant) {
+        if let Some(at) = state.deadline() {
+            let at = at.max(now + SCAN);
+            self.next = Some(self.next.map_or(at, |next| next.min(at)));
+        }
+    }
+
+    fn find(&self, address: IpAddr) -> Option<usize> {
+        let hash = self.keys.hash_one(address);
+        let found = self.index.find(hash, |&at| self.entries[at as usize].address == address);
+        found.map(|&at| at as usize)
+    }
+
+    /// A place for a new entry, which is stale until the caller says otherwise.
+    fn insert(&mut self, address: IpAddr, now: Instant) -> Option<usize> {
+        let entry = Entry { address, mac: [0; 6], state: State::Stale, used: now };
+        let at = if self.entries.len() < self.capacity {
+            self.entries.push(entry);
+            self.entries.len() - 1
+        } else {
+            let at = self.evict(now)?;
+            self.entries[at] = entry;
+            at
+        };
+        let hash = self.keys.hash_one(address);
+        let (entries, keys) = (&self.entries, &self.keys);
+        self.index
+            .insert_unique(hash, at as u32, |&at| keys.hash_one(entries[at as usize].address));
+        Some(at)
+    }
+
+    /// Takes an entry out of the index that nobody has used for a while, the older of those looked at.
+    fn evict(&mut self, now: Instant) -> Option<usize> {
+        let mut oldest: Option<usize> = None;
+        for _ in 0..EVICT_LOOKS.min(self.entries.len()) {
+            self.hand = (self.hand + 1) % self.entries.len();
+            let entry = &self.entries[self.hand];
+            let idle = match entry.state {
+                State::Stale => true,
+                State::Failed { until } => until <= now,
+                _ => false,
+            };
+            if idle && oldest.is_none_or(|o| entry.used < self.entries[o].used) {
+                oldest = Some(self.hand);
+            }
+        }
+        let at = oldest?;
+        let hash = self.keys.hash_one(self.entries[at].address);
+        if let Ok(found) = self.index.find_entry(hash, |&i| i as usize == at) {
+            found.remove();
+        }
+        Some(at)
+    }
+}
+
+impl State {
+    fn has_mac(self) -> bool {
+        !matches!(self, State::Incomplete { .. } | State::Failed { .. })
+    }
+
+    fn is_incomplete(self) -> bool {
+        matches!(self, State::Incomplete { .. })
+    }
+
+    fn deadline(self) -> Option<Instant> {
+        match self {
+            State::Incomplete { next, .. } | State::Probe { next, .. } => Some(next),
+            State::Reachable { until } | State::Delay { until } => Some(until),
+            State::Stale | State::Failed { .. } => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            State::Incomplete { .. } => "incomplete",
+            State::Reachable { .. } => "reachable",
+            State::Stale => "stale",
+            State::Delay { .. } => "delay",
+            State::Probe { .. } => "probe",
+            State::Failed { .. } => "failed",
+        }
+    }
+}
+
+/// SipHash-1-3 under one secret key: peers cannot choose keys that collide.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyedState(pub(crate) SipHasher13);
+
+impl BuildHasher for KeyedState {
+    type Hasher = SipHasher13;
+
+    fn build_hasher(&self) -> SipHasher13 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+use super::*;
+
+const A: Mac = [2, 0, 0, 0, 0, 0xa];
+const B: Mac = [2, 0, 0, 0, 0, 0xb];
+
+fn ip(n: u16) -> IpAddr {
+    IpAddr::from([10, 0, (n >> 8) as u8, n as u8])
+}
+
+fn secs(s: u64) -> Instant {
+    Instant::from_millis(s * 1000)
+}
+
+fn cache(capacity: usize) -> NeighbourCache {
+    NeighbourCache::new(capacity, [7; 16])
+}
+
+fn say(
+    cache: &mut NeighbourCache,
+    n: u16,
+    mac: Mac,
+    kind: ClaimKind,
+    now: Instant,
+) -> ClaimOutcome {
+    cache.claim(&Claim { address: ip(n), mac, kind }, now)
+}
+
+const ANSWER: ClaimKind = ClaimKind::Answer { overrides: true };
+
+fn state(cache: &NeighbourCache, n: u16) -> &'static str {
+    cache.iter().find(|(a, ..)| *a == ip(n)).map_or("none", |(.., s)| s)
+}
+
+/// A cache that has resolved neighbour 1 to `A` at time 0.
+fn resolved() -> NeighbourCache {
+    let mut cache = cache(8);
+    assert_eq!(cache.resolve(ip(1), secs(0)), Resolution::Wait { solicit: true });
+    assert_eq!(say(&mut cache, 1, A, ANSWER, secs(0)), ClaimOutcome::Resolved);
+    cache
+}
+
+fn all(cache: &mut NeighbourCache, now: Instant) -> Vec<Action> {
+    std::iter::from_fn(|| cache.poll(now)).collect()
+}
+
+#[test]
+fn resolution_asks_three_times_then_fails_then_may_ask_again() {
+    let mut cache = cache(8);
+    assert_eq!(cache.resolve(ip(1), secs(0)), Resolution::Wait { solicit: true });
+    assert_eq!(cache.resolve(ip(1), secs(0)), Resolution::Wait { solicit: false });
+    assert_eq!(cache.poll_timeout(), Some(secs(1)));
+    assert_eq!(all(&mut cache, secs(1)), [Action::Solicit(ip(1), None)]);
+    assert_eq!(all(&mut cache, secs(2)), [Action::Solicit(ip(1), None)]);
+    assert_eq!(all(&mut cache, secs(3)), [Action::Failed(ip(1))]);
+    assert_eq!(cache.resolve(ip(1), secs(3)), Resolution::Failed);
+    assert_eq!(cache.resolve(ip(1), secs(4)), Resolution::Wait { solicit: true });
+}
+
+#[test]
+fn a_used_entry_ages_through_all_states_and_is_confirmed() {
+    // RFC 4861 §7.3.3
+    let mut cache = resolved();
+    assert_eq!(state(&cache, 1), "reachable");
+    assert_eq!(all(&mut cache, secs(30)), []);
+    assert_eq!(state(&cache, 1), "stale");
+    assert_eq!(cache.resolve(ip(1), secs(31)), Resolution::Known(A));
+    assert_eq!(state(&cache, 1), "delay");
+    assert_eq!(all(&mut cache, secs(36)), [Action::Solicit(ip(1), Some(A))]);
+    assert_eq!(state(&cache, 1), "probe");
+    assert_eq!(say(&mut cache, 1, A, ANSWER, secs(36)), ClaimOutcome::Noted);
+    assert_eq!(state(&cache, 1), "reachable");
+}
+
+#[test]
+fn a_silent_neighbour_is_probed_then_resolved_afresh() {
+    let mut cache = resolved();
+    all(&mut cache, secs(30));
+    cache.resolve(ip(1), secs(31));
+    for s in 36..39 {
+        assert_eq!(all(&mut cache, secs(s)), [Action::Solicit(ip(1), Some(A))], "at {s}");
+        assert_eq!(cache.resolve(ip(1), secs(s)), Resolution::Known(A));
+    }
+    assert_eq!(all(&mut cache, secs(39)), [Action::Solicit(ip(1), None)]);
+    assert_eq!(cache.resolve(ip(1), secs(39)), Resolution::Wait { solicit: false });
+    assert_eq!(say(&mut cache, 1, B, ANSWER, secs(39)), ClaimOutcome::Resolved);
+    assert_eq!(cache.get(ip(1)), Some(B));
+}
+
+#[test]
+fn progress_of_a_stream_confirms_without_a_probe() {
+    // RFC 4861 §7.3.1
+    let mut cache = resolved();
+    all(&mut cache, secs(30));
+    cache.resolve(ip(1), secs(31));
+    cache.confirm(ip(1), secs(32));
+    assert_eq!(state(&cache, 1), "reachable");
+    assert_eq!(all(&mut cache, secs(36)), []);
+}
+
+#[test]
+fn nobody_can_put_an_entry_in_or_change_one_unasked() {
+    let mut cache = resolved();
+    for kind in [ANSWER, ClaimKind::Announcement] {
+        assert_eq!(say(&mut cache, 2, B, kind, secs(1)), ClaimOutcome::Ignored);
+    }
+    for kind in [ANSWER, ClaimKind::Announcement, ClaimKind::Question] {
+        let mut cache = resolved();
+        say(&mut cache, 1, B, kind, secs(1));
+        assert_eq!(cache.get(ip(1)), Some(A), "{kind:?}");
+        // It casts doubt: the old address is asked at once, and keeps its place by answering.
+        assert_eq!(all(&mut cache, secs(1)), [Action::Solicit(ip(1), Some(A))]);
+        say(&mut cache, 1, A, ANSWER, secs(1));
+        assert_eq!(state(&cache, 1), "reachable");
+    }
+}
+
+#[test]
+fn a_neighbour_that_asks_for_us_becomes_a_stale_entry() {
+    let mut cache = cache(8);
+    assert_eq!(say(&mut cache, 5, A, ClaimKind::Question, secs(0)), ClaimOutcome::Noted);
+    assert_eq!(state(&cache, 5), "stale");
+    assert_eq!(cache.resolve(ip(5), secs(0)), Resolution::Known(A));
+}
+
+#[test]
+fn an_answer_without_override_does_not_replace_while_probing() {
+    // RFC 4861 §7.2.5 I
+    let mut cache = resolved();
+    say(&mut cache, 1, B, ClaimKind::Announcement, secs(1));
+    all(&mut cache, secs(1));
+    let weak = ClaimKind::Answer { overrides: false };
+    assert_eq!(say(&mut cache, 1, B, weak, secs(1)), ClaimOutcome::Ignored);
+    assert_eq!(cache.get(ip(1)), Some(A));
+    assert_eq!(say(&mut cache, 1, B, ANSWER, secs(1)), ClaimOutcome::Noted);
+    assert_eq!(cache.get(ip(1)), Some(B));
+}
+
+#[test]
+fn a_flood_of_unknown_destinations_is_bounded_and_spares_what_is_in_use() {
+    let mut cache = cache(64);
+    cache.resolve(ip(0xffff), secs(0));
+    say(&mut cache, 0xffff, A, ANSWER, secs(0));
+    let waiting = (0..1000)
+        .filter(|&n| matches!(cache.resolve(ip(n), secs(1)), Resolution::Wait { .. }))
+        .count();
+    assert_eq!(waiting, 16);
+    assert_eq!(cache.resolve(ip(0xffff), secs(1)), Resolution::Known(A));
+    // Failures make room again.
+    for s in 2..8 {
+        all(&mut cache, secs(s));
+    }
+    assert!(matches!(cache.resolve(ip(2000), secs(9)), Resolution::Wait { solicit: true }));
+}
+
+#[test]
+fn a_flood_of_questions_evicts_the_oldest_idle_entries_only() {
+    let mut cache = cache(64);
+    cache.resolve(ip(0xffff), secs(0));
+    say(&mut cache, 0xffff, A, ANSWER, secs(0));
+    for n in 0..10_000 {
+        assert_eq!(say(&mut cache, n, B, ClaimKind::Question, secs(1)), ClaimOutcome::Noted);
+    }
+    assert_eq!(cache.len(), 64);
+    assert_eq!(cache.get(ip(0xffff)), Some(A));
+    assert_eq!(cache.get(ip(9_999)), Some(B));
+}

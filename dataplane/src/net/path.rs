@@ -1,0 +1,278 @@
+//! The way of a flow's frames: the headers in front of every segment, written once and patched per
+//! frame.
+//!
+//! ```text
+//!  | Ethernet 14 | VLAN 4, if any | IPv4 20 or IPv6 40 | TCP segment ...
+//!                                 ^ l3                 ^ header.len()
+//! ```
+
+use std::net::{IpAddr, SocketAddr};
+
+use arrayvec::ArrayVec;
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, IpRepr, Ipv4Packet, Ipv6Packet,
+};
+
+use super::checksum;
+use super::demux::TCP;
+use super::interface::Interface;
+use super::neighbour::Mac;
+
+/// Most octets of headers in front of a segment.
+pub const MAX_HEADERS: usize = 14 + 4 + 40;
+
+/// Where a TCP header has its checksum (RFC 9293 §3.1).
+const TCP_CHECKSUM: core::ops::Range<usize> = 16..18;
+const IPV4_LEN: core::ops::Range<usize> = 2..4;
+const IPV4_CHECKSUM: core::ops::Range<usize> = 10..12;
+const IPV6_LEN: core::ops::Range<usize> = 4..6;
+const HOP_LIMIT: u8 = 64;
+
+/// Who fills in the checksums of what is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TxChecksum {
+    /// We do.
+    Software,
+    /// The device: it finds zero in the IPv4 header and the sum of the pseudo-header in TCP's.
+    Offload,
+    /// Nobody fills in TCP's; the port is trusted.
+    Trusted,
+}
+
+/// The headers of one flow.
+#[derive(Clone, Debug)]
+pub struct Path {
+    /// Place of the interface.
+    pub interface: usize,
+    /// Place of its port.
+    pub port: usize,
+    /// The neighbour that gets the frames.
+    pub next_hop: IpAddr,
+    source: IpAddr,
+    destination: IpAddr,
+    header: ArrayVec<u8, MAX_HEADERS>,
+    l3: usize,
+}
+
+impl Path {
+    /// The way from `local` to `remote` by the interface at place `index`, or `None` without a route.
+    pub fn new(
+        index: usize,
+        interface: &Interface,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<Path> {
+        let next_hop = interface.next_hop(remote.ip())?;
+        Path::by(index, interface, local.ip(), remote.ip(), next_hop)
+    }
+
+    /// As [`new`](Self::new), through a neighbour that is known already.
+    pub fn by(
+        index: usize,
+        interface: &Interface,
+        source: IpAddr,
+        destination: IpAddr,
+        next_hop: IpAddr,
+    ) -> Option<Path> {
+        if source.is_ipv4() != destination.is_ipv4() {
+            return None;
+        }
+        let protocol = match source {
+            IpAddr::V4(_) => EthernetProtocol::Ipv4,
+            IpAddr::V6(_) => EthernetProtocol::Ipv6,
+        };
+        let mut header = [0; MAX_HEADERS];
+        let l3 = ethernet(&mut header, interface, [0; 6], protocol);
+        let ip = IpRepr::new(source.into(), destination.into(), IpProtocol::Tcp, 0, HOP_LIMIT);
+        ip.emit(&mut header[l3..], &ChecksumCapabilities::default());
+        let len = l3 + ip.header_len();
+        let header = header[..len].iter().copied().collect();
+        let port = interface.port;
+        Some(Path { interface: index, port, next_hop, source, destination, header, l3 })
+    }
+
+    /// Sets the link-layer address of the next hop.
+    pub fn set_mac(&mut self, mac: Mac) {
+        self.header[..6].copy_from_slice(&mac);
+    }
+
+    /// Octets in front of a segment.
+    pub fn header_len(&self) -> usize {
+        self.header.len()
+    }
+
+    /// Octets of the Ethernet header, its VLAN tag included.
+    pub fn l2_len(&self) -> usize {
+        self.l3
+    }
+
+    /// Octets of the IP header.
+    pub fn l3_len(&self) -> usize {
+        self.header.len() - self.l3
+    }
+
+    /// True for IPv6.
+    pub fn is_v6(&self) -> bool {
+        self.source.is_ipv6()
+    }
+
+    /// Octets of the largest segment, TCP header included, in packets of `mtu` octets.
+    pub fn segment_limit(&self, mtu: u16) -> usize {
+        usize::from(mtu) - self.l3_len()
+    }
+
+    /// Completes `frame`, which has room for the headers in front and a TCP segment with a checksum of
+    /// zero in the rest.
+    pub fn finish(&self, frame: &mut [u8], how: TxChecksum) {
+        let at = self.header.len();
+        frame[..at].copy_from_slice(&self.header);
+        let len = frame.len() - at;
+        let ip = &mut frame[self.l3..at];
+        if self.is_v6() {
+            ip[IPV6_LEN].copy_from_slice(&(len as u16).to_be_bytes());
+        } else {
+            ip[IPV4_LEN].copy_from_slice(&((self.l3_len() + len) as u16).to_be_bytes());
+            ip[IPV4_CHECKSUM].fill(0);
+            if how != TxChecksum::Offload {
+                let sum = !checksum::sum(ip);
+                ip[IPV4_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
+            }
+        }
+        let sum = match how {
+            TxChecksum::Software => {
+                checksum::segment(self.source, self.destination, TCP, &frame[at..])
+            }
+            TxChecksum::Offload => checksum::pseudo_header(self.source, self.destination, TCP, len),
+            TxChecksum::Trusted => return,
+        };
+        frame[at..][TCP_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+/// Writes the Ethernet header and tag of a frame to `destination` and returns their length.
+pub fn ethernet(
+    frame: &mut [u8],
+    interface: &Interface,
+    destination: Mac,
+    protocol: EthernetProtocol,
+) -> usize {
+    let mut ethernet = EthernetFrame::new_unchecked(&mut *frame);
+    ethernet.set_dst_addr(EthernetAddress(destination));
+    ethernet.set_src_addr(EthernetAddress(interface.mac));
+    let Some(vlan) = interface.vlan else {
+        ethernet.set_ethertype(protocol);
+        return 14;
+    };
+    ethernet.set_ethertype(EthernetProtocol::Unknown(0x8100));
+    frame[14..16].copy_from_slice(&vlan.to_be_bytes());
+    frame[16..18].copy_from_slice(&u16::from(protocol).to_be_bytes());
+    18
+}
+
+/// Writes a whole IP packet with Ethernet header into `out` behind what is there: `fill` writes the
+/// payload of `len` octets.
+pub fn ip_frame(
+    out: &mut Vec<u8>,
+    interface: &Interface,
+    mac: Mac,
+    (source, destination): (IpAddr, IpAddr),
+    (protocol, hop_limit): (IpProtocol, u8),
+    len: usize,
+    fill: impl FnOnce(&mut [u8]),
+) {
+    let begin = out.len();
+    out.resize(begin + MAX_HEADERS + len, 0);
+    let frame = &mut out[begin..];
+    let kind = match source {
+        IpAddr::V4(_) => EthernetProtocol::Ipv4,
+        IpAddr::V6(_) => EthernetProtocol::Ipv6,
+    };
+    let l3 = ethernet(frame, interface, mac, kind);
+    let header_len = match (source, destination) {
+        (IpAddr::V4(s), IpAddr::V4(d)) => {
+            let mut ip = Ipv4Packet::new_unchecked(&mut frame[l3..]);
+            ip.set_version(4);
+            ip.set_header_len(20);
+            ip.set_total_len((20 + len) as u16);
+            ip.set_dont_frag(true);
+            ip.set_hop_limit(hop_limit);
+            ip.set_next_header(protocol);
+            ip.set_src_addr(s);
+            ip.set_dst_addr(d);
+            ip.fill_checksum();
+            20
+        }
+        (IpAddr::V6(s), IpAddr::V6(d)) => {
+            let mut ip = Ipv6Packet::new_unchecked(&mut frame[l3..]);
+            ip.set_version(6);
+            ip.set_payload_len(len as u16);
+            ip.set_next_header(protocol);
+            ip.set_hop_limit(hop_limit);
+            ip.set_src_addr(s);
+            ip.set_dst_addr(d);
+            40
+        }
+        // The caller answers a packet: its addresses are of one family.
+        _ => 0,
+    };
+    fill(&mut frame[l3 + header_len..][..len]);
+    out.truncate(begin + l3 + header_len + len);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{InterfaceConfig, InterfaceId, PortId};
+    use crate::net::demux::{Kind, L4Check, demux};
+    use tcp_lite::tcp::{Flags, Segment, SeqNumber};
+
+    fn interface(vlan: Option<u16>, mac: Mac, addresses: [&str; 2]) -> Interface {
+        let addresses =
+            addresses.map(|a| (a.parse().unwrap(), if a.contains(':') { 64 } else { 24 }));
+        let config = InterfaceConfig {
+            name: String::new(),
+            port: PortId(0),
+            vlan,
+            addresses: addresses.to_vec(),
+            routes: Vec::new(),
+            mtu: 1500,
+        };
+        Interface::new(InterfaceId(0), &config, mac, 16, [0; 16])
+    }
+
+    #[test]
+    fn what_is_written_is_understood() {
+        let segment = Segment {
+            src_port: 700,
+            dst_port: 800,
+            seq: SeqNumber(5),
+            ack: SeqNumber(6),
+            flags: Flags::ACK,
+            window: 7,
+            options: Default::default(),
+            payload: b"eleven octets",
+        };
+        for vlan in [None, Some(42)] {
+            for (from, to) in [("10.0.0.1", "10.0.0.2"), ("2001:db8::1", "2001:db8::2")] {
+                let a = interface(vlan, [2, 0, 0, 0, 0, 1], ["10.0.0.1", "2001:db8::1"]);
+                let b = interface(vlan, [2, 0, 0, 0, 0, 2], ["10.0.0.2", "2001:db8::2"]);
+                let (local, remote) = (
+                    SocketAddr::new(from.parse().unwrap(), 700),
+                    SocketAddr::new(to.parse().unwrap(), 800),
+                );
+                let mut path = Path::new(0, &a, local, remote).unwrap();
+                path.set_mac(b.mac);
+                let mut frame = vec![0; path.header_len() + segment.wire_len()];
+                segment.emit(&mut frame[path.header_len()..]);
+                path.finish(&mut frame, TxChecksum::Software);
+                let packet = demux(&frame, 0, L4Check::Unknown, &[b]).unwrap();
+                let range = path.header_len()..frame.len();
+                assert_eq!(
+                    packet.kind,
+                    Kind::Tcp { source: local, destination: remote, segment: range }
+                );
+            }
+        }
+    }
+}

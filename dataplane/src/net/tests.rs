@@ -1,0 +1,290 @@
+//! Dialogues of two stacks without TCP: resolution, echo, ICMP errors, and what is not believed.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::demux::{L4Check, demux};
+use super::neighbour::{ClaimKind, Mac};
+use super::*;
+use crate::api::{InterfaceConfig, InterfaceId, PortId};
+use smoltcp::wire::IpProtocol;
+
+const NOW: Instant = Instant::from_millis(1000);
+
+struct Host {
+    stack: Stack,
+    out: Outbox,
+}
+
+impl Host {
+    fn new(n: u8, vlan: Option<u16>) -> Self {
+        let config = InterfaceConfig {
+            name: String::new(),
+            port: PortId(0),
+            vlan,
+            addresses: vec![
+                (IpAddr::from([10, 0, 0, n]), 24),
+                (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n.into()).into(), 64),
+            ],
+            routes: Vec::new(),
+            mtu: 1500,
+        };
+        let interface = Interface::new(InterfaceId(0), &config, mac(n), 64, [n; 16]);
+        Host { stack: Stack::new(vec![interface], 20, Instant::ZERO), out: Outbox::default() }
+    }
+
+    fn resolve(&mut self, address: IpAddr) -> Resolution {
+        self.stack.resolve(0, address, NOW, &mut self.out)
+    }
+
+    fn take(&mut self) -> Vec<Vec<u8>> {
+        let frames = self.out.iter().map(|(_, f)| f.to_vec()).collect();
+        self.out.clear();
+        frames
+    }
+
+    /// Takes a frame as a worker does, claims included.
+    fn input(&mut self, frame: &[u8]) -> Result<Notice, DropReason> {
+        let packet = demux(frame, 0, L4Check::Unknown, &self.stack.interfaces)?;
+        let notice = self.stack.control(&packet, frame, NOW, &mut self.out)?;
+        if let Notice::Neighbour(index, claim) = notice {
+            self.stack.claim(index, &claim, NOW)?;
+        }
+        Ok(notice)
+    }
+
+    fn known(&self, address: IpAddr) -> Option<Mac> {
+        self.stack.interfaces[0].neighbours.get(address)
+    }
+}
+
+fn mac(n: u8) -> Mac {
+    [2, 0, 0, 0, 0, n]
+}
+
+fn v4(n: u8) -> IpAddr {
+    [10, 0, 0, n].into()
+}
+
+fn v6(n: u16) -> IpAddr {
+    Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n).into()
+}
+
+#[test]
+fn two_hosts_find_each_other() {
+    for vlan in [None, Some(7)] {
+        for (a_addr, b_addr) in [(v4(1), v4(2)), (v6(1), v6(2))] {
+            let (mut a, mut b) = (Host::new(1, vlan), Host::new(2, vlan));
+            assert_eq!(a.resolve(b_addr), Resolution::Wait { solicit: true });
+            let [question] = &a.take()[..] else { panic!("one question") };
+            assert!(matches!(b.input(question), Ok(Notice::Neighbour(..))));
+            // Who asks will be answered: B knows A without asking.
+            assert_eq!(b.known(a_addr), Some(mac(1)));
+            let [answer] = &b.take()[..] else { panic!("one answer") };
+            assert!(a.input(answer).is_ok());
+            assert_eq!(a.resolve(b_addr), Resolution::Known(mac(2)));
+            assert!(a.take().is_empty() && b.take().is_empty());
+        }
+    }
+}
+
+#[test]
+fn link_local_neighbours_resolve_too() {
+    let (mut a, mut b) = (Host::new(1, None), Host::new(2, None));
+    let b_addr = interface::link_local(mac(2)).into();
+    assert_eq!(a.resolve(b_addr), Resolution::Wait { solicit: true });
+    b.input(&a.take()[0]).unwrap();
+    a.input(&b.take()[0]).unwrap();
+    assert_eq!(a.resolve(b_addr), Resolution::Known(mac(2)));
+}
+
+#[test]
+fn questions_for_others_are_not_answered() {
+    for address in [v4(3), v6(3)] {
+        let (mut a, mut b) = (Host::new(1, None), Host::new(2, None));
+        a.resolve(address);
+        let mut question = a.take().remove(0);
+        question[..6].copy_from_slice(&if address.is_ipv4() { [0xff; 6] } else { mac(2) });
+        assert!(b.input(&question).is_err());
+        assert!(b.take().is_empty());
+    }
+}
+
+#[test]
+fn announcements_are_heard_without_being_believed() {
+    let (mut a, b) = (Host::new(1, None), Host::new(2, None));
+    let mut out = Outbox::default();
+    b.stack.announce(0, &mut out);
+    let frames: Vec<_> = out.iter().map(|(_, f)| f.to_vec()).collect();
+    assert_eq!(frames.len(), 3, "IPv4, IPv6 and link-local");
+    for frame in frames {
+        assert_eq!(a.input(&frame), Err(DropReason::NeighbourIgnored));
+    }
+    assert!(a.stack.interfaces[0].neighbours.is_empty());
+}
+
+#[test]
+fn a_forged_advertisement_neither_makes_nor_moves_an_entry() {
+    for address in [v4(2), v6(2)] {
+        let (mut a, mut b, mut mallory) =
+            (Host::new(1, None), Host::new(2, None), Host::new(2, None));
+        mallory.stack.interfaces[0].mac = mac(66);
+        a.resolve(address);
+        let question = a.take().remove(0);
+        b.input(&question).unwrap();
+        mallory.input(&question).unwrap();
+        a.input(&b.take()[0]).unwrap();
+        // The same answer, from somebody else, late.
+        assert!(a.input(&mallory.take()[0]).is_ok());
+        assert_eq!(a.known(address), Some(mac(2)));
+    }
+}
+
+#[test]
+fn our_own_address_claimed_by_another_is_a_conflict() {
+    let mut a = Host::new(1, None);
+    let twin = Host::new(1, None);
+    let mut out = Outbox::default();
+    twin.stack.announce(0, &mut out);
+    let arp = out.iter().next().unwrap().1.to_vec();
+    assert_eq!(a.input(&arp), Err(DropReason::NeighbourIgnored), "our own echo");
+    let mut other = arp.clone();
+    other[6..12].copy_from_slice(&mac(9));
+    other[22..28].copy_from_slice(&mac(9));
+    assert_eq!(a.input(&other), Err(DropReason::AddressConflict));
+}
+
+fn ping(host: &Host, v6: bool, len: usize) -> Vec<u8> {
+    let (from, to) = if v6 { (self::v6(1), self::v6(2)) } else { (v4(1), v4(2)) };
+    let mut request = vec![0xa5; 8 + len];
+    request[..8].copy_from_slice(&[if v6 { 128 } else { 8 }, 0, 0, 0, 1, 2, 3, 4]);
+    let sum = if v6 {
+        checksum::segment(from, to, demux::ICMPV6, &request)
+    } else {
+        !checksum::sum(&request)
+    };
+    request[2..4].copy_from_slice(&sum.to_be_bytes());
+    let protocol = if v6 { IpProtocol::Icmpv6 } else { IpProtocol::Icmp };
+    let mut out = Vec::new();
+    let interface = &host.stack.interfaces[0];
+    path::ip_frame(&mut out, interface, mac(2), (from, to), (protocol, 64), request.len(), |p| {
+        p.copy_from_slice(&request);
+    });
+    out
+}
+
+#[test]
+fn echo_is_answered_octet_for_octet_up_to_the_rate_limit() {
+    for v6 in [false, true] {
+        let (a, mut b) = (Host::new(1, None), Host::new(2, None));
+        let request = ping(&a, v6, 57);
+        assert_eq!(b.input(&request), Ok(Notice::Echoed));
+        let [reply] = &b.take()[..] else { panic!("one reply") };
+        let header = if v6 { 54 } else { 34 };
+        assert_eq!(reply[header], if v6 { 129 } else { 0 });
+        assert_eq!(reply[header + 4..], request[header + 4..]);
+        assert_eq!((&reply[..6], &reply[6..12]), (&mac(1)[..], &mac(2)[..]));
+        // It arrives whole: the checksums are right, and nobody asked for it.
+        let mut a = a;
+        assert_eq!(a.input(reply), Err(DropReason::IcmpIgnored));
+        assert_eq!(b.input(&request), Ok(Notice::Echoed));
+        assert_eq!(b.input(&request), Err(DropReason::RateLimited));
+    }
+}
+
+/// A report that a packet of 1500 octets from 10.0.0.2 (or its IPv6 like) port 7 did not pass.
+fn too_big(v6: bool, mtu: u32) -> Vec<u8> {
+    let a = Host::new(1, None);
+    let (us, peer) = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
+    let mut inner = Vec::new();
+    let protocol = (IpProtocol::Tcp, 64);
+    path::ip_frame(&mut inner, &a.stack.interfaces[0], mac(1), (us, peer), protocol, 1460, |p| {
+        p[..8].copy_from_slice(&[0, 7, 0, 8, 1, 2, 3, 4]);
+    });
+    let mut message = vec![if v6 { 2 } else { 3 }, if v6 { 0 } else { 4 }, 0, 0];
+    message.extend(mtu.to_be_bytes());
+    message.extend(&inner[14..if v6 { 14 + 48 } else { 14 + 28 }]);
+    let sum = if v6 {
+        checksum::segment(peer, us, demux::ICMPV6, &message)
+    } else {
+        !checksum::sum(&message)
+    };
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut out = Vec::new();
+    let protocol = (if v6 { IpProtocol::Icmpv6 } else { IpProtocol::Icmp }, 64);
+    path::ip_frame(
+        &mut out,
+        &a.stack.interfaces[0],
+        mac(2),
+        (peer, us),
+        protocol,
+        message.len(),
+        |p| p.copy_from_slice(&message),
+    );
+    out
+}
+
+#[test]
+fn too_big_is_believed_within_reason() {
+    for (v6, least) in [(false, 552), (true, 1280)] {
+        let mut b = Host::new(2, None);
+        let (us, peer) = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
+        let expected = PathMtu {
+            interface: 0,
+            local: (us, 7).into(),
+            remote: (peer, 8).into(),
+            seq: 0x01020304,
+            mtu: 1400,
+        };
+        assert_eq!(b.input(&too_big(v6, 1400)), Ok(Notice::PathMtu(expected)));
+        // RFC 5927 §7: neither an increase nor an absurdity.
+        for mtu in [1500, 9000, least - 1, 0] {
+            assert_eq!(b.input(&too_big(v6, mtu)), Err(DropReason::IcmpNotBelieved), "{mtu}");
+        }
+    }
+}
+
+#[test]
+fn neighbour_discovery_from_beyond_the_link_is_refused() {
+    // RFC 4861 §7.1.1: a router would have made the hop limit less than 255.
+    let (mut a, mut b) = (Host::new(1, None), Host::new(2, None));
+    a.resolve(v6(2));
+    let mut question = a.take().remove(0);
+    question[21] = 254;
+    assert_eq!(b.input(&question), Err(DropReason::NeighbourDiscovery));
+    assert!(b.take().is_empty());
+}
+
+#[test]
+fn a_probe_for_our_address_is_answered_to_all_nodes() {
+    // RFC 4862 §5.4.3
+    let mut b = Host::new(2, None);
+    let IpAddr::V6(target) = v6(2) else { unreachable!() };
+    let group = interface::solicited_node(target);
+    let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
+    message.extend(target.octets());
+    let (from, to) = (Ipv6Addr::UNSPECIFIED.into(), group.into());
+    let sum = checksum::segment(from, to, demux::ICMPV6, &message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut frame = Vec::new();
+    let a = Host::new(1, None);
+    let (mac, protocol) = (interface::group_mac(group), (IpProtocol::Icmpv6, 255));
+    let interface = &a.stack.interfaces[0];
+    path::ip_frame(&mut frame, interface, mac, (from, to), protocol, message.len(), |p| {
+        p.copy_from_slice(&message);
+    });
+    assert_eq!(b.input(&frame), Err(DropReason::NeighbourIgnored));
+    let [answer] = &b.take()[..] else { panic!("one answer") };
+    assert_eq!(answer[..6], [0x33, 0x33, 0, 0, 0, 1]);
+}
+
+#[test]
+fn claims_from_off_the_link_are_ignored() {
+    let (mut a, mut b) = (Host::new(1, None), Host::new(2, None));
+    a.resolve(v4(2));
+    let mut question = a.take().remove(0);
+    question[28..32].copy_from_slice(&Ipv4Addr::new(172, 16, 0, 1).octets());
+    assert_eq!(b.input(&question), Err(DropReason::NeighbourIgnored));
+    assert!(b.stack.interfaces[0].neighbours.is_empty());
+    let weak = Claim { address: v4(9), mac: mac(9), kind: ClaimKind::Announcement };
+    assert_eq!(b.stack.claim(0, &weak, NOW), Err(DropReason::NeighbourIgnored));
+}

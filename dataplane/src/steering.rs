@@ -1,0 +1,159 @@
+//! Which worker owns a flow: the Toeplitz hash of the flow as it arrives, then a table. The device
+//! computes it for its RSS queues; software computes the very same for ports whose device does not, to
+//! find the owner of a flow that an ICMP error names, and to choose source ports whose answers come
+//! back to the worker that chose them.
+//!
+//! ```text
+//!  hash input (IPv4, TCP)   source address 4 | destination address 4 | source port 2 | destination port 2
+//!  hash input (IPv6, TCP)   source address 16 | destination address 16 | source port 2 | destination port 2
+//! ```
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::api::WorkerId;
+
+/// Octets of an RSS key.
+pub const KEY_LEN: usize = 40;
+
+/// Octets of the longest hash input.
+const INPUT_LEN: usize = 36;
+
+/// A key under which both directions of a flow have the same hash: all its 16-bit words are alike.
+pub const SYMMETRIC_KEY: [u8; KEY_LEN] = {
+    let mut key = [0; KEY_LEN];
+    let mut i = 0;
+    while i < KEY_LEN {
+        key[i] = if i % 2 == 0 { 0x6d } else { 0x5a };
+        i += 1;
+    }
+    key
+};
+
+/// Key and table of one port.
+#[derive(Clone, Debug)]
+pub struct Steering {
+    /// `[position][octet]`: what that octet at that place of the input adds to the hash.
+    terms: Box<[[u32; 256]]>,
+    /// Indexed by the hash modulo its length.
+    table: Box<[WorkerId]>,
+}
+
+impl Steering {
+    /// Steering by a device's key and redirection table, `table` giving the worker of each entry's
+    /// queue. `table` must not be empty.
+    pub fn new(key: &[u8; KEY_LEN], table: Vec<WorkerId>) -> Self {
+        assert!(!table.is_empty(), "a port has at least one worker");
+        Steering { terms: terms(key), table: table.into() }
+    }
+
+    /// Steering in software: the symmetric key, and the workers in turn over 128 entries as devices
+    /// have them.
+    pub fn software(workers: &[WorkerId]) -> Self {
+        Steering::new(&SYMMETRIC_KEY, workers.iter().copied().cycle().take(128).collect())
+    }
+
+    /// The one worker of all flows, if there is but one: nothing need be hashed.
+    pub fn only(&self) -> Option<WorkerId> {
+        let first = self.table[0];
+        self.table.iter().all(|&w| w == first).then_some(first)
+    }
+
+    /// The owner of the flow whose packets arrive from `source` to `destination`.
+    pub fn owner(&self, source: SocketAddr, destination: SocketAddr) -> WorkerId {
+        self.owner_of_hash(self.hash(source, destination))
+    }
+
+    /// The owner of the flows with this hash.
+    pub fn owner_of_hash(&self, hash: u32) -> WorkerId {
+        self.table[hash as usize % self.table.len()]
+    }
+
+    /// The Toeplitz hash of a packet from `source` to `destination`. Addresses of different families
+    /// do not occur in a packet; they hash to 0.
+    pub fn hash(&self, source: SocketAddr, destination: SocketAddr) -> u32 {
+        let mut input = [0; INPUT_LEN];
+        let len = match (source.ip(), destination.ip()) {
+            (IpAddr::V4(s), IpAddr::V4(d)) => {
+                input[..4].copy_from_slice(&s.octets());
+                input[4..8].copy_from_slice(&d.octets());
+                8
+            }
+            (IpAddr::V6(s), IpAddr::V6(d)) => {
+                input[..16].copy_from_slice(&s.octets());
+                input[16..32].copy_from_slice(&d.octets());
+                32
+            }
+            _ => return 0,
+        };
+        input[len..len + 2].copy_from_slice(&source.port().to_be_bytes());
+        input[len + 2..len + 4].copy_from_slice(&destination.port().to_be_bytes());
+        let octets = input[..len + 4].iter().zip(self.terms.iter());
+        octets.fold(0, |hash, (&octet, terms)| hash ^ terms[octet as usize])
+    }
+}
+
+/// For each bit of the input that is set, the hash is xored with the 32 bits of the key that begin at
+/// the bit's place.
+fn terms(key: &[u8; KEY_LEN]) -> Box<[[u32; 256]]> {
+    (0..INPUT_LEN)
+        .map(|position| {
+            let window = key[position..].iter().chain([0; 5].iter()).take(5);
+            let window = window.fold(0u64, |w, &octet| w << 8 | u64::from(octet));
+            core::array::from_fn(|octet| {
+                (0..8)
+                    .filter(|bit| octet & (0x80 >> bit) != 0)
+                    .fold(0, |hash, bit| hash ^ (window >> (8 - bit)) as u32)
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The key and the sums of Microsoft's "Verifying the RSS Hash Calculation", which devices and
+    /// DPDK's own tests use.
+    const VERIFY_KEY: [u8; KEY_LEN] = [
+        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f,
+        0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30,
+        0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
+    ];
+
+    #[test]
+    fn hashes_are_those_of_the_verification_suite() {
+        let steering = Steering::new(&VERIFY_KEY, vec![WorkerId(0)]);
+        let hash = |s: &str, d: &str| steering.hash(s.parse().unwrap(), d.parse().unwrap());
+        assert_eq!(hash("66.9.149.187:2794", "161.142.100.80:1766"), 0x51ccc178);
+        assert_eq!(hash("199.92.111.2:14230", "65.69.140.83:4739"), 0xc626b0ea);
+        assert_eq!(hash("24.19.198.95:12898", "12.22.207.184:38024"), 0x5c2b394a);
+        assert_eq!(hash("[3ffe:2501:200:1fff::7]:2794", "[3ffe:2501:200:3::1]:1766"), 0x40207d3d);
+        assert_eq!(hash("[3ffe:501:8::260:97ff:fe40:efab]:14230", "[ff02::1]:4739"), 0xdde51bbf);
+    }
+
+    proptest! {
+        #[test]
+        fn both_directions_meet_one_worker(a in any::<[u8; 16]>(), b in any::<[u8; 16]>(), pa: u16, pb: u16) {
+            let workers: Vec<_> = (0..3).map(WorkerId).collect();
+            let steering = Steering::software(&workers);
+            let (a, b) = (SocketAddr::new(a.into(), pa), SocketAddr::new(b.into(), pb));
+            prop_assert_eq!(steering.owner(a, b), steering.owner(b, a));
+        }
+    }
+
+    #[test]
+    fn flows_spread_over_the_workers() {
+        let workers: Vec<_> = (0..4).map(WorkerId).collect();
+        let steering = Steering::software(&workers);
+        let mut hits = [0; 4];
+        for port in 1024..5120 {
+            let (s, d) = (([10, 0, 0, 1], port).into(), ([10, 0, 0, 2], 4791).into());
+            hits[steering.owner(s, d).0 as usize] += 1;
+        }
+        assert!(hits.iter().all(|&n| (800..1300).contains(&n)), "{hits:?}");
+        assert_eq!(steering.only(), None);
+        assert_eq!(Steering::software(&workers[1..2]).only(), Some(WorkerId(1)));
+    }
+}

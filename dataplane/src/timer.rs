@@ -1,0 +1,227 @@
+//! A hierarchical timer wheel: one timer per token (a stream's place in the slab), O(1) to set, to
+//! clear and to fire, whatever the number of timers.
+//!
+//! Six levels of 64 slots; a slot of level `n` spans `64^n` ticks of 65.536 µs, so the wheel spans
+//! 52 days; later deadlines are looked at again then. A timer sits at the level of the highest group of six bits in
+//! which its tick differs from the wheel's own, and falls to lower levels as time passes:
+//!
+//! ```text
+//!  tick of the deadline   ....|110101|000000|001110|    differs from `elapsed` first here
+//!  elapsed                ....|110101|000000|000011|                          ^ level 0, slot 14
+//! ```
+//!
+//! Timers never fire early and fire at most one tick late, plus what the caller waits between calls.
+
+use wire::Instant;
+
+const LEVELS: usize = 6;
+const SLOT_BITS: u32 = 6;
+const SLOTS: usize = 1 << SLOT_BITS;
+/// Nanoseconds of a tick, as a power of two.
+const TICK_BITS: u32 = 16;
+/// Ticks that the wheel can tell apart from its own time.
+const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);
+const NIL: u32 = u32::MAX;
+
+/// The wheel. Tokens are small integers: the wheel keeps 24 octets for each up to the largest.
+#[derive(Debug)]
+pub struct TimerWheel {
+    /// Ticks up to which everything has fired.
+    elapsed: u64,
+    nodes: Vec<Node>,
+    levels: [Level; LEVELS],
+    /// Head of the list of timers that are due and not yet popped.
+    due: u32,
+    armed: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    tick: u64,
+    prev: u32,
+    next: u32,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Nowhere,
+    Due,
+    Slot { level: u8, slot: u8 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Level {
+    occupied: u64,
+    heads: [u32; SLOTS],
+}
+
+impl TimerWheel {
+    /// An empty wheel whose time is `now`.
+    pub fn new(now: Instant) -> Self {
+        TimerWheel {
+            elapsed: now.as_nanos() >> TICK_BITS,
+            nodes: Vec::new(),
+            levels: [Level { occupied: 0, heads: [NIL; SLOTS] }; LEVELS],
+            due: NIL,
+            armed: 0,
+        }
+    }
+
+    /// Sets the timer of `token`, which replaces an earlier one.
+    pub fn set(&mut self, token: u32, deadline: Instant) {
+        self.clear(token);
+        let index = token as usize;
+        if index >= self.nodes.len() {
+            let empty = Node { tick: 0, prev: NIL, next: NIL, place: Place::Nowhere };
+            self.nodes.resize(index + 1, empty);
+        }
+        self.nodes[index].tick = tick_after(deadline);
+        self.armed += 1;
+        self.insert(token);
+    }
+
+    /// Clears the timer of `token`, if it is set.
+    pub fn clear(&mut self, token: u32) {
+        if self.nodes.get(token as usize).is_some_and(|n| n.place != Place::Nowhere) {
+            self.unlink(token);
+            self.armed -= 1;
+        }
+    }
+
+    /// When the timer of `token` is set to fire, rounded up to a tick.
+    pub fn deadline(&self, token: u32) -> Option<Instant> {
+        let node = self.nodes.get(token as usize)?;
+        (node.place != Place::Nowhere).then(|| Instant::from_nanos(node.tick << TICK_BITS))
+    }
+
+    /// Takes one timer that is due at `now`. To be called until it returns `None`.
+    pub fn pop(&mut self, now: Instant) -> Option<u32> {
+        let now = now.as_nanos() >> TICK_BITS;
+        while self.due == NIL {
+            let (at, level, slot) = self.next_slot()?;
+            if at > now {
+                self.elapsed = self.elapsed.max(now);
+                return None;
+            }
+            self.elapsed = self.elapsed.max(at);
+            self.empty_slot(level, slot);
+        }
+        let token = self.due;
+        self.unlink(token);
+        self.armed -= 1;
+        Some(token)
+    }
+
+    /// A time before which no timer fires, and until which a caller may sleep. It can be before the
+    /// first deadline (timers that still have to fall to a lower level), never after it.
+    pub fn next(&self) -> Option<Instant> {
+        if self.due != NIL {
+            return Some(Instant::from_nanos(self.elapsed << TICK_BITS));
+        }
+        self.next_slot().map(|(at, ..)| Instant::from_nanos(at << TICK_BITS))
+    }
+
+    /// Timers set.
+    pub fn len(&self) -> usize {
+        self.armed
+    }
+
+    /// True when no timer is set.
+    pub fn is_empty(&self) -> bool {
+        self.armed == 0
+    }
+
+    /// The occupied slot that comes first, and the tick at which it begins.
+    fn next_slot(&self) -> Option<(u64, usize, usize)> {
+        // A lower level always comes before a higher one: its timers share the higher group of bits
+        // with `elapsed`.
+        for (level, l) in self.levels.iter().enumerate() {
+            if l.occupied == 0 {
+                continue;
+            }
+            let shift = SLOT_BITS * level as u32;
+            let here = (self.elapsed >> shift) as u32 & (SLOTS as u32 - 1);
+            let ahead = l.occupied.rotate_right(here).trailing_zeros();
+            let slot = (here + ahead) as usize % SLOTS;
+            let begin = ((self.elapsed >> shift) + u64::from(ahead)) << shift;
+            // At the top level the slot of `elapsed` itself stands for one whole turn later.
+            let wrapped = level == LEVELS - 1 && ahead == 0 && self.slot_is_later(level, slot);
+            return Some((if wrapped { begin + SPAN } else { begin }, level, slot));
+        }
+        None
+    }
+
+    fn slot_is_later(&self, level: usize, slot: usize) -> bool {
+        let head = self.levels[level].heads[slot];
+        let shift = SLOT_BITS * level as u32;
+        self.nodes[head as usize].tick >> shift != self.elapsed >> shift
+    }
+
+    /// Fires or lets fall what is in a slot that time has reached.
+    fn empty_slot(&mut self, level: usize, slot: usize) {
+        let mut token = core::mem::replace(&mut self.levels[level].heads[slot], NIL);
+        self.levels[level].occupied &= !(1 << slot);
+        while token != NIL {
+            let next = self.nodes[token as usize].next;
+            self.insert(token);
+            token = next;
+        }
+    }
+
+    fn insert(&mut self, token: u32) {
+        let tick = self.nodes[token as usize].tick;
+        if tick <= self.elapsed {
+            self.link(token, Place::Due);
+            return;
+        }
+        let tick = tick.min(self.elapsed + SPAN - SPAN / SLOTS as u64);
+        let differs = (tick ^ self.elapsed) | (SLOTS as u64 - 1);
+        let level = ((63 - differs.leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);
+        let slot = (tick >> (SLOT_BITS * level)) as usize % SLOTS;
+        self.link(token, Place::Slot { level: level as u8, slot: slot as u8 });
+    }
+
+    fn head(&mut self, place: Place) -> &mut u32 {
+        match place {
+            Place::Slot { level, slot } => &mut self.levels[level as usize].heads[slot as usize],
+            Place::Due | Place::Nowhere => &mut self.due,
+        }
+    }
+
+    fn link(&mut self, token: u32, place: Place) {
+        let next = core::mem::replace(self.head(place), token);
+        if next != NIL {
+            self.nodes[next as usize].prev = token;
+        }
+        let node = &mut self.nodes[token as usize];
+        (node.prev, node.next, node.place) = (NIL, next, place);
+        if let Place::Slot { level, slot } = place {
+            self.levels[level as usize].occupied |= 1 << slot;
+        }
+    }
+
+    fn unlink(&mut self, token: u32) {
+        let Node { prev, next, place, .. } = self.nodes[token as usize];
+        if next != NIL {
+            self.nodes[next as usize].prev = prev;
+        }
+        if prev != NIL {
+            self.nodes[prev as usize].next = next;
+        } else {
+            *self.head(place) = next;
+            if let (NIL, Place::Slot { level, slot }) = (next, place) {
+                self.levels[level as usize].occupied &= !(1 << slot);
+            }
+        }
+        self.nodes[token as usize].place = Place::Nowhere;
+    }
+}
+
+/// The first tick that begins at or after `at`.
+fn tick_after(at: Instant) -> u64 {
+    at.as_nanos().div_ceil(1 << TICK_BITS)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Set(u32, u64),
+    Clear(u32),
+    Advance(u64),
+}
+
+fn delay() -> impl Strategy<Value = u64> {
+    // All magnitudes alike, up to beyond the span of the wheel.
+    (0u32..53).prop_flat_map(|bits| 0..=(1u64 << bits))
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => (0u32..24, delay()).prop_map(|(t, d)| Op::Set(t, d)),
+        1 => (0u32..24).prop_map(Op::Clear),
+        3 => delay().prop_map(Op::Advance),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_a_sorted_map(start in delay(), ops in prop::collection::vec(op(), 1..200)) {
+        let mut now = start;
+        let mut wheel = TimerWheel::new(Instant::from_nanos(now));
+        let mut model: BTreeMap<u32, u64> = BTreeMap::new();
+        for op in ops {
+            match op {
+                Op::Set(token, delay) => {
+                    wheel.set(token, Instant::from_nanos(now + delay));
+                    model.insert(token, (now + delay).div_ceil(1 << TICK_BITS));
+                }
+                Op::Clear(token) => {
+                    wheel.clear(token);
+                    model.remove(&token);
+                }
+                Op::Advance(by) => {
+                    now += by;
+                    let tick = now >> TICK_BITS;
+                    let mut fired = BTreeSet::new();
+                    while let Some(token) = wheel.pop(Instant::from_nanos(now)) {
+                        prop_assert!(fired.insert(token));
+                    }
+                    let due: BTreeSet<u32> =
+                        model.iter().filter(|&(_, &at)| at <= tick).map(|(&t, _)| t).collect();
+                    prop_assert_eq!(&fired, &due);
+                    model.retain(|_, at| *at > tick);
+                }
+            }
+            prop_assert_eq!(wheel.len(), model.len());
+            for token in 0..24 {
+                let at = wheel.deadline(token).map(|d| d.as_nanos() >> TICK_BITS);
+                prop_assert_eq!(at, model.get(&token).copied());
+            }
+            match (wheel.next(), model.values().min()) {
+                (None, None) => {}
+                (Some(next), Some(&first)) => prop_assert!(next.as_nanos() >> TICK_BITS <= first),
+                (next, first) => prop_assert!(false, "next {next:?}, model {first:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn sleeping_until_next_reaches_every_timer() {
+    let mut wheel = TimerWheel::new(Instant::ZERO);
+    let deadline = Instant::from_millis(86_400_000);
+    wheel.set(3, deadline);
+    let mut naps = 0;
+    let fired = loop {
+        let next = wheel.next().unwrap();
+        naps += 1;
+        if let Some(token) = wheel.pop(next) {
+            break (token, next);
+        }
+    };
+    assert_eq!(fired.0, 3);
+    assert!(fired.1 >= deadline && fired.1 - deadline < core::time::Duration::from_nanos(1 << 16));
+    assert!(naps <= LEVELS, "{naps} naps");
+}
+
+#[test]
+fn a_timer_set_for_the_past_is_due_at_once() {
+    let mut wheel = TimerWheel::new(Instant::from_millis(10));
+    wheel.set(0, Instant::from_millis(3));
+    assert_eq!(wheel.next(), Some(Instant::from_nanos(10_000_000 >> 16 << 16)));
+    assert_eq!(wheel.pop(Instant::from_millis(10)), Some(0));
+    assert_eq!(wheel.pop(Instant::from_millis(10)), None);
+}

@@ -7,3 +7,10 @@
 pub mod advert;
 pub mod api;
 pub mod config;
+
+#[cfg(feature = "appliance")]
+pub mod appliance;
+#[cfg(feature = "appliance")]
+pub mod files;
+#[cfg(feature = "appliance")]
+pub mod shm;

@@ -2,7 +2,34 @@
 //! errors, above any reliable lower layer ([`llp`]).
 //!
 //! Sans-IO: octets and time come in, octets and events go out. No lower layer is named here.
+//!
+//! A [`Stream`] is one DDP stream. Its LLP hands received ULPDUs to [`Stream::sink`] and pulls ULPDUs
+//! to send out of it as a [`llp::UlpduSource`]; its ULP posts messages and polls events. Call
+//! [`Stream::poll_event`] until it returns `None` after every call from the LLP.
 #![forbid(unsafe_code)]
 
+pub mod advert;
+mod buffers;
+mod config;
+#[doc(hidden)]
+pub mod conformance;
+mod counters;
+mod error;
+pub mod last_message;
 pub mod llp;
 pub mod memory;
+mod message;
+mod receive;
+mod send;
+mod stag;
+mod stream;
+
+pub use buffers::BufferPool;
+pub use config::{ERROR_QUEUE, MESSAGE_QUEUE, QueueConfig, StreamConfig, VersionPolicy};
+pub use counters::Counters;
+pub use error::{DdpError, ErrorCode, Field, LAYER_DDP, Mismatch, PostError};
+pub use memory::{RegionMemory, VecMemory};
+pub use message::{Event, Failure, Message, Source};
+pub use stag::{Access, PdId, StagEntry, StagError, StagTable, StreamId};
+pub use stream::{Context, Sink, Stream};
+pub use wire::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};

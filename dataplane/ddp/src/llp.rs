@@ -73,22 +73,37 @@ impl<'a> Ulpdu<'a> {
 pub trait UlpduSink {
     /// One whole ULPDU whose digest the LLP has verified (RFC 5041 §3 (4), (6), (7)).
     ///
-    /// Keys may come in any order; the same key never comes twice, and none below the last
+    /// Keys may come in any order; the same key never comes twice (unless it was
+    /// [`Refused`](Disposition::Refused)), and none below the last
     /// [`order_complete`](Self::order_complete) comes at all (§3 (11)). Errors are DDP's to remember:
     /// it reports them when the order reaches them, and ignores ULPDUs at and beyond the first one.
+    ///
+    /// A key equal to the last `order_complete` is known to be in order: it is delivered at once and
+    /// leaves no record.
+    #[must_use = "a refused ULPDU must be treated as never arrived"]
     fn ulpdu(&mut self, key: OrderKey, ulpdu: Ulpdu<'_>) -> Disposition;
 
-    /// Every ULPDU with a key below `before` has been handed over. Never goes backwards.
+    /// Every ULPDU with a key below `before` has been handed over and not refused. Never goes
+    /// backwards.
+    ///
+    /// On the in-order path call it after each ULPDU with the key that the next one will have (for
+    /// MPA: the stream offset after the FPDU's CRC), so that the next one is known to be in order.
     fn order_complete(&mut self, before: OrderKey);
 }
 
-/// What became of one ULPDU at arrival. Only counters depend on it.
+/// What became of one ULPDU at arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disposition {
     /// Its payload octets, this many, are in their place.
     Placed(usize),
-    /// Not placed: it is at or beyond an error, or is itself wrong.
+    /// Not placed: it is at or beyond an error, or is itself wrong. The LLP counts it as received.
     Ignored,
+    /// A bound is reached (records of segments beyond a gap, or octets of untagged buffers): nothing
+    /// was placed or remembered. The LLP treats the ULPDU as never arrived: it neither acknowledges
+    /// its octets nor lets `order_complete` pass its key, the peer sends it again, and it is handed
+    /// over again. That slows the peer and is no error (RFC 5041 §7.1, note at (2): recovery by LLP
+    /// means).
+    Refused,
 }
 
 /// Names one ULPDU to the source it came from: which message, and where in it the payload starts.
@@ -136,7 +151,7 @@ pub trait UlpduSource {
     fn next_len(&self, mulpdu: usize) -> Option<usize>;
 
     /// Takes the next ULPDU, of at most `mulpdu` octets (RFC 5041 §5.1). It will be sent, and is never
-    /// segmented again (§3 (2)). `mulpdu` is at least 128.
+    /// segmented again (§3 (2)). `mulpdu` is at least 128 (RFC 5044 §4.5); less is taken as 128.
     fn next(&mut self, mulpdu: usize) -> Option<Outgoing>;
 
     /// The ULPDU of an earlier [`next`](Self::next) again, to send it once more.

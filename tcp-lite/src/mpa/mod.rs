@@ -1,1 +1,34 @@
-//! MPA (RFC 5044 and draft-culley-iwarp-mpa-03).
+//! MPA: RFC 5044 and its first draft (draft-culley-iwarp-mpa-03), the layer that keeps ULPDU
+//! boundaries in a TCP stream.
+//!
+//! ```text
+//!  stream of one direction
+//!  | start-up frame | FPDU | FPDU | FPDU ...                    Full Operation
+//!                   ^ Framing::start: markers, when the receiver of this direction asked for
+//!                     them, stand here and at every 512th octet after it
+//! ```
+//!
+//! [`Startup`] is the Startup Phase of either role; what it agrees on ([`Params`]) makes a
+//! [`Sender`] and a [`Receiver`]. None of them knows TCP: positions are 64-bit offsets in the stream,
+//! and what they are given or asked for is octets at an offset. So they work as well above a kernel
+//! socket, where octets only ever come in order.
+//!
+//! Left out: MPA revision 2 (RFC 6581); IPsec (RFC 5044 §9.4), which is the host's.
+
+mod config;
+pub mod crc32c;
+mod error;
+mod framing;
+mod receiver;
+mod sender;
+mod startup;
+
+pub use config::{Config, OnBadCrc, Params, Revision, Revisions};
+pub use error::{Fault, MpaError, StartupError};
+pub use framing::{Framing, mulpdu};
+pub use receiver::{HoldBudget, Receiver, ReceiverStats};
+pub use sender::{Sender, SenderStats};
+pub use startup::{PrivateDataTooLong, Progress, Request, Startup};
+
+/// Largest MULPDU, in octets (RFC 5044 §3).
+pub const MAX_MULPDU: usize = 64_768;

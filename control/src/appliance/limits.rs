@@ -1,0 +1,131 @@
+//! Who may have how many streams: per listener, per peer address, and handshakes pending.
+//!
+//! A stream is counted from the moment the control thread hears of it until its worker says that it is
+//! closed. What is above a bound is refused with a reason that operators read in `ddpctl events`.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// The bounds of one listener. Each is at least 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Streams of the listener.
+    pub streams: u32,
+    /// Streams of one peer address with the listener.
+    pub streams_per_peer: u32,
+}
+
+/// Why a stream is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The listener has all the streams it may have.
+    #[error("the listener has its {0} streams")]
+    Listener(u32),
+    /// The peer has all the streams it may have.
+    #[error("the peer has its {0} streams")]
+    Peer(u32),
+}
+
+/// Counts of one listener.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    streams: u32,
+    peers: HashMap<IpAddr, u32>,
+}
+
+impl Ledger {
+    /// Counts one more stream of `peer`, or says why it is refused; a refused one is not counted.
+    pub fn admit(&mut self, peer: IpAddr, limits: &Limits) -> Result<(), Refusal> {
+        if self.streams >= limits.streams {
+            return Err(Refusal::Listener(limits.streams));
+        }
+        if self.of_peer(peer) >= limits.streams_per_peer {
+            return Err(Refusal::Peer(limits.streams_per_peer));
+        }
+        self.streams += 1;
+        *self.peers.entry(canonical(peer)).or_default() += 1;
+        Ok(())
+    }
+
+    /// Counts one stream of `peer` less.
+    pub fn release(&mut self, peer: IpAddr) {
+        let peer = canonical(peer);
+        let Some(count) = self.peers.get_mut(&peer) else {
+            debug_assert!(false, "released a stream that was never admitted");
+            return;
+        };
+        *count -= 1;
+        if *count == 0 {
+            self.peers.remove(&peer);
+        }
+        self.streams -= 1;
+    }
+
+    /// Streams of the listener.
+    pub fn streams(&self) -> u32 {
+        self.streams
+    }
+
+    /// Streams of one peer.
+    pub fn of_peer(&self, peer: IpAddr) -> u32 {
+        self.peers.get(&canonical(peer)).copied().unwrap_or(0)
+    }
+}
+
+/// An IPv4-mapped IPv6 address is the IPv4 address.
+fn canonical(peer: IpAddr) -> IpAddr {
+    peer.to_canonical()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { streams: 3, streams_per_peer: 2 };
+
+    fn peer(n: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, n])
+    }
+
+    #[test]
+    fn a_peer_and_a_listener_are_bounded_and_refusals_are_not_counted() {
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.admit(peer(1), &LIMITS), Ok(()));
+        assert_eq!(ledger.admit(peer(1), &LIMITS), Ok(()));
+        assert_eq!(ledger.admit(peer(1), &LIMITS), Err(Refusal::Peer(2)));
+        assert_eq!(ledger.admit(peer(2), &LIMITS), Ok(()));
+        assert_eq!(ledger.admit(peer(3), &LIMITS), Err(Refusal::Listener(3)));
+        assert_eq!((ledger.streams(), ledger.of_peer(peer(3))), (3, 0));
+    }
+
+    #[test]
+    fn a_closed_stream_makes_room() {
+        let mut ledger = Ledger::default();
+        for _ in 0..10 {
+            assert_eq!(ledger.admit(peer(1), &LIMITS), Ok(()));
+            ledger.release(peer(1));
+        }
+        assert_eq!((ledger.streams(), ledger.of_peer(peer(1))), (0, 0));
+    }
+
+    #[test]
+    fn a_mapped_address_is_the_same_peer() {
+        let mut ledger = Ledger::default();
+        let mapped: IpAddr = "::ffff:192.0.2.1".parse().unwrap();
+        assert_eq!(ledger.admit(mapped, &LIMITS), Ok(()));
+        assert_eq!(ledger.of_peer(peer(1)), 1);
+    }
+
+    #[test]
+    fn lowered_limits_refuse_new_streams_and_leave_the_others() {
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.admit(peer(1), &LIMITS), Ok(()));
+        assert_eq!(ledger.admit(peer(2), &LIMITS), Ok(()));
+        let lowered = Limits { streams: 1, streams_per_peer: 1 };
+        assert_eq!(ledger.admit(peer(3), &lowered), Err(Refusal::Listener(1)));
+        ledger.release(peer(1));
+        assert_eq!(ledger.admit(peer(3), &lowered), Err(Refusal::Listener(1)));
+        ledger.release(peer(2));
+        assert_eq!(ledger.admit(peer(3), &lowered), Ok(()));
+    }
+}

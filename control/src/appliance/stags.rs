@@ -1,0 +1,130 @@
+//! Choice of STags: random, nonzero, not guessable and not reused soon.
+//!
+//! A peer that learned an STag may go on using it after the region is gone; were the number given to
+//! another region at once, its octets would land there. Released numbers therefore rest in a quarantine
+//! and come back only after many others have been released.
+
+use std::collections::{HashSet, VecDeque};
+
+use wire::ddp::Stag;
+
+/// How many released STags are kept out of use.
+pub const QUARANTINE: usize = 65_536;
+
+/// Draws before giving up. With 2^32 numbers and at most a few hundred thousand unavailable, even one
+/// repetition is rare.
+const MAX_DRAWS: usize = 64;
+
+/// Why there is no STag.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum NoStag {
+    /// The system's random source failed.
+    #[error("the system's random source gives nothing: {0}")]
+    Random(String),
+    /// The random source repeats itself.
+    #[error("no unused STag in {MAX_DRAWS} draws")]
+    Exhausted,
+}
+
+/// The STags in use and those in quarantine.
+#[derive(Debug, Default)]
+pub struct StagAllocator {
+    live: HashSet<u32>,
+    resting: HashSet<u32>,
+    order: VecDeque<u32>,
+}
+
+impl StagAllocator {
+    /// A number from the system's random source that is neither live nor resting.
+    pub fn allocate(&mut self) -> Result<Stag, NoStag> {
+        self.allocate_from(|| getrandom::u32().map_err(|error| NoStag::Random(error.to_string())))
+    }
+
+    /// Puts a live STag into quarantine. False if it was not live.
+    pub fn release(&mut self, stag: Stag) -> bool {
+        if !self.live.remove(&stag.0) {
+            return false;
+        }
+        self.resting.insert(stag.0);
+        self.order.push_back(stag.0);
+        if self.order.len() > QUARANTINE
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.resting.remove(&oldest);
+        }
+        true
+    }
+
+    /// STags in use.
+    pub fn live(&self) -> usize {
+        self.live.len()
+    }
+
+    fn allocate_from(
+        &mut self,
+        mut draw: impl FnMut() -> Result<u32, NoStag>,
+    ) -> Result<Stag, NoStag> {
+        for _ in 0..MAX_DRAWS {
+            let candidate = draw()?;
+            // Zero is left out: initiators use it as "none" (RFC 5042 §6.4 wants unpredictable values).
+            if candidate != 0 && !self.resting.contains(&candidate) && self.live.insert(candidate) {
+                return Ok(Stag(candidate));
+            }
+        }
+        Err(NoStag::Exhausted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scripted(numbers: &[u32]) -> impl FnMut() -> Result<u32, NoStag> {
+        let mut numbers = numbers.to_vec().into_iter();
+        move || numbers.next().ok_or(NoStag::Exhausted)
+    }
+
+    #[test]
+    fn zero_live_and_resting_numbers_are_passed_over() {
+        let mut stags = StagAllocator::default();
+        assert_eq!(stags.allocate_from(scripted(&[0, 7])), Ok(Stag(7)));
+        assert_eq!(stags.allocate_from(scripted(&[7, 9])), Ok(Stag(9)));
+        assert!(stags.release(Stag(7)));
+        assert_eq!(stags.allocate_from(scripted(&[7, 9, 11])), Ok(Stag(11)));
+        assert_eq!(stags.live(), 2);
+    }
+
+    #[test]
+    fn a_released_number_comes_back_after_the_quarantine_and_not_before() {
+        let mut stags = StagAllocator::default();
+        assert_eq!(stags.allocate_from(scripted(&[1])), Ok(Stag(1)));
+        stags.release(Stag(1));
+        for n in 0..QUARANTINE as u32 {
+            assert_eq!(stags.allocate_from(scripted(&[1, n + 2])), Ok(Stag(n + 2)), "round {n}");
+            stags.release(Stag(n + 2));
+        }
+        assert_eq!(stags.allocate_from(scripted(&[1])), Ok(Stag(1)));
+    }
+
+    #[test]
+    fn a_source_that_repeats_itself_ends_in_an_error() {
+        let mut stags = StagAllocator::default();
+        assert_eq!(stags.allocate_from(|| Ok(5)), Ok(Stag(5)));
+        assert_eq!(stags.allocate_from(|| Ok(5)), Err(NoStag::Exhausted));
+    }
+
+    #[test]
+    fn releasing_what_is_not_live_changes_nothing() {
+        let mut stags = StagAllocator::default();
+        assert!(!stags.release(Stag(3)));
+        assert_eq!(stags.allocate_from(scripted(&[3])), Ok(Stag(3)));
+    }
+
+    #[test]
+    fn numbers_of_the_system_differ() {
+        let mut stags = StagAllocator::default();
+        let drawn: HashSet<u32> = (0..1000).map(|_| stags.allocate().unwrap().0).collect();
+        assert_eq!(drawn.len(), 1000);
+        assert!(!drawn.contains(&0));
+    }
+}

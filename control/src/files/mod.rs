@@ -1,0 +1,501 @@
+//! Writing regions and message queues to files, on a thread of its own.
+//!
+//! Workers place octets in memory and never touch a file; the control thread hears of deliveries and must
+//! not wait for a disk. It marks ranges as dirty, or appends messages, and this thread writes and syncs
+//! them. Dirty ranges are coalesced and bounded ([`ranges`]); appended messages are bounded by their
+//! sender, which gives the peer a new buffer only when [`Report::Appended`] has come.
+//!
+//! A write that fails (no space) is reported, kept and tried again every [`RETRY`]; closing tries once
+//! more and reports what is then lost.
+//!
+//! Messages of a queue are appended as records, each after its length ([`frame`]).
+
+mod ranges;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ddp::memory::RegionMemory;
+
+use self::ranges::Ranges;
+use crate::config::Fsync;
+
+/// Pause between attempts after a failure.
+pub const RETRY: Duration = Duration::from_secs(1);
+/// Octets copied from a region and written at once.
+const CHUNK: usize = 1 << 20;
+
+/// One file that the writer knows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FileId(pub u64);
+
+/// What the writer did for one file.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct FileStats {
+    /// Octets of regions written; ranges that were joined count once.
+    pub written: u64,
+    /// Octets of messages appended, with their framing.
+    pub appended: u64,
+    /// Calls of fsync that succeeded.
+    pub syncs: u64,
+    /// Writes and syncs that failed.
+    pub errors: u64,
+}
+
+/// What the control thread hears.
+#[derive(Debug)]
+pub enum Report {
+    /// The message is in the file, and durable if the policy is [`Fsync::Message`].
+    Appended {
+        /// The tag given to [`Writer::append`].
+        tag: u64,
+    },
+    /// The file was synced by policy.
+    Synced {
+        /// Which file.
+        file: FileId,
+    },
+    /// A write or sync failed; it will be tried again.
+    Failed {
+        /// Which file.
+        file: FileId,
+        /// A sentence with path and reason.
+        reason: String,
+    },
+    /// All is written and the file closed.
+    Closed {
+        /// Which file.
+        file: FileId,
+        /// Its final counts.
+        stats: FileStats,
+        /// What was lost, if the last attempt failed.
+        result: Result<(), String>,
+    },
+}
+
+/// The writer thread's handle. Dropping it closes every file (written and synced) and waits.
+#[derive(Debug)]
+pub struct Writer<M: RegionMemory + Send + 'static> {
+    shared: Arc<Shared<M>>,
+    reports: Receiver<Report>,
+    next: u64,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<M: RegionMemory + Send + 'static> Writer<M> {
+    /// Starts the thread. `wake` is called from it after each report.
+    pub fn start(name: &str, wake: impl Fn() + Send + 'static) -> io::Result<Writer<M>> {
+        let shared =
+            Arc::new(Shared { state: Mutex::new(State::default()), changed: Condvar::new() });
+        let (sender, reports) = channel();
+        let worker = Thread { shared: Arc::clone(&shared), reports: sender, wake, buffer: vec![] };
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || worker.run())?;
+        Ok(Writer { shared, reports, next: 1, thread: Some(thread) })
+    }
+
+    /// Gives the thread a file whose octets are those of `memory` (from its start).
+    pub fn open_region(&mut self, path: PathBuf, file: File, memory: M, fsync: Fsync) -> FileId {
+        self.open(path, file, Some(memory), fsync)
+    }
+
+    /// Gives the thread a file to append messages to.
+    pub fn open_log(&mut self, path: PathBuf, file: File, fsync: Fsync) -> FileId {
+        self.open(path, file, None, fsync)
+    }
+
+    /// `len` octets from `offset` of the region were delivered. Nothing happens for unknown files.
+    pub fn dirty(&self, file: FileId, offset: u64, len: u64) {
+        self.change(file, |slot| slot.dirty.insert(offset, len));
+    }
+
+    /// Appends `record`; [`Report::Appended`] with `tag` follows. False for unknown or closing files.
+    pub fn append(&self, file: FileId, record: Vec<u8>, tag: u64) -> bool {
+        let mut taken = false;
+        self.change(file, |slot| {
+            taken = !slot.closing;
+            if taken {
+                slot.appends.push_back((record, tag));
+            }
+        });
+        taken
+    }
+
+    /// A stream that wrote the file has closed: with [`Fsync::Close`] what it wrote is made durable.
+    pub fn stream_closed(&self, file: FileId) {
+        self.change(file, |slot| {
+            let pending = !slot.dirty.is_empty() || !slot.appends.is_empty();
+            if slot.fsync == Fsync::Close && (pending || slot.writing || slot.unsynced) {
+                slot.sync_by = Some(Instant::now());
+            }
+        });
+    }
+
+    /// Writes and syncs what is left and closes; [`Report::Closed`] follows.
+    pub fn close(&self, file: FileId) {
+        self.change(file, |slot| slot.closing = true);
+    }
+
+    /// The next report, if there is one.
+    pub fn poll_report(&self) -> Option<Report> {
+        self.reports.try_recv().ok()
+    }
+
+    /// Counts of a file, until it is closed.
+    pub fn stats(&self, file: FileId) -> Option<FileStats> {
+        self.shared.lock().files.get(&file).map(|slot| slot.stats)
+    }
+
+    fn open(&mut self, path: PathBuf, file: File, memory: Option<M>, fsync: Fsync) -> FileId {
+        let id = FileId(self.next);
+        self.next += 1;
+        let slot = Slot {
+            path,
+            file: Arc::new(file),
+            memory,
+            fsync,
+            dirty: Ranges::default(),
+            appends: VecDeque::new(),
+            writing: false,
+            unsynced: false,
+            sync_by: None,
+            retry_at: None,
+            closing: false,
+            stats: FileStats::default(),
+        };
+        self.shared.lock().files.insert(id, slot);
+        id
+    }
+
+    fn change(&self, file: FileId, change: impl FnOnce(&mut Slot<M>)) {
+        if let Some(slot) = self.shared.lock().files.get_mut(&file) {
+            change(slot);
+            self.shared.changed.notify_one();
+        }
+    }
+}
+
+impl<M: RegionMemory + Send + 'static> Drop for Writer<M> {
+    fn drop(&mut self) {
+        {
+            let mut state = self.shared.lock();
+            state.stop = true;
+            state.files.values_mut().for_each(|slot| slot.closing = true);
+        }
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the file writer thread panicked");
+        }
+    }
+}
+
+/// One message as it stands in a queue's file: its octets (u32, big-endian), then the message.
+pub fn frame(message: &[u8]) -> Vec<u8> {
+    let mut record = Vec::with_capacity(4 + message.len());
+    record.extend_from_slice(&(message.len() as u32).to_be_bytes());
+    record.extend_from_slice(message);
+    record
+}
+
+#[derive(Debug)]
+struct Shared<M> {
+    state: Mutex<State<M>>,
+    changed: Condvar,
+}
+
+impl<M> Shared<M> {
+    fn lock(&self) -> MutexGuard<'_, State<M>> {
+        // The state is consistent between any two statements that may panic: poisoning says nothing.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct State<M> {
+    files: BTreeMap<FileId, Slot<M>>,
+    stop: bool,
+}
+
+impl<M> Default for State<M> {
+    fn default() -> Self {
+        State { files: BTreeMap::new(), stop: false }
+    }
+}
+
+#[derive(Debug)]
+struct Slot<M> {
+    path: PathBuf,
+    file: Arc<File>,
+    memory: Option<M>,
+    fsync: Fsync,
+    dirty: Ranges,
+    appends: VecDeque<(Vec<u8>, u64)>,
+    /// A job with octets to write is under way.
+    writing: bool,
+    /// Something was written since the last sync.
+    unsynced: bool,
+    /// When what was written must be durable.
+    sync_by: Option<Instant>,
+    retry_at: Option<Instant>,
+    closing: bool,
+    stats: FileStats,
+}
+
+/// What to do next for one file.
+struct Job<M> {
+    id: FileId,
+    path: PathBuf,
+    file: Arc<File>,
+    memory: Option<M>,
+    ranges: Vec<(u64, u64)>,
+    appends: VecDeque<(Vec<u8>, u64)>,
+    sync: bool,
+    last: bool,
+}
+
+/// What came of a job; what could not be written comes back.
+struct Done {
+    id: FileId,
+    left_ranges: Vec<(u64, u64)>,
+    left_appends: VecDeque<(Vec<u8>, u64)>,
+    appended: Vec<u64>,
+    written_octets: u64,
+    appended_octets: u64,
+    synced: bool,
+    /// A sync was due and did not come about.
+    sync_failed: bool,
+    failed: Option<String>,
+    last: bool,
+}
+
+impl<M: RegionMemory> Slot<M> {
+    /// When there is work for this file: `Some(now or earlier)` means at once.
+    fn due(&self, now: Instant) -> Option<Instant> {
+        if self.closing {
+            return Some(now);
+        }
+        let pending = !self.dirty.is_empty() || !self.appends.is_empty();
+        let earliest = if pending { Some(now) } else { self.sync_by };
+        earliest.map(|at| self.retry_at.map_or(at, |retry| retry.max(at)))
+    }
+
+    fn job(&mut self, id: FileId, now: Instant) -> Job<M> {
+        let ranges = self.dirty.take();
+        let appends = std::mem::take(&mut self.appends);
+        let writes = !ranges.is_empty() || !appends.is_empty();
+        let sync = match self.fsync {
+            Fsync::Never => false,
+            Fsync::Message => writes || self.unsynced,
+            Fsync::Interval(_) | Fsync::Close => {
+                let unsynced = writes || self.unsynced;
+                self.sync_by.is_some_and(|by| by <= now) || self.closing && unsynced
+            }
+        };
+        self.writing = writes;
+        if sync {
+            self.sync_by = None; // asked for again while the job runs, it is set again
+        }
+        Job {
+            id,
+            path: self.path.clone(),
+            file: Arc::clone(&self.file),
+            memory: self.memory.clone(),
+            ranges,
+            appends,
+            sync,
+            last: self.closing,
+        }
+    }
+
+    /// Takes the outcome over.
+    fn settle(&mut self, done: &mut Done, now: Instant) {
+        self.stats.written += done.written_octets;
+        self.stats.appended += done.appended_octets;
+        for (start, len) in done.left_ranges.drain(..) {
+            self.dirty.insert(start, len);
+        }
+        done.left_appends.append(&mut self.appends);
+        self.appends = std::mem::take(&mut done.left_appends);
+        let wrote = done.written_octets + done.appended_octets > 0;
+        self.writing = false;
+        self.unsynced = !done.synced && (self.unsynced || wrote);
+        if done.synced {
+            self.stats.syncs += 1;
+        } else if wrote || done.sync_failed {
+            self.sync_by = match self.fsync {
+                Fsync::Never => None,
+                Fsync::Close if !done.sync_failed => self.sync_by,
+                Fsync::Interval(interval) if !done.sync_failed => {
+                    self.sync_by.or(Some(now + interval))
+                }
+                _ => Some(now),
+            };
+        }
+        self.retry_at = done.failed.as_ref().map(|_| now + RETRY);
+        self.stats.errors += u64::from(done.failed.is_some());
+    }
+}
+
+impl<M: RegionMemory> Job<M> {
+    fn perform(mut self, buffer: &mut Vec<u8>) -> Done {
+        let mut done = Done {
+            id: self.id,
+            left_ranges: Vec::new(),
+            left_appends: VecDeque::new(),
+            appended: Vec::new(),
+            written_octets: 0,
+            appended_octets: 0,
+            synced: false,
+            sync_failed: false,
+            failed: None,
+            last: self.last,
+        };
+        let result = self.write(&mut done, buffer).and_then(|()| self.make_durable(&mut done));
+        done.sync_failed = self.sync && !done.synced;
+        if let Err(error) = result {
+            done.failed = Some(format!("cannot write {}: {error}", self.path.display()));
+        }
+        done.left_ranges.append(&mut self.ranges);
+        done.left_appends.append(&mut self.appends);
+        done
+    }
+
+    /// Writes ranges, then messages. A range that fails half-way stays whole; a message is cut off the
+    /// file again.
+    fn write(&mut self, done: &mut Done, buffer: &mut Vec<u8>) -> io::Result<()> {
+        if let Some(memory) = &self.memory {
+            while let Some(&(start, len)) = self.ranges.last() {
+                write_range(&self.file, memory, start, len, buffer)?;
+                done.written_octets += len;
+                self.ranges.pop();
+            }
+        }
+        while let Some((record, tag)) = self.appends.front() {
+            let end = self.file.metadata()?.len();
+            if let Err(error) = (&*self.file).write_all(record) {
+                // The part that was written would look like a record: take it off. Device files
+                // cannot be cut, and have kept nothing.
+                if self.file.metadata()?.is_file() {
+                    self.file.set_len(end)?;
+                }
+                return Err(error);
+            }
+            done.appended_octets += record.len() as u64;
+            done.appended.push(*tag);
+            self.appends.pop_front();
+        }
+        Ok(())
+    }
+
+    fn make_durable(&self, done: &mut Done) -> io::Result<()> {
+        if self.sync {
+            self.file.sync_data()?;
+            done.synced = true;
+        }
+        Ok(())
+    }
+}
+
+fn write_range<M: RegionMemory>(
+    file: &File,
+    memory: &M,
+    start: u64,
+    len: u64,
+    buffer: &mut Vec<u8>,
+) -> io::Result<()> {
+    let end = start.saturating_add(len).min(memory.len());
+    let mut at = start;
+    while at < end {
+        let n = (end - at).min(CHUNK as u64) as usize;
+        buffer.resize(n, 0);
+        memory.read(at, buffer);
+        file.write_all_at(buffer, at)?;
+        at += n as u64;
+    }
+    Ok(())
+}
+
+struct Thread<M, W> {
+    shared: Arc<Shared<M>>,
+    reports: Sender<Report>,
+    wake: W,
+    buffer: Vec<u8>,
+}
+
+impl<M: RegionMemory, W: Fn()> Thread<M, W> {
+    fn run(mut self) {
+        let mut last = FileId(0);
+        while let Some(job) = self.next_job(last) {
+            last = job.id;
+            let done = job.perform(&mut self.buffer);
+            self.settle(done);
+        }
+    }
+
+    /// Waits for work; files take turns. `None` when stopped and nothing is left.
+    fn next_job(&self, after: FileId) -> Option<Job<M>> {
+        let mut state = self.shared.lock();
+        loop {
+            if state.stop && state.files.is_empty() {
+                return None;
+            }
+            let now = Instant::now();
+            let order = |id: FileId| (id <= after, id);
+            let ready = state
+                .files
+                .iter()
+                .filter(|(_, slot)| slot.due(now).is_some_and(|at| at <= now))
+                .map(|(id, _)| *id)
+                .min_by_key(|id| order(*id));
+            if let Some(id) = ready {
+                return state.files.get_mut(&id).map(|slot| slot.job(id, now));
+            }
+            let next = state.files.values().filter_map(|slot| slot.due(now)).min();
+            state = match next {
+                Some(at) => {
+                    let wait = self.shared.changed.wait_timeout(state, at - now);
+                    wait.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    fn settle(&self, mut done: Done) {
+        let file = done.id;
+        let mut state = self.shared.lock();
+        let Some(slot) = state.files.get_mut(&file) else { return };
+        slot.settle(&mut done, Instant::now());
+        for tag in done.appended.drain(..) {
+            self.report(Report::Appended { tag });
+        }
+        if done.synced {
+            self.report(Report::Synced { file });
+        }
+        if done.last {
+            let stats = slot.stats;
+            state.files.remove(&file);
+            let result = done.failed.map_or(Ok(()), Err);
+            self.report(Report::Closed { file, stats, result });
+        } else if let Some(reason) = done.failed {
+            self.report(Report::Failed { file, reason });
+        }
+    }
+
+    fn report(&self, report: Report) {
+        // A closed channel means that the handle is being dropped: nobody wants to know any more.
+        if self.reports.send(report).is_ok() {
+            (self.wake)();
+        }
+    }
+}

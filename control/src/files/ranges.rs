@@ -1,0 +1,90 @@
+//! A bounded set of octet ranges that are to be written.
+
+/// Most ranges kept apart. Beyond it the two with the smallest gap between them become one: the octets
+/// of the gap are then written once more than needed, which is harmless because the region always holds
+/// what the file should.
+pub(super) const MAX_RANGES: usize = 1024;
+
+/// Sorted, disjoint, non-adjacent ranges `start..end`.
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
+pub(super) struct Ranges {
+    ranges: Vec<(u64, u64)>,
+}
+
+impl Ranges {
+    /// Adds `start..start + len`.
+    pub(super) fn insert(&mut self, start: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
+        let end = start.saturating_add(len);
+        // Every range that touches the new one lies in first..last.
+        let first = self.ranges.partition_point(|&(_, e)| e < start);
+        let last = self.ranges.partition_point(|&(s, _)| s <= end);
+        if first == last {
+            self.ranges.insert(first, (start, end));
+            self.bound();
+        } else {
+            let merged = (start.min(self.ranges[first].0), end.max(self.ranges[last - 1].1));
+            self.ranges.splice(first..last, [merged]);
+        }
+    }
+
+    /// True when nothing is to be written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Takes all ranges, in order, as (start, octets).
+    pub(super) fn take(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.ranges).into_iter().map(|(s, e)| (s, e - s)).collect()
+    }
+
+    fn bound(&mut self) {
+        if self.ranges.len() <= MAX_RANGES {
+            return;
+        }
+        let gaps = self.ranges.windows(2).map(|pair| pair[1].0 - pair[0].1).enumerate();
+        if let Some((at, _)) = gaps.min_by_key(|&(_, gap)| gap) {
+            self.ranges[at].1 = self.ranges[at + 1].1;
+            self.ranges.remove(at + 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_set_is_the_union(inserts in prop::collection::vec((0u64..200, 0u64..20), 0..60)) {
+            let mut ranges = Ranges::default();
+            let mut naive = [false; 220];
+            for (start, len) in inserts {
+                ranges.insert(start, len);
+                (start..start + len).for_each(|i| naive[i as usize] = true);
+            }
+            let taken = ranges.take();
+            prop_assert!(taken.windows(2).all(|p| p[0].0 + p[0].1 < p[1].0));
+            let mut got = [false; 220];
+            for (start, len) in taken {
+                (start..start + len).for_each(|i| got[i as usize] = true);
+            }
+            prop_assert_eq!(got, naive);
+            prop_assert!(ranges.is_empty());
+        }
+    }
+
+    #[test]
+    fn too_many_ranges_join_where_the_gap_is_smallest() {
+        let mut ranges = Ranges::default();
+        (0..MAX_RANGES as u64).for_each(|i| ranges.insert(i * 100, 10));
+        ranges.insert(10 + 5, 80); // gaps of 5 on each side
+        let taken = ranges.take();
+        assert_eq!(taken.len(), MAX_RANGES);
+        assert_eq!(taken[0], (0, 95));
+    }
+}

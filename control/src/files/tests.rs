@@ -1,0 +1,208 @@
+use std::sync::Mutex;
+
+use super::*;
+
+/// A region in a vector.
+#[derive(Clone, Debug)]
+struct Octets(Arc<Mutex<Vec<u8>>>);
+
+impl Octets {
+    fn new(len: usize) -> Self {
+        Octets(Arc::new(Mutex::new(vec![0; len])))
+    }
+}
+
+impl RegionMemory for Octets {
+    fn len(&self) -> u64 {
+        self.0.lock().unwrap().len() as u64
+    }
+    fn write(&self, offset: u64, octets: &[u8]) {
+        self.0.lock().unwrap()[offset as usize..][..octets.len()].copy_from_slice(octets);
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) {
+        out.copy_from_slice(&self.0.lock().unwrap()[offset as usize..][..out.len()]);
+    }
+    fn is_stable(&self) -> bool {
+        false
+    }
+}
+
+fn writer() -> Writer<Octets> {
+    Writer::start("files-test", || ()).unwrap()
+}
+
+fn report(writer: &Writer<Octets>) -> Report {
+    writer.reports.recv_timeout(Duration::from_secs(20)).expect("a report")
+}
+
+/// Waits for the file's closing report.
+fn closed(writer: &Writer<Octets>, id: FileId) -> (FileStats, Result<(), String>) {
+    loop {
+        if let Report::Closed { file, stats, result } = report(writer)
+            && file == id
+        {
+            return (stats, result);
+        }
+    }
+}
+
+fn scratch(dir: &tempfile::TempDir, name: &str) -> (PathBuf, File) {
+    let path = dir.path().join(name);
+    let file = File::options().create(true).truncate(false).write(true).read(true).open(&path);
+    (path, file.unwrap())
+}
+
+#[test]
+fn delivered_ranges_and_only_they_reach_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, file) = scratch(&dir, "region");
+    let memory = Octets::new(3 << 20);
+    let mut writer = writer();
+    let id = writer.open_region(path.clone(), file, memory.clone(), Fsync::Never);
+    memory.write(0, &vec![1; 3 << 20]);
+    writer.dirty(id, 10, 2 << 20);
+    writer.dirty(id, (3 << 20) - 5, 5);
+    writer.close(id);
+    let (stats, result) = closed(&writer, id);
+    assert_eq!(result, Ok(()));
+    assert_eq!((stats.written, stats.syncs), ((2 << 20) + 5, 0));
+    let octets = std::fs::read(path).unwrap();
+    assert_eq!(octets.len(), 3 << 20);
+    let expected = |i: usize| u8::from((10..10 + (2 << 20)).contains(&i) || i >= (3 << 20) - 5);
+    assert!(octets.iter().enumerate().all(|(i, &o)| o == expected(i)));
+}
+
+#[test]
+fn on_message_syncs_after_every_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, file) = scratch(&dir, "region");
+    let mut writer = writer();
+    let id = writer.open_region(path, file, Octets::new(100), Fsync::Message);
+    for round in 1..=3 {
+        writer.dirty(id, 0, 50);
+        assert!(matches!(report(&writer), Report::Synced { file } if file == id));
+        assert_eq!(writer.stats(id).unwrap().syncs, round);
+    }
+}
+
+#[test]
+fn interval_syncs_later_and_never_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = writer();
+    let (path, file) = scratch(&dir, "never");
+    let never = writer.open_region(path, file, Octets::new(100), Fsync::Never);
+    let (path, file) = scratch(&dir, "interval");
+    let policy = Fsync::Interval(Duration::from_millis(1));
+    let interval = writer.open_region(path, file, Octets::new(100), policy);
+    writer.dirty(never, 0, 100);
+    writer.dirty(interval, 0, 100);
+    assert!(matches!(report(&writer), Report::Synced { file } if file == interval));
+    writer.close(never);
+    assert_eq!(closed(&writer, never).0.syncs, 0);
+}
+
+#[test]
+fn closing_before_the_interval_has_passed_still_syncs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, file) = scratch(&dir, "region");
+    let mut writer = writer();
+    let policy = Fsync::Interval(Duration::from_secs(3600));
+    let id = writer.open_region(path, file, Octets::new(100), policy);
+    writer.dirty(id, 0, 100);
+    writer.close(id);
+    let (stats, result) = closed(&writer, id);
+    assert_eq!((stats.syncs, result), (1, Ok(())));
+}
+
+#[test]
+fn with_close_only_a_closed_stream_makes_octets_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, file) = scratch(&dir, "region");
+    let mut writer = writer();
+    let id = writer.open_region(path, file, Octets::new(100), Fsync::Close);
+    writer.stream_closed(id);
+    writer.dirty(id, 0, 50);
+    writer.stream_closed(id);
+    assert!(matches!(report(&writer), Report::Synced { file } if file == id));
+    writer.stream_closed(id);
+    writer.close(id);
+    assert_eq!(
+        closed(&writer, id).0.syncs,
+        1,
+        "neither the first nor the last had anything to sync"
+    );
+}
+
+#[test]
+fn messages_are_appended_in_order_with_their_framing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let file = File::options().create(true).append(true).open(&path).unwrap();
+    let mut writer = writer();
+    let id = writer.open_log(path.clone(), file, Fsync::Message);
+    assert!(writer.append(id, frame(b"hello"), 70));
+    assert!(writer.append(id, frame(b""), 80));
+    let mut tags = Vec::new();
+    while tags.len() < 2 {
+        if let Report::Appended { tag } = report(&writer) {
+            tags.push(tag);
+        }
+    }
+    assert_eq!(tags, [70, 80]);
+    let expected = b"\0\0\0\x05hello\0\0\0\0";
+    assert_eq!(std::fs::read(&path).unwrap(), expected);
+    writer.close(id);
+    let (stats, _) = closed(&writer, id);
+    assert_eq!(stats.appended, expected.len() as u64);
+    assert!(!writer.append(id, vec![1], 1), "closed");
+}
+
+#[test]
+fn a_full_disk_is_reported_and_what_is_lost_at_close_is_said() {
+    let mut writer = writer();
+    let path = PathBuf::from("/dev/full");
+    let file = File::options().write(true).open(&path).unwrap();
+    let id = writer.open_log(path, file, Fsync::Never);
+    assert!(writer.append(id, vec![1; 10], 1));
+    let Report::Failed { reason, .. } = report(&writer) else { panic!("not a failure") };
+    assert!(reason.starts_with("cannot write /dev/full: "), "{reason}");
+    writer.close(id);
+    let (stats, result) = closed(&writer, id);
+    assert!(result.unwrap_err().contains("/dev/full"));
+    assert_eq!((stats.appended, stats.errors), (0, 2));
+}
+
+#[test]
+fn a_failed_range_is_kept_and_counted_and_does_not_hold_up_other_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, _) = scratch(&dir, "read-only");
+    let mut writer = writer();
+    let bad = writer.open_region(
+        path.clone(),
+        File::open(&path).unwrap(),
+        Octets::new(10),
+        Fsync::Message,
+    );
+    let (path, file) = scratch(&dir, "good");
+    let good = writer.open_region(path, file, Octets::new(10), Fsync::Message);
+    writer.dirty(bad, 0, 10);
+    assert!(matches!(report(&writer), Report::Failed { file, .. } if file == bad));
+    writer.dirty(good, 0, 10);
+    assert!(matches!(report(&writer), Report::Synced { file } if file == good));
+    writer.close(bad);
+    let (stats, result) = closed(&writer, bad);
+    assert_eq!((stats.written, stats.syncs, result.is_err()), (0, 0, true));
+}
+
+#[test]
+fn dropping_the_handle_writes_what_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, file) = scratch(&dir, "region");
+    let memory = Octets::new(100);
+    memory.write(0, &[9; 100]);
+    let mut writer = writer();
+    let id = writer.open_region(path.clone(), file, memory, Fsync::Never);
+    writer.dirty(id, 0, 100);
+    drop(writer);
+    assert_eq!(std::fs::read(path).unwrap(), [9; 100]);
+}

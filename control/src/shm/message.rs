@@ -1,0 +1,96 @@
+//! The two messages of the attach socket. Little-endian: both ends are on one machine.
+//!
+//! ```text
+//!  request:  name '\n'
+//!  reply:    0 "DDPM" | 4 status u32 | 8 region octets u64 | 16 base TO u64 | 24 STag u32 | 28 access u32
+//!            32 slots of the ring u64 | 40 zero u64 | 48 (refusals only) a sentence, to end-of-file
+//! ```
+
+/// Octets of the longest request, its line end included.
+pub const MAX_REQUEST: usize = crate::advert::MAX_NAME + 1;
+/// Octets of a reply without a sentence.
+pub const REPLY_LEN: usize = 48;
+
+const MAGIC: [u8; 4] = *b"DDPM";
+const ACCESS_WRITE: u32 = 1;
+const ACCESS_READ: u32 = 2;
+
+/// First word after the magic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Status {
+    /// Attached; three descriptors come with the reply.
+    Attached = 0,
+    /// No object of that name.
+    NoSuchObject = 1,
+    /// The request is not a line.
+    BadRequest = 2,
+}
+
+/// What a program is told about the region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attached {
+    /// Octets.
+    pub region_len: u64,
+    /// Tagged offset of the first octet.
+    pub base_to: u64,
+    /// Steering tag.
+    pub stag: u32,
+    /// Peers may write.
+    pub remote_write: bool,
+    /// Peers may read.
+    pub remote_read: bool,
+}
+
+impl Attached {
+    /// The reply of an object whose ring has `capacity` slots.
+    pub fn encode(&self, capacity: u64) -> [u8; REPLY_LEN] {
+        let mut reply = refusal(Status::Attached);
+        let access = if self.remote_write { ACCESS_WRITE } else { 0 }
+            | if self.remote_read { ACCESS_READ } else { 0 };
+        reply[8..16].copy_from_slice(&self.region_len.to_le_bytes());
+        reply[16..24].copy_from_slice(&self.base_to.to_le_bytes());
+        reply[24..28].copy_from_slice(&self.stag.to_le_bytes());
+        reply[28..32].copy_from_slice(&access.to_le_bytes());
+        reply[32..40].copy_from_slice(&capacity.to_le_bytes());
+        reply
+    }
+}
+
+/// A reply that says nothing but `status`.
+pub(super) fn refusal(status: Status) -> [u8; REPLY_LEN] {
+    let mut reply = [0; REPLY_LEN];
+    reply[..4].copy_from_slice(&MAGIC);
+    reply[4..8].copy_from_slice(&(status as u32).to_le_bytes());
+    reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_is_pinned() {
+        let attached = Attached {
+            region_len: 0x0102_0304_0506_0708,
+            base_to: 0x1112_1314_1516_1718,
+            stag: 0x2122_2324,
+            remote_write: true,
+            remote_read: true,
+        };
+        let expected = [
+            &b"DDPM"[..],
+            &[0, 0, 0, 0],
+            &[8, 7, 6, 5, 4, 3, 2, 1],
+            &[0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11],
+            &[0x24, 0x23, 0x22, 0x21, 3, 0, 0, 0],
+            &[0, 4, 0, 0, 0, 0, 0, 0],
+            &[0; 8],
+        ]
+        .concat();
+        assert_eq!(attached.encode(1024).as_slice(), expected);
+        let none = Attached { remote_write: false, remote_read: true, ..attached };
+        assert_eq!(none.encode(1)[28..32], [2, 0, 0, 0]);
+        assert_eq!(refusal(Status::BadRequest)[4..8], [2, 0, 0, 0]);
+    }
+}

@@ -1,0 +1,340 @@
+//! Shared regions for local programs: attaching, and telling them what was delivered.
+//!
+//! A program connects to the appliance's attach socket, names a shared-memory object and receives three
+//! descriptors: the region (a sealed memory file), its completion ring ([`dataplane::memory::ring`]) and an
+//! eventfd of its own. `docs/shared-memory.md` describes every octet of it. As long as the connection
+//! stands the program is attached; it learns from end-of-file that the region or the appliance is gone.
+//!
+//! Everything here runs on the control thread and never blocks: the control thread is the only producer
+//! of completion rings. Connections are bounded, and one that asks nothing is closed when room is needed.
+
+mod message;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use dataplane::memory::Memory;
+use dataplane::memory::ring::{Completion, Producer};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
+};
+
+pub use self::message::{Attached, MAX_REQUEST, REPLY_LEN, Status};
+
+/// Slots of a completion ring: 64 KiB of ring.
+pub const RING_CAPACITY: u64 = 1024;
+/// Connections at a time, attached or not.
+pub const MAX_CONNECTIONS: usize = 64;
+
+/// What programs may attach to.
+#[derive(Debug)]
+pub struct Object {
+    /// The region's octets; its backing is shared.
+    pub memory: Memory,
+    /// Its completion ring.
+    pub ring: Producer,
+    /// What the program is told.
+    pub attached: Attached,
+}
+
+/// The attach socket, its connections and the objects.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+    listener: OwnedFd,
+    objects: HashMap<String, Export>,
+    connections: BTreeMap<u64, Connection>,
+    next: u64,
+    counters: ShmCounters,
+}
+
+/// What the server counts.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct ShmCounters {
+    /// Programs that attached.
+    pub attached: u64,
+    /// Requests refused.
+    pub refused: u64,
+    /// Completions published.
+    pub completions: u64,
+    /// Completions that programs say they lost because they were too slow.
+    pub lost: u64,
+}
+
+#[derive(Debug)]
+struct Export {
+    object: Object,
+    unsignalled: bool,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: OwnedFd,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// The request so far.
+    Asking(Vec<u8>),
+    /// The object, the program's eventfd, and the octets so far of a report of lost completions.
+    Attached { object: String, event: OwnedFd, report: Vec<u8> },
+}
+
+/// What is to become of a connection after it was looked at.
+enum Next {
+    Keep,
+    Close,
+}
+
+impl Server {
+    /// Listens on `path` with mode 0600. A socket that nobody listens on any more is replaced.
+    pub fn bind(path: &Path) -> io::Result<Server> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            || rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        let address = SocketAddrUnix::new(path)?;
+        let listener = socket()?;
+        // Before bind: the file is never there with more rights than these.
+        rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
+        if let Err(error) = rustix::net::bind(&listener, &address) {
+            let stale = error == Errno::ADDRINUSE
+                && rustix::net::connect(&socket()?, &address) == Err(Errno::CONNREFUSED);
+            if !stale {
+                return Err(error.into());
+            }
+            std::fs::remove_file(path)?;
+            rustix::net::bind(&listener, &address)?;
+        }
+        rustix::net::listen(&listener, MAX_CONNECTIONS as i32)?;
+        Ok(Server {
+            path: path.to_owned(),
+            listener,
+            objects: HashMap::new(),
+            connections: BTreeMap::new(),
+            next: 0,
+            counters: ShmCounters::default(),
+        })
+    }
+
+    /// Lets programs attach to `name`. An object of that name that is still there is replaced.
+    pub fn export(&mut self, name: &str, object: Object) {
+        self.withdraw(name);
+        self.objects.insert(name.to_owned(), Export { object, unsignalled: false });
+    }
+
+    /// Ends all attachments of `name`; the programs' mappings stay until they drop them.
+    pub fn withdraw(&mut self, name: &str) {
+        self.signal();
+        if self.objects.remove(name).is_some() {
+            self.connections.retain(|_, connection| {
+                !matches!(&connection.phase, Phase::Attached { object, .. } if object == name)
+            });
+        }
+    }
+
+    /// Publishes a record; programs are woken by the next [`signal`](Self::signal). Unknown objects
+    /// are ignored.
+    pub fn publish(&mut self, name: &str, record: &Completion) {
+        if let Some(export) = self.objects.get_mut(name) {
+            export.object.ring.publish(record);
+            export.unsignalled = true;
+            self.counters.completions += 1;
+        }
+    }
+
+    /// Wakes the programs whose objects have new records: once per turn of the control thread.
+    pub fn signal(&mut self) {
+        if !self.objects.values().any(|export| export.unsignalled) {
+            return;
+        }
+        for connection in self.connections.values() {
+            if let Phase::Attached { object, event, .. } = &connection.phase
+                && self.objects.get(object).is_some_and(|export| export.unsignalled)
+            {
+                match rustix::io::write(event, &1u64.to_ne_bytes()) {
+                    // AGAIN: the counter is at its maximum, so the program has been woken before.
+                    Ok(_) | Err(Errno::AGAIN) => {}
+                    Err(error) => tracing::warn!("cannot signal a program of {object}: {error}"),
+                }
+            }
+        }
+        self.objects.values_mut().for_each(|export| export.unsignalled = false);
+    }
+
+    /// Descriptors to wait on for [`turn`](Self::turn), all for reading.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let connections = self.connections.values().map(|connection| connection.socket.as_fd());
+        std::iter::once(self.listener.as_fd()).chain(connections)
+    }
+
+    /// Takes new connections, requests, reports and hang-ups, without blocking.
+    pub fn turn(&mut self) {
+        self.accept();
+        let numbers: Vec<u64> = self.connections.keys().copied().collect();
+        for number in numbers {
+            if let Some(mut connection) = self.connections.remove(&number)
+                && matches!(self.look_at(&mut connection), Next::Keep)
+            {
+                self.connections.insert(number, connection);
+            }
+        }
+    }
+
+    /// Programs attached to `name`.
+    pub fn attached(&self, name: &str) -> usize {
+        let to =
+            |c: &&Connection| matches!(&c.phase, Phase::Attached { object, .. } if object == name);
+        self.connections.values().filter(to).count()
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> ShmCounters {
+        self.counters
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        loop {
+            match rustix::net::accept_with(&self.listener, flags) {
+                Ok(socket) => {
+                    self.make_room();
+                    if self.connections.len() < MAX_CONNECTIONS {
+                        let phase = Phase::Asking(Vec::new());
+                        self.connections.insert(self.next, Connection { socket, phase });
+                        self.next += 1;
+                    } else {
+                        self.counters.refused += 1;
+                    }
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => return,
+                Err(error) => {
+                    tracing::warn!("attach socket {}: {error}", self.path.display());
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Closes the oldest connection that has not attached, if all places are taken.
+    fn make_room(&mut self) {
+        if self.connections.len() < MAX_CONNECTIONS {
+            return;
+        }
+        let asking = |c: &Connection| matches!(c.phase, Phase::Asking(_));
+        let oldest = self.connections.iter().find(|(_, c)| asking(c)).map(|(&number, _)| number);
+        if let Some(number) = oldest {
+            self.connections.remove(&number);
+            self.counters.refused += 1;
+        }
+    }
+
+    fn look_at(&mut self, connection: &mut Connection) -> Next {
+        let mut octets = [0; MAX_REQUEST];
+        let n = match rustix::net::recv(&connection.socket, &mut octets, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return Next::Close,
+            Ok((n, _)) => n,
+            Err(Errno::AGAIN | Errno::INTR) => return Next::Keep,
+            Err(_) => return Next::Close,
+        };
+        match &mut connection.phase {
+            Phase::Asking(request) => {
+                request.extend_from_slice(&octets[..n]);
+                let complete = request.iter().position(|&o| o == b'\n');
+                match complete {
+                    Some(end) => {
+                        let name = String::from_utf8_lossy(&request[..end]).into_owned();
+                        self.answer(connection, name)
+                    }
+                    None if request.len() >= MAX_REQUEST => {
+                        self.refuse(connection, Status::BadRequest, "the request has no line end");
+                        Next::Close
+                    }
+                    None => Next::Keep,
+                }
+            }
+            Phase::Attached { report, .. } => {
+                report.extend_from_slice(&octets[..n]);
+                let whole = report.len() / 8 * 8;
+                for word in report.drain(..whole).collect::<Vec<u8>>().chunks_exact(8) {
+                    let lost = u64::from_le_bytes(word.try_into().unwrap_or_default());
+                    self.counters.lost = self.counters.lost.saturating_add(lost);
+                }
+                Next::Keep
+            }
+        }
+    }
+
+    fn answer(&mut self, connection: &mut Connection, name: String) -> Next {
+        let Some(export) = self.objects.get(&name) else {
+            let sentence = format!("there is no shared-memory object {name:?}");
+            self.refuse(connection, Status::NoSuchObject, &sentence);
+            return Next::Close;
+        };
+        match hand_over(&connection.socket, &export.object) {
+            Ok(event) => {
+                self.counters.attached += 1;
+                connection.phase = Phase::Attached { object: name, event, report: Vec::new() };
+                Next::Keep
+            }
+            Err(error) => {
+                tracing::warn!("cannot hand {name} to a program: {error}");
+                self.counters.refused += 1;
+                Next::Close
+            }
+        }
+    }
+
+    fn refuse(&mut self, connection: &Connection, status: Status, sentence: &str) {
+        self.counters.refused += 1;
+        let mut reply = message::refusal(status).to_vec();
+        reply.extend_from_slice(sentence.as_bytes());
+        // A program that has hung up does not want to know.
+        if let Err(error) = rustix::net::send(&connection.socket, &reply, SendFlags::NOSIGNAL) {
+            tracing::debug!("attach refusal not delivered: {error}");
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// Sends the reply with the three descriptors and returns the eventfd's other handle.
+fn hand_over(socket: &OwnedFd, object: &Object) -> io::Result<OwnedFd> {
+    let region = object.memory.shared_fd().ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, "the region is not a shared-memory object")
+    })?;
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let fds = [region, object.ring.fd(), event.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(io::Error::other("no room for three descriptors"));
+    }
+    let reply = object.attached.encode(object.ring.capacity());
+    let sent = rustix::net::sendmsg(
+        socket,
+        &[io::IoSlice::new(&reply)],
+        &mut control,
+        SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+    )?;
+    if sent != reply.len() {
+        return Err(io::Error::other("the reply did not fit into the socket"));
+    }
+    Ok(event)
+}

@@ -1,0 +1,1 @@
+//! The advertisement of regions in a connection's private data (docs/protocol.md).

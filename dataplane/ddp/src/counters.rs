@@ -1,0 +1,36 @@
+//! What a stream counts.
+
+use crate::error::ErrorCode;
+
+/// Counters of one stream. Octets are payload octets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Octets placed in order.
+    pub placed_in_order_octets: u64,
+    /// Octets placed beyond a gap.
+    pub placed_out_of_order_octets: u64,
+    /// Segments taken, in order or not.
+    pub segments_received: u64,
+    /// Segments refused because a bound was reached; the peer sends them again.
+    pub segments_refused: u64,
+    /// Segments ignored: beyond an error, after the end, or seen before.
+    pub segments_ignored: u64,
+    /// Most records of segments beyond a gap at one time.
+    pub ooo_records_max: u64,
+    /// Tagged messages delivered.
+    pub tagged_delivered: u64,
+    /// Untagged messages delivered.
+    pub untagged_delivered: u64,
+    /// Octets of delivered messages.
+    pub delivered_octets: u64,
+    /// Segments given to the LLP for the first time.
+    pub segments_sent: u64,
+    /// Octets in them.
+    pub sent_octets: u64,
+    /// Messages acknowledged whole.
+    pub messages_sent: u64,
+    /// Messages that were not sent, or not whole.
+    pub messages_flushed: u64,
+    /// Peers' errors reported, by [`ErrorCode::index`].
+    pub errors: [u64; ErrorCode::ALL.len()],
+}

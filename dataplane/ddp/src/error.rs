@@ -1,0 +1,323 @@
+//! What a peer can do wrong, as RFC 5041 §7.2 numbers it.
+
+use core::fmt;
+
+use arrayvec::ArrayVec;
+
+use crate::llp::{MAX_DDP_HEADER, OrderKey};
+
+/// Layer of a DDP error in a Terminate or in the last message (RFC 5040 §4.8).
+pub const LAYER_DDP: u8 = 1;
+
+/// An error number of RFC 5041 §7.2.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ErrorCode {
+    /// 0/00: this side failed, not the peer.
+    LocalCatastrophic,
+    /// 1/00: no such STag, or its access rights do not allow placement.
+    InvalidStag,
+    /// 1/01: the payload would lie outside the region.
+    BaseOrBounds,
+    /// 1/02: the STag belongs to another protection domain or is bound to another stream.
+    StagNotAssociated,
+    /// 1/03: TO plus payload length does not fit into 64 bits.
+    ToWrap,
+    /// 1/04: the version of a tagged segment is not the stream's.
+    TaggedVersion,
+    /// 2/01: the stream has no such queue.
+    InvalidQn,
+    /// 2/02: the message is the expected one but no buffer is posted for it.
+    NoBuffer,
+    /// 2/03: the message is not one that can come now.
+    MsnRange,
+    /// 2/04: the payload starts outside the buffer, overlaps, or leaves a hole in the message.
+    InvalidMo,
+    /// 2/05: the payload starts within the buffer and ends beyond it.
+    MessageTooLong,
+    /// 2/06: the version of an untagged segment is not the stream's.
+    UntaggedVersion,
+}
+
+impl ErrorCode {
+    /// All of them, in the order of RFC 5041 §7.2.
+    pub const ALL: [ErrorCode; 12] = [
+        ErrorCode::LocalCatastrophic,
+        ErrorCode::InvalidStag,
+        ErrorCode::BaseOrBounds,
+        ErrorCode::StagNotAssociated,
+        ErrorCode::ToWrap,
+        ErrorCode::TaggedVersion,
+        ErrorCode::InvalidQn,
+        ErrorCode::NoBuffer,
+        ErrorCode::MsnRange,
+        ErrorCode::InvalidMo,
+        ErrorCode::MessageTooLong,
+        ErrorCode::UntaggedVersion,
+    ];
+
+    /// Its place in [`ALL`](Self::ALL); indexes counters.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Error type, 4 bits: 0 local, 1 tagged buffer, 2 untagged buffer.
+    pub const fn error_type(self) -> u8 {
+        match self {
+            ErrorCode::LocalCatastrophic => 0,
+            ErrorCode::InvalidStag
+            | ErrorCode::BaseOrBounds
+            | ErrorCode::StagNotAssociated
+            | ErrorCode::ToWrap
+            | ErrorCode::TaggedVersion => 1,
+            ErrorCode::InvalidQn
+            | ErrorCode::NoBuffer
+            | ErrorCode::MsnRange
+            | ErrorCode::InvalidMo
+            | ErrorCode::MessageTooLong
+            | ErrorCode::UntaggedVersion => 2,
+        }
+    }
+
+    /// Error code, 8 bits.
+    pub const fn code(self) -> u8 {
+        match self {
+            ErrorCode::LocalCatastrophic | ErrorCode::InvalidStag => 0,
+            ErrorCode::BaseOrBounds | ErrorCode::InvalidQn => 1,
+            ErrorCode::StagNotAssociated | ErrorCode::NoBuffer => 2,
+            ErrorCode::ToWrap | ErrorCode::MsnRange => 3,
+            ErrorCode::TaggedVersion | ErrorCode::InvalidMo => 4,
+            ErrorCode::MessageTooLong => 5,
+            ErrorCode::UntaggedVersion => 6,
+        }
+    }
+
+    /// The error with this type and code.
+    pub fn from_numbers(error_type: u8, code: u8) -> Option<ErrorCode> {
+        Self::ALL.into_iter().find(|e| e.error_type() == error_type && e.code() == code)
+    }
+
+    /// A few words for people.
+    pub const fn description(self) -> &'static str {
+        match self {
+            ErrorCode::LocalCatastrophic => "local catastrophic error",
+            ErrorCode::InvalidStag => "invalid STag",
+            ErrorCode::BaseOrBounds => "base or bounds violation",
+            ErrorCode::StagNotAssociated => "STag not associated with the stream",
+            ErrorCode::ToWrap => "TO wraps",
+            ErrorCode::TaggedVersion | ErrorCode::UntaggedVersion => "invalid DDP version",
+            ErrorCode::InvalidQn => "invalid QN",
+            ErrorCode::NoBuffer => "invalid MSN: no buffer available",
+            ErrorCode::MsnRange => "invalid MSN: out of range",
+            ErrorCode::InvalidMo => "invalid MO",
+            ErrorCode::MessageTooLong => "message too long for the available buffer",
+        }
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (t, c) = (self.error_type(), self.code());
+        write!(f, "DDP error {t}/{c:02}: {}", self.description())
+    }
+}
+
+/// Which value of a segment was not as expected.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Field {
+    /// Octets of the segment, against those of its header.
+    SegmentLength,
+    /// DV.
+    Version,
+    /// STag.
+    Stag,
+    /// Protection domain of the STag's entry, against the stream's.
+    ProtectionDomain,
+    /// The stream that the STag is bound to, against this one.
+    Stream,
+    /// Access rights: bits needed, against the entry's.
+    Access,
+    /// TO of the first octet.
+    TaggedOffset,
+    /// TO of the octet after the last, modulo 2^64.
+    TaggedEnd,
+    /// QN.
+    Qn,
+    /// MSN.
+    Msn,
+    /// Buffers posted for the message.
+    Buffers,
+    /// MO of the first octet.
+    MessageOffset,
+    /// MO of the octet after the last.
+    MessageEnd,
+}
+
+impl Field {
+    /// Its name as the specification has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Field::SegmentLength => "segment length",
+            Field::Version => "DV",
+            Field::Stag => "STag",
+            Field::ProtectionDomain => "protection domain",
+            Field::Stream => "DDP stream",
+            Field::Access => "access rights",
+            Field::TaggedOffset => "TO",
+            Field::TaggedEnd => "TO after the last octet",
+            Field::Qn => "QN",
+            Field::Msn => "MSN",
+            Field::Buffers => "buffers posted",
+            Field::MessageOffset => "MO",
+            Field::MessageEnd => "MO after the last octet",
+        }
+    }
+}
+
+/// One value against what it should have been.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mismatch {
+    /// Which value.
+    pub field: Field,
+    /// What it was.
+    pub seen: u64,
+    /// The lowest good value.
+    pub low: u64,
+    /// The highest good value; below `low` when there is none.
+    pub high: u64,
+}
+
+impl Mismatch {
+    pub(crate) fn new(field: Field, seen: u64, low: u64, high: u64) -> Self {
+        Mismatch { field, seen, low, high }
+    }
+
+    pub(crate) fn exact(field: Field, seen: u64, expected: u64) -> Self {
+        Self::new(field, seen, expected, expected)
+    }
+
+    /// No value would have been good.
+    pub(crate) fn never(field: Field, seen: u64) -> Self {
+        Self::new(field, seen, 1, 0)
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.field.name();
+        if self.field == Field::Stag {
+            return write!(f, "{name} {:#010x}", self.seen);
+        }
+        match self.low.cmp(&self.high) {
+            core::cmp::Ordering::Equal => {
+                write!(f, "{name} is {}, expected {}", self.seen, self.low)
+            }
+            core::cmp::Ordering::Less => {
+                write!(f, "{name} is {}, expected {} to {}", self.seen, self.low, self.high)
+            }
+            core::cmp::Ordering::Greater => write!(f, "{name} is {}", self.seen),
+        }
+    }
+}
+
+/// One peer's error: what RFC 5041 §7.1 asks for in a report.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DdpError {
+    /// The number of §7.2.
+    pub code: ErrorCode,
+    /// The value that was wrong.
+    pub mismatch: Mismatch,
+    /// Where in the order it stands. Nothing at or beyond it is placed or delivered.
+    pub key: OrderKey,
+    /// The segment's header as it came, shorter when the segment was.
+    pub header: ArrayVec<u8, MAX_DDP_HEADER>,
+    /// Octets of the whole segment, header included.
+    pub segment_len: u32,
+}
+
+impl fmt::Display for DdpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.code, self.mismatch)
+    }
+}
+
+impl core::error::Error for DdpError {}
+
+/// Why a message was not accepted for sending, or buffers not for receiving: a mistake of the caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PostError {
+    /// As many messages are posted as the stream's configuration allows.
+    #[error("the stream's send queue is full")]
+    Full,
+    /// The stream is closing or closed (RFC 5041 §6.2.1).
+    #[error("the stream is closed for sending")]
+    Closed,
+    /// A message has at most 2^32 - 1 octets (RFC 5041 §5.2).
+    #[error("the message has {0} octets, more than 4294967295")]
+    TooLong(u64),
+    /// The octets asked for are not all in the source region.
+    #[error("octets {offset} to {end} are not all in a region of {len}")]
+    OutOfBounds {
+        /// First octet asked for.
+        offset: u64,
+        /// One after the last.
+        end: u64,
+        /// Octets in the region.
+        len: u64,
+    },
+    /// The last octet's TO would not fit into 64 bits.
+    #[error("TO {to} plus {len} octets wraps")]
+    ToWrap {
+        /// TO of the first octet.
+        to: u64,
+        /// Octets of the message.
+        len: u64,
+    },
+    /// The stream has no such queue.
+    #[error("the stream has no queue {0}")]
+    NoSuchQueue(u32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // RFC 5041 §7.2: the numbers as the table has them.
+    #[test]
+    fn numbers_are_those_of_the_table() {
+        let table: [(ErrorCode, u8, u8); 12] = [
+            (ErrorCode::LocalCatastrophic, 0, 0x00),
+            (ErrorCode::InvalidStag, 1, 0x00),
+            (ErrorCode::BaseOrBounds, 1, 0x01),
+            (ErrorCode::StagNotAssociated, 1, 0x02),
+            (ErrorCode::ToWrap, 1, 0x03),
+            (ErrorCode::TaggedVersion, 1, 0x04),
+            (ErrorCode::InvalidQn, 2, 0x01),
+            (ErrorCode::NoBuffer, 2, 0x02),
+            (ErrorCode::MsnRange, 2, 0x03),
+            (ErrorCode::InvalidMo, 2, 0x04),
+            (ErrorCode::MessageTooLong, 2, 0x05),
+            (ErrorCode::UntaggedVersion, 2, 0x06),
+        ];
+        for (i, (code, error_type, number)) in table.into_iter().enumerate() {
+            assert_eq!((code.error_type(), code.code()), (error_type, number));
+            assert_eq!(ErrorCode::from_numbers(error_type, number), Some(code));
+            assert_eq!((ErrorCode::ALL[i], code.index()), (code, i));
+        }
+        assert_eq!(ErrorCode::from_numbers(2, 0), None);
+    }
+
+    #[test]
+    fn a_report_reads_as_a_sentence() {
+        let error = DdpError {
+            code: ErrorCode::MsnRange,
+            mismatch: Mismatch::new(Field::Msn, 99, 5, 8),
+            key: OrderKey(0),
+            header: ArrayVec::new(),
+            segment_len: 18,
+        };
+        assert_eq!(
+            error.to_string(),
+            "DDP error 2/03: invalid MSN: out of range (MSN is 99, expected 5 to 8)"
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! What the ULP gives to DDP and what it gets from it.
+
+use std::sync::Arc;
+
+use wire::{Msn, Qn, Stag, TaggedOffset};
+
+use crate::error::DdpError;
+
+/// Where a message's octets come from.
+#[derive(Clone, Debug)]
+pub enum Source<M> {
+    /// `len` octets of a region from `offset` on.
+    Region {
+        /// The region.
+        memory: M,
+        /// Offset of the first octet in it.
+        offset: u64,
+        /// Octets.
+        len: u32,
+    },
+    /// These octets, which nobody changes.
+    Octets(Arc<[u8]>),
+}
+
+impl<M> Source<M> {
+    /// Octets of the message.
+    pub fn len(&self) -> u64 {
+        match self {
+            Source::Region { len, .. } => u64::from(*len),
+            Source::Octets(octets) => octets.len() as u64,
+        }
+    }
+
+    /// True for a zero-length message.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A message to send (RFC 5041 §5.1). `cookie` comes back in [`Event::Sent`] or [`Event::Flushed`].
+#[derive(Clone, Debug)]
+pub enum Message<M> {
+    /// Into a tagged buffer of the peer.
+    Tagged {
+        /// The peer's STag.
+        stag: Stag,
+        /// TO of the first octet.
+        to: TaggedOffset,
+        /// RsvdULP, carried unmodified in every segment.
+        rsvd_ulp: u8,
+        /// The octets.
+        source: Source<M>,
+        /// The caller's name for it.
+        cookie: u64,
+    },
+    /// Into the next untagged buffer of one of the peer's queues.
+    Untagged {
+        /// The peer's queue.
+        qn: Qn,
+        /// RsvdULP, carried unmodified in every segment.
+        rsvd_ulp: [u8; 5],
+        /// The octets.
+        source: Source<M>,
+        /// The caller's name for it.
+        cookie: u64,
+    },
+}
+
+impl<M> Message<M> {
+    /// Its octets' source.
+    pub fn source(&self) -> &Source<M> {
+        match self {
+            Message::Tagged { source, .. } | Message::Untagged { source, .. } => source,
+        }
+    }
+
+    /// The caller's name for it.
+    pub fn cookie(&self) -> u64 {
+        match self {
+            Message::Tagged { cookie, .. } | Message::Untagged { cookie, .. } => *cookie,
+        }
+    }
+}
+
+/// What a stream tells its ULP, in the order in which it happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A whole tagged message is in its place, and so is all before it (RFC 5041 §5.4).
+    TaggedDelivered {
+        /// STag of the message; as sent, unchecked, if it has no octets.
+        stag: Stag,
+        /// Lowest TO of its segments.
+        to: TaggedOffset,
+        /// Payload octets.
+        len: u64,
+        /// RsvdULP of its last segment.
+        rsvd_ulp: u8,
+    },
+    /// A whole untagged message is there, and so is all before it (RFC 5041 §5.4). One buffer of the
+    /// queue is used up; [`post_buffers`](crate::Stream::post_buffers) replaces it.
+    UntaggedDelivered {
+        /// Its queue.
+        qn: Qn,
+        /// Its number.
+        msn: Msn,
+        /// Its octets; their number is the ULP Message Length.
+        data: Vec<u8>,
+        /// RsvdULP of its last segment.
+        rsvd_ulp: [u8; 5],
+    },
+    /// The peer's LLP has all octets of a posted message (RFC 5041 §5.4).
+    Sent {
+        /// The message's name.
+        cookie: u64,
+    },
+    /// A posted message will not be sent, or not whole (RFC 5041 §6.2.2).
+    Flushed {
+        /// The message's name.
+        cookie: u64,
+    },
+    /// The peer has closed its half: nothing more comes, sending goes on (RFC 5041 §6.2.1).
+    PeerClosed {
+        /// True when it closed within a message.
+        incomplete: bool,
+    },
+    /// The peer made this error. Nothing more is placed or delivered; posting goes on
+    /// (RFC 5041 §6.2.2, §7.1).
+    Error(DdpError),
+    /// The stream is dead (RFC 5041 §6.2.2): every posted message comes back as flushed.
+    Failed(Failure),
+}
+
+/// What killed a stream, other than a peer's DDP error.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Failure {
+    /// The LLP lost the connection or reported a fatal error of its own.
+    LlpLost,
+    /// A segment came after the peer's LLP had said that nothing more comes (RFC 5041 §6.2.1).
+    DataAfterClose,
+    /// The ULP asked for it.
+    Aborted,
+}

@@ -1,0 +1,485 @@
+//! The data sink: checks, placement at arrival, delivery in order (RFC 5041 §5.3, §5.4, §7.1).
+//!
+//! ```text
+//!   keys ->   delivered        | order        gap          beyond
+//!   ----------------------------+-------------------+---[r]----[r]--[E]------->
+//!   below `order`: handed over  in order: checked,   placed, a      error: nothing
+//!   and delivered, ignored      placed, delivered    record each    at or beyond it
+//! ```
+//!
+//! A segment is validated, then (in order) its place in its message is checked, then it is placed.
+//! Beyond a gap it is placed and leaves a [`Record`]; its place in its message is checked when the
+//! order reaches it.
+
+use std::collections::VecDeque;
+
+use arrayvec::ArrayVec;
+use wire::ddp::{
+    Control, HeaderError, HeaderRepr, TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN,
+    UntaggedRepr,
+};
+use wire::{DdpVersion, Qn, Stag, TaggedOffset};
+
+use crate::buffers::BufferPool;
+use crate::config::StreamConfig;
+use crate::counters::Counters;
+use crate::error::{DdpError, ErrorCode, Field, Mismatch, PostError};
+use crate::llp::{Disposition, MAX_DDP_HEADER, OrderKey, Ulpdu};
+use crate::memory::RegionMemory;
+use crate::message::Event;
+use crate::stag::{Access, PdId, StagEntry, StagTable, StreamId};
+
+use queue::Queue;
+
+mod queue;
+
+/// What a receiver needs of its stream and its worker.
+pub(crate) struct Env<'a, M> {
+    pub(crate) id: StreamId,
+    pub(crate) pd: PdId,
+    pub(crate) stags: &'a StagTable<M>,
+    pub(crate) buffers: &'a mut BufferPool,
+    pub(crate) events: &'a mut VecDeque<Event>,
+    pub(crate) counters: &'a mut Counters,
+}
+
+/// Why a segment is not taken.
+enum Reject {
+    Error(ErrorCode, Mismatch),
+    /// A bound is reached.
+    Refused,
+}
+
+/// A validated segment.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    header: HeaderRepr,
+    /// Payload octets.
+    len: u32,
+    /// Index of an untagged segment's queue.
+    queue: u16,
+}
+
+/// What remains of a segment that was placed beyond a gap.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    key: OrderKey,
+    segment: Segment,
+}
+
+const _: () = assert!(size_of::<Record>() <= 48);
+
+/// A tagged message of which segments have come in order.
+#[derive(Clone, Copy, Debug)]
+struct TaggedMessage {
+    /// STag and lowest TO of its segments with payload.
+    start: Option<(Stag, TaggedOffset)>,
+    /// Payload octets.
+    len: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Open,
+    PeerClosed,
+    Stopped,
+}
+
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    state: State,
+    version: Option<DdpVersion>,
+    /// Every segment below it has been handed over.
+    order: OrderKey,
+    /// The lowest error; nothing at or beyond it counts.
+    error: Option<DdpError>,
+    error_reported: bool,
+    /// Segments beyond a gap, by key.
+    records: VecDeque<Record>,
+    max_records: usize,
+    tagged: Option<TaggedMessage>,
+    queues: Vec<Queue>,
+}
+
+impl Receiver {
+    pub(crate) fn new(config: &StreamConfig) -> Self {
+        Receiver {
+            state: State::Open,
+            version: config.version.fixed(),
+            order: OrderKey(0),
+            error: None,
+            error_reported: false,
+            records: VecDeque::new(),
+            max_records: config.max_ooo_records,
+            tagged: None,
+            queues: config.queues.iter().map(Queue::new).collect(),
+        }
+    }
+
+    pub(crate) fn version(&self) -> Option<DdpVersion> {
+        self.version
+    }
+
+    pub(crate) fn reported_error(&self) -> Option<&DdpError> {
+        self.error.as_ref().filter(|_| self.error_reported)
+    }
+
+    pub(crate) fn is_peer_closed(&self) -> bool {
+        self.state == State::PeerClosed
+    }
+
+    /// Nothing more comes; says whether that was within a message. `None` when it was known.
+    pub(crate) fn peer_closed(&mut self) -> Option<bool> {
+        if self.state != State::Open {
+            return None;
+        }
+        self.state = State::PeerClosed;
+        let unfinished = self.tagged.is_some() || self.queues.iter().any(Queue::has_unfinished);
+        Some(unfinished || !self.records.is_empty())
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.state = State::Stopped;
+        self.records = VecDeque::new();
+    }
+
+    pub(crate) fn release(&mut self, buffers: &mut BufferPool) {
+        for queue in &mut self.queues {
+            queue.release(buffers);
+        }
+    }
+
+    pub(crate) fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
+        let queue = self.queues.iter_mut().find(|q| q.qn() == qn);
+        queue.ok_or(PostError::NoSuchQueue(qn.0))?.post(n);
+        Ok(())
+    }
+
+    pub(crate) fn posted_buffers(&self, qn: Qn) -> Option<u32> {
+        self.queues.iter().find(|q| q.qn() == qn).map(Queue::posted)
+    }
+
+    pub(crate) fn ulpdu<M: RegionMemory>(
+        &mut self,
+        key: OrderKey,
+        ulpdu: Ulpdu<'_>,
+        env: &mut Env<'_, M>,
+    ) -> Disposition {
+        let in_order = key == self.order;
+        let Ok(at) = self.place_for(key) else {
+            // RFC 5041 §7.1: after an error, silently dropped. §5.3: delivered at most once.
+            env.counters.segments_ignored += 1;
+            return Disposition::Ignored;
+        };
+        if !in_order && self.records.len() >= self.max_records {
+            env.counters.segments_refused += 1;
+            return Disposition::Refused;
+        }
+        let mut octets = [0; MAX_DDP_HEADER];
+        let seen = ulpdu.copy_prefix(&mut octets);
+        match self.take(key, in_order, &octets[..seen], ulpdu, env) {
+            Ok(segment) => {
+                env.counters.segments_received += 1;
+                if in_order {
+                    self.order = OrderKey(key.0 + 1);
+                    self.catch_up(env);
+                } else {
+                    self.records.insert(at, Record { key, segment });
+                    let max = &mut env.counters.ooo_records_max;
+                    *max = (*max).max(self.records.len() as u64);
+                }
+                Disposition::Placed(segment.len as usize)
+            }
+            Err(Reject::Refused) => {
+                env.counters.segments_refused += 1;
+                Disposition::Refused
+            }
+            Err(Reject::Error(code, mismatch)) => {
+                let header = header_of(&octets[..seen]);
+                let segment_len = ulpdu.len() as u32;
+                self.fail_at(DdpError { code, mismatch, key, header, segment_len });
+                self.catch_up(env);
+                Disposition::Ignored
+            }
+        }
+    }
+
+    pub(crate) fn order_complete<M>(&mut self, before: OrderKey, env: &mut Env<'_, M>) {
+        self.order = self.order.max(before);
+        self.catch_up(env);
+    }
+
+    /// Where a record with this key belongs, or an error if it is to be ignored.
+    fn place_for(&self, key: OrderKey) -> Result<usize, ()> {
+        let beyond_error = self.error.as_ref().is_some_and(|e| e.key <= key);
+        if self.state != State::Open || key < self.order || beyond_error {
+            return Err(());
+        }
+        match self.records.back() {
+            None => Ok(0),
+            Some(back) if back.key < key => Ok(self.records.len()),
+            Some(_) => self.records.binary_search_by_key(&key, |r| r.key).err().ok_or(()),
+        }
+    }
+
+    /// Validates and places one segment; in order, delivers the message that it completes.
+    fn take<M: RegionMemory>(
+        &mut self,
+        key: OrderKey,
+        in_order: bool,
+        octets: &[u8],
+        ulpdu: Ulpdu<'_>,
+        env: &mut Env<'_, M>,
+    ) -> Result<Segment, Reject> {
+        let header = parse(octets, ulpdu.len())?;
+        self.check_version(&header)?;
+        let len = (ulpdu.len() - header.len()) as u32;
+        let mut segment = Segment { header, len, queue: 0 };
+        match header {
+            HeaderRepr::Tagged(tagged) => {
+                let target = check_tagged(&tagged, len, env)?;
+                let complete = if in_order { self.advance(&segment)? } else { false };
+                if let Some((entry, mut offset)) = target {
+                    for piece in ulpdu.pieces_from(TAGGED_HEADER_LEN) {
+                        entry.memory.write(offset, piece);
+                        offset += piece.len() as u64;
+                    }
+                }
+                self.count_placed(len, in_order, env.counters);
+                if complete {
+                    self.deliver(&segment, env);
+                }
+            }
+            HeaderRepr::Untagged(untagged) => {
+                let index = self.queues.iter().position(|q| q.qn() == untagged.qn);
+                let index = index.ok_or(Reject::Error(
+                    ErrorCode::InvalidQn,
+                    Mismatch::never(Field::Qn, untagged.qn.0.into()),
+                ))?;
+                segment.queue = index as u16;
+                self.queues[index].prepare(key, &untagged, len, in_order, env.buffers)?;
+                let complete = if in_order { self.advance(&segment)? } else { false };
+                let pieces = ulpdu.pieces_from(UNTAGGED_HEADER_LEN);
+                self.queues[index].place(&untagged, len, pieces);
+                self.count_placed(len, in_order, env.counters);
+                if complete {
+                    self.deliver(&segment, env);
+                }
+            }
+        }
+        Ok(segment)
+    }
+
+    fn count_placed(&self, len: u32, in_order: bool, counters: &mut Counters) {
+        if in_order {
+            counters.placed_in_order_octets += u64::from(len);
+        } else {
+            counters.placed_out_of_order_octets += u64::from(len);
+        }
+    }
+
+    /// RFC 5041 §4.1: one version for all segments of a stream.
+    fn check_version(&self, header: &HeaderRepr) -> Result<(), Reject> {
+        match self.version {
+            Some(version) if version != header.version() => {
+                Err(wrong_version(header, header.version().bits(), version))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The next segment in order takes its place in its message. Says whether it completes it.
+    fn advance(&mut self, segment: &Segment) -> Result<bool, Reject> {
+        self.check_version(&segment.header)?;
+        self.version = Some(segment.header.version());
+        match segment.header {
+            HeaderRepr::Tagged(tagged) => self.advance_tagged(&tagged, segment.len),
+            HeaderRepr::Untagged(untagged) => {
+                self.queues[usize::from(segment.queue)].advance(&untagged, segment.len)
+            }
+        }
+    }
+
+    fn advance_tagged(&mut self, header: &TaggedRepr, len: u32) -> Result<bool, Reject> {
+        let message = self.tagged.get_or_insert(TaggedMessage { start: None, len: 0 });
+        if len > 0 {
+            message.start = Some(match message.start {
+                None => (header.stag, header.to),
+                Some((stag, to)) if stag == header.stag => (stag, to.min(header.to)),
+                // RFC 5041 §4.2: one STag in all segments of a message.
+                Some((stag, _)) => {
+                    let (seen, expected) = (header.stag.0.into(), stag.0.into());
+                    let mismatch = Mismatch::exact(Field::Stag, seen, expected);
+                    return Err(Reject::Error(ErrorCode::InvalidStag, mismatch));
+                }
+            });
+            message.len += u64::from(len);
+        }
+        Ok(header.last)
+    }
+
+    /// The message that this segment completes goes to the ULP (RFC 5041 §5.4).
+    fn deliver<M>(&mut self, segment: &Segment, env: &mut Env<'_, M>) {
+        match segment.header {
+            HeaderRepr::Tagged(TaggedRepr { rsvd_ulp, stag, to, .. }) => {
+                let message = self.tagged.take();
+                let len = message.map_or(0, |m| m.len);
+                let (stag, to) = message.and_then(|m| m.start).unwrap_or((stag, to));
+                env.events.push_back(Event::TaggedDelivered { stag, to, len, rsvd_ulp });
+                env.counters.tagged_delivered += 1;
+                env.counters.delivered_octets += len;
+            }
+            HeaderRepr::Untagged(UntaggedRepr { rsvd_ulp, qn, msn, .. }) => {
+                let queue = &mut self.queues[usize::from(segment.queue)];
+                let data = queue.deliver(env.buffers);
+                env.counters.untagged_delivered += 1;
+                env.counters.delivered_octets += data.len() as u64;
+                env.events.push_back(Event::UntaggedDelivered { qn, msn, data, rsvd_ulp });
+            }
+        }
+    }
+
+    /// Delivers what the order has reached, up to an error, and reports that when it is reached.
+    fn catch_up<M>(&mut self, env: &mut Env<'_, M>) {
+        if self.state == State::Stopped {
+            return;
+        }
+        while let Some(record) = self.records.pop_front_if(|r| r.key <= self.order) {
+            self.order = self.order.max(OrderKey(record.key.0 + 1));
+            match self.advance(&record.segment) {
+                Ok(true) => self.deliver(&record.segment, env),
+                Ok(false) => {}
+                Err(Reject::Error(code, mismatch)) => {
+                    let Record { key, segment } = record;
+                    let header = emit(&segment.header);
+                    let segment_len = segment.len + header.len() as u32;
+                    self.fail_at(DdpError { code, mismatch, key, header, segment_len });
+                }
+                // Bounds are for arrival; a record has its place.
+                Err(Reject::Refused) => {}
+            }
+        }
+        let reached = self.error.as_ref().filter(|e| e.key <= self.order);
+        if let Some(error) = reached
+            && !self.error_reported
+        {
+            env.counters.errors[error.code.index()] += 1;
+            env.events.push_back(Event::Error(error.clone()));
+            self.error_reported = true;
+            self.release(env.buffers);
+        }
+    }
+
+    /// From this error on nothing counts (RFC 5041 §7.1).
+    fn fail_at(&mut self, error: DdpError) {
+        if self.error.as_ref().is_some_and(|e| e.key <= error.key) {
+            return;
+        }
+        let keep = self.records.partition_point(|r| r.key < error.key);
+        self.records.truncate(keep);
+        self.error = Some(error);
+    }
+}
+
+/// The header, if there is a whole one of a known version.
+fn parse(octets: &[u8], segment_len: usize) -> Result<HeaderRepr, Reject> {
+    HeaderRepr::parse(octets).map_err(|error| {
+        let control = Control(octets.first().copied().unwrap_or(0));
+        let mismatch = match error {
+            HeaderError::Version(dv) => Mismatch::new(Field::Version, dv.into(), 0, 1),
+            // No number says "too short for a header": it is no segment of any version of DDP.
+            HeaderError::Truncated(_) | HeaderError::OtherModel => Mismatch::new(
+                Field::SegmentLength,
+                segment_len as u64,
+                control.header_len() as u64,
+                u64::from(u32::MAX),
+            ),
+        };
+        Reject::Error(version_code(control.is_tagged()), mismatch)
+    })
+}
+
+fn version_code(tagged: bool) -> ErrorCode {
+    if tagged { ErrorCode::TaggedVersion } else { ErrorCode::UntaggedVersion }
+}
+
+fn wrong_version(header: &HeaderRepr, seen: u8, expected: DdpVersion) -> Reject {
+    let code = version_code(matches!(header, HeaderRepr::Tagged(_)));
+    Reject::Error(code, Mismatch::exact(Field::Version, seen.into(), expected.bits().into()))
+}
+
+/// RFC 5041 §7.1 and §8.2 for a tagged segment: where its payload goes, if it has any.
+fn check_tagged<'a, M>(
+    header: &TaggedRepr,
+    len: u32,
+    env: &Env<'a, M>,
+) -> Result<Option<(&'a StagEntry<M>, u64)>, Reject>
+where
+    M: RegionMemory,
+{
+    // RFC 5041 §5.2: STag and TO of a zero-length segment are not checked.
+    if len == 0 {
+        return Ok(None);
+    }
+    let error = |code, mismatch| Err(Reject::Error(code, mismatch));
+    let stags: &'a StagTable<M> = env.stags;
+    let Some(entry) = stags.get(header.stag) else {
+        let mismatch = Mismatch::never(Field::Stag, header.stag.0.into());
+        return error(ErrorCode::InvalidStag, mismatch);
+    };
+    // RFC 5041 §8.2: protection domain, then stream.
+    if entry.pd != env.pd {
+        let mismatch = Mismatch::exact(Field::ProtectionDomain, entry.pd.0.into(), env.pd.0.into());
+        return error(ErrorCode::StagNotAssociated, mismatch);
+    }
+    if let Some(stream) = entry.stream
+        && stream != env.id
+    {
+        let mismatch = Mismatch::exact(Field::Stream, stream.0, env.id.0);
+        return error(ErrorCode::StagNotAssociated, mismatch);
+    }
+    // RFC 5041 §7.1 (2), §8.3.1 (5): the buffer must allow placement.
+    if !entry.access.remote_write() {
+        let needed = Access::REMOTE_WRITE.bits().into();
+        let mismatch = Mismatch::exact(Field::Access, entry.access.bits().into(), needed);
+        return error(ErrorCode::InvalidStag, mismatch);
+    }
+    // RFC 5041 §7.1 (5): no wrap; (3), (4): within the region, to the octet.
+    let (to, base) = (header.to.0, entry.base_to.0);
+    let limit = base + entry.len;
+    let Some(end) = to.checked_add(u64::from(len)) else {
+        let mismatch = Mismatch::new(Field::TaggedEnd, to.wrapping_add(len.into()), base, limit);
+        return error(ErrorCode::ToWrap, mismatch);
+    };
+    if to < base || to > limit {
+        let mismatch = Mismatch::new(Field::TaggedOffset, to, base, limit);
+        return error(ErrorCode::BaseOrBounds, mismatch);
+    }
+    if end > limit {
+        return error(ErrorCode::BaseOrBounds, Mismatch::new(Field::TaggedEnd, end, base, limit));
+    }
+    Ok(Some((entry, entry.memory_offset + (to - base))))
+}
+
+/// The DDP header at the start of a segment, as it came.
+fn header_of(octets: &[u8]) -> ArrayVec<u8, MAX_DDP_HEADER> {
+    let len = octets.first().map_or(0, |first| Control(*first).header_len());
+    octets.iter().copied().take(len).collect()
+}
+
+fn emit(header: &HeaderRepr) -> ArrayVec<u8, MAX_DDP_HEADER> {
+    let mut out = ArrayVec::new();
+    match header {
+        HeaderRepr::Tagged(h) => {
+            let mut octets = [0; TAGGED_HEADER_LEN];
+            h.emit(&mut octets);
+            out.extend(octets);
+        }
+        HeaderRepr::Untagged(h) => {
+            let mut octets = [0; UNTAGGED_HEADER_LEN];
+            h.emit(&mut octets);
+            out.extend(octets);
+        }
+    }
+    out
+}

@@ -1,0 +1,310 @@
+//! One queue of untagged buffers: which messages may come now, and putting them together
+//! (RFC 5041 §5.1.2, §7.1).
+//!
+//! ```text
+//!   MSN ->   delivered | next ....... next + posted - 1 | not yet possible
+//! ```
+//!
+//! A buffer is taken from the pool when the first octet of its message arrives.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+use wire::ddp::UntaggedRepr;
+use wire::{Msn, Qn};
+
+use super::Reject;
+use crate::buffers::BufferPool;
+use crate::config::QueueConfig;
+use crate::error::{ErrorCode, Field, Mismatch};
+use crate::llp::OrderKey;
+
+/// Most pieces of one message that may stand apart. A sender in increasing MO order has one.
+const MAX_RANGES: usize = 64;
+/// Most buffers posted: half the number space, so that MSNs compare.
+const MAX_POSTED: u32 = i32::MAX as u32;
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    qn: Qn,
+    buffer_size: u32,
+    /// The lowest message that is not delivered.
+    next: Msn,
+    /// Buffers for it and those after it.
+    posted: u32,
+    /// Messages of which something has arrived, by MSN.
+    assemblies: VecDeque<Assembly>,
+}
+
+/// A message that is being put together in a buffer.
+#[derive(Debug)]
+struct Assembly {
+    msn: Msn,
+    data: Vec<u8>,
+    /// What has come in order.
+    ranges: Ranges,
+    /// Key of the segment with the Last flag, once it has arrived.
+    last: Option<OrderKey>,
+}
+
+impl Queue {
+    pub(super) fn new(config: &QueueConfig) -> Self {
+        Queue {
+            qn: config.qn,
+            buffer_size: config.buffer_size,
+            next: Msn::FIRST,
+            posted: config.buffers.min(MAX_POSTED),
+            assemblies: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn qn(&self) -> Qn {
+        self.qn
+    }
+
+    pub(super) fn posted(&self) -> u32 {
+        self.posted
+    }
+
+    pub(super) fn post(&mut self, n: u32) {
+        self.posted = self.posted.saturating_add(n).min(MAX_POSTED);
+    }
+
+    pub(super) fn has_unfinished(&self) -> bool {
+        !self.assemblies.is_empty()
+    }
+
+    pub(super) fn release(&mut self, buffers: &mut BufferPool) {
+        for assembly in self.assemblies.drain(..) {
+            buffers.release(self.buffer_size);
+            buffers.recycle(assembly.data);
+        }
+    }
+
+    /// RFC 5041 §7.1 for a segment to this queue; takes a buffer for its message.
+    pub(super) fn prepare(
+        &mut self,
+        key: OrderKey,
+        header: &UntaggedRepr,
+        len: u32,
+        in_order: bool,
+        buffers: &mut BufferPool,
+    ) -> Result<(), Reject> {
+        self.check_msn(header.msn, in_order)?;
+        self.check_mo(header.mo.0, len)?;
+        let at = match self.find(header.msn) {
+            Ok(at) => at,
+            Err(at) => {
+                if !buffers.reserve(self.buffer_size) {
+                    return Err(Reject::Refused);
+                }
+                let (data, ranges) = (buffers.take(), Ranges::default());
+                let assembly = Assembly { msn: header.msn, data, ranges, last: None };
+                self.assemblies.insert(at, assembly);
+                at
+            }
+        };
+        let assembly = &mut self.assemblies[at];
+        match assembly.last {
+            // RFC 5041 §4.1: the segment with L is the last one posted.
+            Some(last) if last < key => return Err(self.msn_range(header.msn)),
+            Some(_) => {}
+            None if header.last => assembly.last = Some(key),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// RFC 5041 §7.1 (2), (5), also for zero-length segments.
+    fn check_msn(&self, msn: Msn, in_order: bool) -> Result<(), Reject> {
+        let ahead = msn.distance_from(self.next);
+        if in_order {
+            if ahead != 0 {
+                return Err(self.msn_range(msn));
+            }
+            if self.posted == 0 {
+                let mismatch = Mismatch::new(Field::Buffers, 0, 1, MAX_POSTED.into());
+                return Err(Reject::Error(ErrorCode::NoBuffer, mismatch));
+            }
+        } else if msn.before(self.next) {
+            return Err(self.msn_range(msn));
+        } else if ahead >= self.posted {
+            // There may be a buffer by the time the order gets here: RFC 5041 §7.1 lets the LLP
+            // recover, and the segment is judged when it comes in order.
+            return Err(Reject::Refused);
+        }
+        Ok(())
+    }
+
+    /// RFC 5041 §7.1 (3), (4).
+    fn check_mo(&self, mo: u32, len: u32) -> Result<(), Reject> {
+        let size = u64::from(self.buffer_size);
+        if u64::from(mo) > size {
+            let mismatch = Mismatch::new(Field::MessageOffset, mo.into(), 0, size);
+            return Err(Reject::Error(ErrorCode::InvalidMo, mismatch));
+        }
+        let end = u64::from(mo) + u64::from(len);
+        if end > size {
+            let mismatch = Mismatch::new(Field::MessageEnd, end, 0, size);
+            return Err(Reject::Error(ErrorCode::MessageTooLong, mismatch));
+        }
+        Ok(())
+    }
+
+    fn msn_range(&self, msn: Msn) -> Reject {
+        let last = self.next.0.wrapping_add(self.posted).wrapping_sub(1);
+        let mismatch = Mismatch::new(Field::Msn, msn.0.into(), self.next.0.into(), last.into());
+        Reject::Error(ErrorCode::MsnRange, mismatch)
+    }
+
+    fn find(&self, msn: Msn) -> Result<usize, usize> {
+        let ahead = msn.distance_from(self.next);
+        self.assemblies.binary_search_by_key(&ahead, |a| a.msn.distance_from(self.next))
+    }
+
+    /// Copies the payload to its place in the buffer that [`prepare`](Self::prepare) took.
+    pub(super) fn place<'a>(
+        &mut self,
+        header: &UntaggedRepr,
+        len: u32,
+        pieces: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let Ok(at) = self.find(header.msn) else { return };
+        let data = &mut self.assemblies[at].data;
+        let mut mo = header.mo.0 as usize;
+        if len == 0 {
+            return;
+        }
+        if mo >= data.len() {
+            data.reserve(mo - data.len() + len as usize);
+            data.resize(mo, 0);
+            pieces.for_each(|piece| data.extend_from_slice(piece));
+            return;
+        }
+        let end = mo + len as usize;
+        if end > data.len() {
+            data.resize(end, 0);
+        }
+        for piece in pieces {
+            data[mo..mo + piece.len()].copy_from_slice(piece);
+            mo += piece.len();
+        }
+    }
+
+    /// The next segment in order takes its place in its message. Says whether it completes it.
+    pub(super) fn advance(&mut self, header: &UntaggedRepr, len: u32) -> Result<bool, Reject> {
+        // RFC 5041 §4.3: MSN grows by one with each message to the queue.
+        let Some(front) =
+            self.assemblies.front_mut().filter(|a| header.msn == self.next && a.msn == self.next)
+        else {
+            return Err(self.msn_range(header.msn));
+        };
+        let (start, end) = (header.mo.0, header.mo.0 + len);
+        let missing = front.ranges.prefix();
+        let whole = front.ranges.insert(start, end) && (!header.last || front.ranges.is(end));
+        if !whole {
+            // RFC 5041 §5.2: the segments of a message tile it; §4.1: L carries the highest MO.
+            let mismatch = Mismatch::exact(Field::MessageOffset, start.into(), missing.into());
+            return Err(Reject::Error(ErrorCode::InvalidMo, mismatch));
+        }
+        Ok(header.last)
+    }
+
+    /// The octets of the message that is complete; its buffer is used up.
+    pub(super) fn deliver(&mut self, buffers: &mut BufferPool) -> Vec<u8> {
+        let Some(assembly) = self.assemblies.pop_front() else { return Vec::new() };
+        buffers.release(self.buffer_size);
+        self.next = self.next.next();
+        self.posted = self.posted.saturating_sub(1);
+        let mut data = assembly.data;
+        data.truncate(assembly.ranges.prefix() as usize);
+        data
+    }
+}
+
+/// Octets of one message that have come, as sorted ranges that neither touch nor overlap.
+#[derive(Debug, Default)]
+struct Ranges(SmallVec<[(u32, u32); 1]>);
+
+impl Ranges {
+    /// End of what has come without a hole from 0 on.
+    fn prefix(&self) -> u32 {
+        self.0.first().filter(|r| r.0 == 0).map_or(0, |r| r.1)
+    }
+
+    /// True when exactly `0..end` has come.
+    fn is(&self, end: u32) -> bool {
+        self.0.len() <= 1 && self.prefix() == end && (end > 0 || self.0.is_empty())
+    }
+
+    /// Adds a range; false when it overlaps or would be one range too many.
+    fn insert(&mut self, start: u32, end: u32) -> bool {
+        if start == end {
+            return true;
+        }
+        if let Some(last) = self.0.last_mut()
+            && last.1 == start
+        {
+            last.1 = end;
+            return true;
+        }
+        let at = self.0.partition_point(|r| r.1 < start);
+        let touches_before = self.0.get(at).is_some_and(|r| r.1 == start);
+        let after = if touches_before { at + 1 } else { at };
+        if self.0.get(after).is_some_and(|r| r.0 < end) {
+            return false;
+        }
+        let touches_after = self.0.get(after).is_some_and(|r| r.0 == end);
+        match (touches_before, touches_after) {
+            (true, true) => {
+                self.0[at].1 = self.0[after].1;
+                self.0.remove(after);
+            }
+            (true, false) => self.0[at].1 = end,
+            (false, true) => self.0[after].0 = start,
+            (false, false) if self.0.len() < MAX_RANGES => self.0.insert(at, (start, end)),
+            (false, false) => return false,
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Against a bitmap of octets.
+        #[test]
+        fn ranges_agree_with_a_bitmap(
+            inserts in proptest::collection::vec((0u32..200, 0u32..20), 0..60),
+        ) {
+            let mut ranges = Ranges::default();
+            let mut bitmap = [false; 256];
+            for (start, len) in inserts {
+                let slots = &mut bitmap[start as usize..(start + len) as usize];
+                let free = slots.iter().all(|b| !b);
+                prop_assert_eq!(ranges.insert(start, start + len), free);
+                if free {
+                    slots.fill(true);
+                }
+                let prefix = bitmap.iter().take_while(|b| **b).count() as u32;
+                prop_assert_eq!(ranges.prefix(), prefix);
+                let count = bitmap.iter().filter(|b| **b).count() as u32;
+                prop_assert_eq!(ranges.is(prefix), prefix == count);
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_are_bounded() {
+        let mut ranges = Ranges::default();
+        for i in 0..MAX_RANGES as u32 {
+            assert!(ranges.insert(2 * i, 2 * i + 1));
+        }
+        assert!(!ranges.insert(1000, 1001));
+        assert!(ranges.insert(1, 2));
+    }
+}

@@ -1,0 +1,314 @@
+//! The data source: posted messages, cut into segments as the LLP asks for them (RFC 5041 §5.2, §5.3).
+//!
+//! One record per message; nothing per segment. A message stays until its last octet is acknowledged,
+//! so that any segment of it can be framed again.
+//!
+//! ```text
+//!  queue: | acknowledged in part | sent | being sent | waiting | ... |
+//!          front = number `first`        unsent
+//! ```
+
+use std::collections::VecDeque;
+
+use arrayvec::ArrayVec;
+use smallvec::SmallVec;
+use wire::ddp::{TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
+use wire::{DdpVersion, MessageOffset, Msn, Qn, TaggedOffset};
+
+use crate::counters::Counters;
+use crate::error::PostError;
+use crate::llp::{MAX_DDP_HEADER, Outgoing, UlpduToken};
+use crate::memory::RegionMemory;
+use crate::message::{Event, Message, Source};
+
+#[cfg(test)]
+mod tests;
+
+/// Least MULPDU that is obeyed (RFC 5044 §4.5).
+const MIN_MULPDU: usize = 128;
+
+/// A posted message.
+#[derive(Debug)]
+struct Posted<M> {
+    message: Message<M>,
+    /// Octets of the message.
+    len: u32,
+    /// Octets given to the LLP.
+    sent: u32,
+    /// The MSN of an untagged message that has begun.
+    msn: Msn,
+    state: PostedState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PostedState {
+    Waiting,
+    Begun,
+    /// All of it is with the LLP.
+    Sent,
+    /// No more than `sent` will go out.
+    Cut,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sender<M> {
+    queue: VecDeque<Posted<M>>,
+    /// Number of the message at the front; wraps.
+    first: u32,
+    /// Index of the first message that is not wholly with the LLP.
+    unsent: usize,
+    /// MSN of the next message to each queue of the peer.
+    msns: SmallVec<[(Qn, Msn); 2]>,
+    max_posts: usize,
+    closed: bool,
+}
+
+impl<M: RegionMemory> Sender<M> {
+    pub(crate) fn new(max_posts: usize) -> Self {
+        Sender {
+            queue: VecDeque::new(),
+            first: 0,
+            unsent: 0,
+            msns: SmallVec::new(),
+            max_posts,
+            closed: false,
+        }
+    }
+
+    pub(crate) fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
+        if self.closed {
+            return Err(PostError::Closed);
+        }
+        let len = check(&message)?;
+        if self.queue.len() >= self.max_posts {
+            return Err(PostError::Full);
+        }
+        self.push(message, len);
+        Ok(())
+    }
+
+    /// Flushes what has not begun, cuts what has, and closes behind this message.
+    pub(crate) fn post_last(
+        &mut self,
+        message: Message<M>,
+        events: &mut VecDeque<Event>,
+        counters: &mut Counters,
+    ) -> Result<(), PostError> {
+        if self.closed {
+            return Err(PostError::Closed);
+        }
+        let len = check(&message)?;
+        self.cut(events, counters);
+        self.push(message, len);
+        self.closed = true;
+        Ok(())
+    }
+
+    fn push(&mut self, message: Message<M>, len: u32) {
+        let state = PostedState::Waiting;
+        self.queue.push_back(Posted { message, len, sent: 0, msn: Msn::FIRST, state });
+    }
+
+    /// Nothing more of the posted messages is given to the LLP. One that has begun comes back as
+    /// flushed when what is out is acknowledged, so that its source stays until then.
+    fn cut(&mut self, events: &mut VecDeque<Event>, counters: &mut Counters) {
+        if let Some(begun) = self.queue.get_mut(self.unsent)
+            && begun.state == PostedState::Begun
+        {
+            begun.state = PostedState::Cut;
+            self.unsent += 1;
+        }
+        for waiting in self.queue.drain(self.unsent..) {
+            flush(&waiting, events, counters);
+        }
+    }
+
+    /// Every message comes back as flushed; nothing more is sent or posted.
+    pub(crate) fn fail(&mut self, events: &mut VecDeque<Event>, counters: &mut Counters) {
+        self.closed = true;
+        self.first = self.first.wrapping_add(self.queue.len() as u32);
+        self.unsent = 0;
+        for posted in self.queue.drain(..) {
+            flush(&posted, events, counters);
+        }
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Messages posted and not acknowledged whole.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.unsent < self.queue.len()
+    }
+
+    pub(crate) fn next_len(&self, mulpdu: usize) -> Option<usize> {
+        let posted = self.queue.get(self.unsent)?;
+        let (header, payload) = segment_size(posted, mulpdu);
+        Some(header + payload as usize)
+    }
+
+    pub(crate) fn next(
+        &mut self,
+        mulpdu: usize,
+        version: DdpVersion,
+        counters: &mut Counters,
+    ) -> Option<Outgoing> {
+        let index = self.unsent;
+        let posted = self.queue.get_mut(index)?;
+        // RFC 5041 §5.2: no larger than MULPDU; §5.3: in increasing offset, messages in order.
+        let (_, payload) = segment_size(posted, mulpdu);
+        if posted.state == PostedState::Waiting {
+            posted.state = PostedState::Begun;
+            if let Message::Untagged { qn, .. } = posted.message {
+                posted.msn = take_msn(&mut self.msns, qn);
+            }
+        }
+        let offset = posted.sent;
+        posted.sent += payload;
+        if posted.sent == posted.len {
+            posted.state = PostedState::Sent;
+            self.unsent += 1;
+        }
+        counters.segments_sent += 1;
+        counters.sent_octets += u64::from(payload);
+        let token = UlpduToken { message: self.first.wrapping_add(index as u32), offset };
+        Some(outgoing(&self.queue[index], token, payload, version))
+    }
+
+    pub(crate) fn again(
+        &self,
+        token: UlpduToken,
+        payload_len: usize,
+        version: DdpVersion,
+    ) -> Outgoing {
+        match self.find(token) {
+            Some(posted) => outgoing(posted, token, payload_len as u32, version),
+            None => Outgoing { token, header: ArrayVec::new(), payload_len: 0, stable: true },
+        }
+    }
+
+    pub(crate) fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
+        let Some(posted) = self.find(token) else {
+            out.fill(0);
+            return;
+        };
+        let at = token.offset as usize + at;
+        match posted.message.source() {
+            Source::Region { memory, offset, .. } => memory.read(offset + at as u64, out),
+            Source::Octets(octets) => out.copy_from_slice(&octets[at..at + out.len()]),
+        }
+    }
+
+    pub(crate) fn acknowledged(
+        &mut self,
+        token: UlpduToken,
+        payload_len: usize,
+        events: &mut VecDeque<Event>,
+        counters: &mut Counters,
+    ) {
+        let Some(front) = self.queue.front() else { return };
+        let at_end = u64::from(token.offset) + payload_len as u64 == u64::from(front.sent);
+        let out = matches!(front.state, PostedState::Sent | PostedState::Cut);
+        if token.message != self.first || !at_end || !out {
+            return;
+        }
+        // RFC 5041 §5.4: complete when the LLP says so.
+        if front.state == PostedState::Sent {
+            events.push_back(Event::Sent { cookie: front.message.cookie() });
+            counters.messages_sent += 1;
+        } else {
+            flush(front, events, counters);
+        }
+        self.queue.pop_front();
+        self.first = self.first.wrapping_add(1);
+        self.unsent -= 1;
+    }
+
+    fn find(&self, token: UlpduToken) -> Option<&Posted<M>> {
+        self.queue.get(token.message.wrapping_sub(self.first) as usize)
+    }
+}
+
+fn check<M: RegionMemory>(message: &Message<M>) -> Result<u32, PostError> {
+    let len = message.source().len();
+    // RFC 5041 §5.2: less than 2^32 octets.
+    let short = u32::try_from(len).map_err(|_| PostError::TooLong(len))?;
+    if let Source::Region { memory, offset, .. } = message.source() {
+        let end = offset.saturating_add(len);
+        if end > memory.len() {
+            return Err(PostError::OutOfBounds { offset: *offset, end, len: memory.len() });
+        }
+    }
+    if let Message::Tagged { to, .. } = message
+        && to.0.checked_add(len).is_none()
+    {
+        return Err(PostError::ToWrap { to: to.0, len });
+    }
+    Ok(short)
+}
+
+fn flush<M>(posted: &Posted<M>, events: &mut VecDeque<Event>, counters: &mut Counters) {
+    events.push_back(Event::Flushed { cookie: posted.message.cookie() });
+    counters.messages_flushed += 1;
+}
+
+/// Header and payload octets of the message's next segment.
+fn segment_size<M>(posted: &Posted<M>, mulpdu: usize) -> (usize, u32) {
+    let header = match posted.message {
+        Message::Tagged { .. } => TAGGED_HEADER_LEN,
+        Message::Untagged { .. } => UNTAGGED_HEADER_LEN,
+    };
+    let room = u32::try_from(mulpdu.max(MIN_MULPDU) - header).unwrap_or(u32::MAX);
+    (header, room.min(posted.len - posted.sent))
+}
+
+fn take_msn(msns: &mut SmallVec<[(Qn, Msn); 2]>, qn: Qn) -> Msn {
+    let at = msns.iter().position(|(q, _)| *q == qn).unwrap_or_else(|| {
+        // RFC 5041 §4.3: each queue starts at one.
+        msns.push((qn, Msn::FIRST));
+        msns.len() - 1
+    });
+    let msn = msns[at].1;
+    msns[at].1 = msn.next();
+    msn
+}
+
+fn outgoing<M: RegionMemory>(
+    posted: &Posted<M>,
+    token: UlpduToken,
+    payload_len: u32,
+    version: DdpVersion,
+) -> Outgoing {
+    // RFC 5041 §4.1: L on the last segment and on no other.
+    let last = u64::from(token.offset) + u64::from(payload_len) == u64::from(posted.len);
+    let mut header = ArrayVec::<u8, MAX_DDP_HEADER>::new();
+    match posted.message {
+        Message::Tagged { stag, to, rsvd_ulp, .. } => {
+            // RFC 5041 §5.2: TO of the message plus the offset in it.
+            let to = TaggedOffset(to.0 + u64::from(token.offset));
+            let mut octets = [0; TAGGED_HEADER_LEN];
+            TaggedRepr { last, version, rsvd_ulp, stag, to }.emit(&mut octets);
+            header.extend(octets);
+        }
+        Message::Untagged { qn, rsvd_ulp, .. } => {
+            let (msn, mo) = (posted.msn, MessageOffset(token.offset));
+            let mut octets = [0; UNTAGGED_HEADER_LEN];
+            UntaggedRepr { last, version, rsvd_ulp, qn, msn, mo }.emit(&mut octets);
+            header.extend(octets);
+        }
+    }
+    let stable = match posted.message.source() {
+        Source::Region { memory, .. } => memory.is_stable(),
+        Source::Octets(_) => true,
+    };
+    Outgoing { token, header, payload_len: payload_len as usize, stable }
+}

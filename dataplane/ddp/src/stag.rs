@@ -1,0 +1,275 @@
+//! STags: what a peer may name, and the table in which one worker looks it up (RFC 5041 §8.2, §8.3).
+
+use core::fmt;
+use core::ops::{BitOr, BitOrAssign};
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use wire::{Stag, TaggedOffset};
+
+/// Protection domain: a stream may use an STag of its own domain only (RFC 5041 §8.2).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct PdId(pub u32);
+
+/// DDP stream, unique in the appliance; its top 16 bits name the worker (RFC 5041 §8.2).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct StreamId(pub u64);
+
+impl StreamId {
+    /// The worker that owns the stream.
+    pub const fn worker(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+}
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What peers may do with a region (RFC 5041 §8.3.1 (5)). A set of rights.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Access(u8);
+
+impl Access {
+    /// No right at all.
+    pub const NONE: Access = Access(0);
+    /// Peers may read (RDMA Read).
+    pub const REMOTE_READ: Access = Access(1);
+    /// Peers may place octets.
+    pub const REMOTE_WRITE: Access = Access(2);
+    const ALL: u8 = 3;
+
+    /// The rights whose bits are set in `bits`: 1 remote read, 2 remote write.
+    pub const fn from_bits(bits: u8) -> Option<Access> {
+        if bits & !Self::ALL == 0 { Some(Access(bits)) } else { None }
+    }
+
+    /// The rights as bits: 1 remote read, 2 remote write.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// True when all of `rights` are among these.
+    pub const fn contains(self, rights: Access) -> bool {
+        self.0 & rights.0 == rights.0
+    }
+
+    /// True when peers may read.
+    pub const fn remote_read(self) -> bool {
+        self.contains(Self::REMOTE_READ)
+    }
+
+    /// True when peers may place octets.
+    pub const fn remote_write(self) -> bool {
+        self.contains(Self::REMOTE_WRITE)
+    }
+}
+
+impl BitOr for Access {
+    type Output = Access;
+    fn bitor(self, other: Access) -> Access {
+        Access(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Access {
+    fn bitor_assign(&mut self, other: Access) {
+        *self = *self | other;
+    }
+}
+
+/// A tagged buffer: what an STag stands for (RFC 5041 §8.3).
+#[derive(Clone, Debug)]
+pub struct StagEntry<M> {
+    /// Its name.
+    pub stag: Stag,
+    /// Only streams of this domain may use it.
+    pub pd: PdId,
+    /// If set, only this stream may use it.
+    pub stream: Option<StreamId>,
+    /// TO of its first octet.
+    pub base_to: TaggedOffset,
+    /// Octets.
+    pub len: u64,
+    /// What peers may do with it.
+    pub access: Access,
+    /// Where the octets are.
+    pub memory: M,
+    /// Offset of its first octet in `memory`.
+    pub memory_offset: u64,
+}
+
+/// Why an entry cannot be inserted or bound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StagError {
+    /// The STag is in use.
+    #[error("STag {0} is in use")]
+    InUse(Stag),
+    /// The STag is not in the table.
+    #[error("STag {0} is unknown")]
+    Unknown(Stag),
+    /// The last octet's TO plus one does not fit into 64 bits.
+    #[error("base TO {base_to} plus {len} octets does not fit into 64 bits")]
+    ToRange {
+        /// TO of the first octet.
+        base_to: TaggedOffset,
+        /// Octets.
+        len: u64,
+    },
+    /// Not all octets are in the memory.
+    #[error("octets {offset} to {offset}+{len} are not all in a memory of {memory_len}")]
+    OutOfMemory {
+        /// Offset of the first octet.
+        offset: u64,
+        /// Octets.
+        len: u64,
+        /// Octets of the memory.
+        memory_len: u64,
+    },
+}
+
+/// One worker's replica of the STag table.
+///
+/// Invariant: every entry lies within its memory and its TO range does not wrap.
+#[derive(Clone, Debug)]
+pub struct StagTable<M> {
+    entries: HashMap<Stag, StagEntry<M>>,
+}
+
+impl<M> Default for StagTable<M> {
+    fn default() -> Self {
+        StagTable { entries: HashMap::new() }
+    }
+}
+
+impl<M: crate::memory::RegionMemory> StagTable<M> {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes an STag valid over exactly the entry's octets (RFC 5041 §8.3 (1), (2)).
+    pub fn insert(&mut self, entry: StagEntry<M>) -> Result<(), StagError> {
+        let StagEntry { stag, base_to, len, memory_offset: offset, .. } = entry;
+        if base_to.0.checked_add(len).is_none() {
+            return Err(StagError::ToRange { base_to, len });
+        }
+        let memory_len = entry.memory.len();
+        if offset.checked_add(len).is_none_or(|end| end > memory_len) {
+            return Err(StagError::OutOfMemory { offset, len, memory_len });
+        }
+        match self.entries.entry(stag) {
+            Entry::Occupied(_) => Err(StagError::InUse(stag)),
+            Entry::Vacant(place) => {
+                place.insert(entry);
+                Ok(())
+            }
+        }
+    }
+
+    /// Revokes an STag: after this nothing is placed by it (RFC 5041 §8.3 (2), §8.3.1 (6)).
+    pub fn remove(&mut self, stag: Stag) -> Option<StagEntry<M>> {
+        self.entries.remove(&stag)
+    }
+
+    /// Binds an STag to one stream, or to none but its domain's (RFC 5041 §8.3 (3)).
+    pub fn bind(&mut self, stag: Stag, stream: Option<StreamId>) -> Result<(), StagError> {
+        let entry = self.entries.get_mut(&stag).ok_or(StagError::Unknown(stag))?;
+        entry.stream = stream;
+        Ok(())
+    }
+
+    /// Changes what peers may do (RFC 5041 §8.3.1 (5)).
+    pub fn set_access(&mut self, stag: Stag, access: Access) -> Result<(), StagError> {
+        let entry = self.entries.get_mut(&stag).ok_or(StagError::Unknown(stag))?;
+        entry.access = access;
+        Ok(())
+    }
+
+    /// The entry of an STag.
+    pub fn get(&self, stag: Stag) -> Option<&StagEntry<M>> {
+        self.entries.get(&stag)
+    }
+
+    /// All entries, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &StagEntry<M>> {
+        self.entries.values()
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True when there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::VecMemory;
+
+    fn entry(stag: u32, base_to: u64, len: u64) -> StagEntry<VecMemory> {
+        StagEntry {
+            stag: Stag(stag),
+            pd: PdId(1),
+            stream: None,
+            base_to: TaggedOffset(base_to),
+            len,
+            access: Access::REMOTE_WRITE,
+            memory: VecMemory::new(100),
+            memory_offset: 10,
+        }
+    }
+
+    // RFC 5041 §8.3 (1), (2): validity is established and revoked by the ULP.
+    #[test]
+    fn stags_are_established_and_revoked() {
+        let mut table = StagTable::new();
+        assert_eq!(table.insert(entry(7, 0, 90)), Ok(()));
+        assert_eq!(table.insert(entry(7, 0, 10)), Err(StagError::InUse(Stag(7))));
+        assert_eq!((table.len(), table.iter().count()), (1, 1));
+        assert_eq!(table.get(Stag(7)).unwrap().len, 90);
+        assert!(table.remove(Stag(7)).is_some());
+        assert!(table.remove(Stag(7)).is_none() && table.is_empty());
+    }
+
+    // RFC 5041 §8.3 (3)
+    #[test]
+    fn an_stag_is_bound_to_a_stream_and_released() {
+        let mut table = StagTable::new();
+        assert_eq!(table.bind(Stag(7), None), Err(StagError::Unknown(Stag(7))));
+        table.insert(entry(7, 0, 1)).unwrap();
+        table.bind(Stag(7), Some(StreamId(5))).unwrap();
+        assert_eq!(table.get(Stag(7)).unwrap().stream, Some(StreamId(5)));
+        table.bind(Stag(7), None).unwrap();
+        assert_eq!(table.get(Stag(7)).unwrap().stream, None);
+    }
+
+    #[test]
+    fn an_entry_must_fit_its_memory_and_the_to_space() {
+        let mut table = StagTable::new();
+        assert!(matches!(
+            table.insert(entry(1, 0, 91)),
+            Err(StagError::OutOfMemory { offset: 10, len: 91, memory_len: 100 })
+        ));
+        assert!(matches!(table.insert(entry(1, u64::MAX, 1)), Err(StagError::ToRange { .. })));
+        assert_eq!(table.insert(entry(1, u64::MAX - 1, 1)), Ok(()));
+        let overflow = StagEntry { memory_offset: u64::MAX, ..entry(2, 0, 1) };
+        assert!(matches!(table.insert(overflow), Err(StagError::OutOfMemory { .. })));
+    }
+
+    #[test]
+    fn rights_are_a_set() {
+        let both = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        assert!(both.remote_read() && both.remote_write());
+        assert!(!Access::REMOTE_READ.contains(both) && both.contains(Access::NONE));
+        assert_eq!(Access::from_bits(3), Some(both));
+        assert_eq!(Access::from_bits(4), None);
+    }
+}

@@ -1,0 +1,250 @@
+//! One DDP stream: the two halves, what they share, and the LLP's handles on them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use wire::{DdpVersion, Qn};
+
+use crate::buffers::BufferPool;
+use crate::config::{ERROR_QUEUE, StreamConfig};
+use crate::counters::Counters;
+use crate::error::{DdpError, PostError};
+use crate::last_message::LastMessage;
+use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
+use crate::memory::RegionMemory;
+use crate::message::{Event, Failure, Message, Source};
+use crate::receive::{Env, Receiver};
+use crate::send::Sender;
+use crate::stag::{PdId, StagTable, StreamId};
+
+#[cfg(test)]
+mod tests;
+
+/// What the worker lends to a stream while it takes segments.
+#[derive(Debug)]
+pub struct Context<'a, M> {
+    /// The worker's STags.
+    pub stags: &'a StagTable<M>,
+    /// The worker's untagged buffers.
+    pub buffers: &'a mut BufferPool,
+}
+
+impl<M> Context<'_, M> {
+    /// The same context for a shorter time.
+    pub fn reborrow(&mut self) -> Context<'_, M> {
+        Context { stags: self.stags, buffers: self.buffers }
+    }
+}
+
+/// One DDP stream (RFC 5041 §2.3).
+///
+/// Before it is dropped, [`release`](Self::release) must give its buffers back to the pool.
+#[derive(Debug)]
+pub struct Stream<M> {
+    id: StreamId,
+    pd: PdId,
+    receiver: Receiver,
+    sender: Sender<M>,
+    events: VecDeque<Event>,
+    counters: Counters,
+    failure: Option<Failure>,
+}
+
+impl<M: RegionMemory> Stream<M> {
+    /// A stream that takes and sends from now on (RFC 5041 §6.1).
+    pub fn new(id: StreamId, pd: PdId, config: StreamConfig) -> Self {
+        Stream {
+            id,
+            pd,
+            receiver: Receiver::new(&config),
+            sender: Sender::new(config.max_posts),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            failure: None,
+        }
+    }
+
+    /// Its name (RFC 5041 §8.2).
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// Its protection domain.
+    pub fn pd(&self) -> PdId {
+        self.pd
+    }
+
+    /// Moves the stream into another protection domain, before it takes its first segment.
+    pub fn set_pd(&mut self, pd: PdId) {
+        self.pd = pd;
+    }
+
+    /// The version, once it is known.
+    pub fn version(&self) -> Option<DdpVersion> {
+        self.receiver.version()
+    }
+
+    /// Its counters.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Receive half for the LLP, for as long as the worker lends `cx`.
+    pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> Sink<'a, M> {
+        Sink { stream: self, cx }
+    }
+
+    /// Posts a message for sending. Messages go out in the order in which they were posted
+    /// (RFC 5041 §5.3).
+    pub fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
+        self.sender.post(message)
+    }
+
+    /// Posts the one last message (RFC 5041 §7.1): what is posted and has not begun is flushed, what
+    /// has begun is cut after the segment that is out, and nothing can be posted behind it. Not
+    /// subject to the bound on posts.
+    pub fn post_last(&mut self, message: Message<M>) -> Result<(), PostError> {
+        self.sender.post_last(message, &mut self.events, &mut self.counters)
+    }
+
+    /// Bare DDP's last message about this error, for [`post_last`](Self::post_last).
+    pub fn last_message(&self, error: &DdpError) -> Message<M> {
+        Self::message_of(&LastMessage::from(error))
+    }
+
+    /// Bare DDP's last message with this content, for an error of the LLP.
+    pub fn message_of(content: &LastMessage) -> Message<M> {
+        let source = Source::Octets(Arc::from(content.emit().as_slice()));
+        Message::Untagged { qn: ERROR_QUEUE, rsvd_ulp: [0; 5], source, cookie: u64::MAX }
+    }
+
+    /// Adds `n` receive buffers to a queue.
+    pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
+        self.receiver.post_buffers(qn, n)
+    }
+
+    /// Buffers of a queue that no message has used up, or `None` without such a queue.
+    pub fn posted_buffers(&self, qn: Qn) -> Option<u32> {
+        self.receiver.posted_buffers(qn)
+    }
+
+    /// The next thing that the ULP should know.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The ULP sends nothing more: posting fails from now on, what is posted still goes out and
+    /// receiving goes on (RFC 5041 §6.2.1). The LLP closes its half when
+    /// [`has_unsent`](Self::has_unsent) is false.
+    pub fn close(&mut self) {
+        self.sender.close();
+    }
+
+    /// True after [`close`](Self::close), [`post_last`](Self::post_last) or [`fail`](Self::fail).
+    pub fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// True while a posted message is not wholly with the LLP.
+    pub fn has_unsent(&self) -> bool {
+        self.sender.has_unsent()
+    }
+
+    /// Messages posted and not yet acknowledged whole.
+    pub fn outstanding(&self) -> usize {
+        self.sender.outstanding()
+    }
+
+    /// The peer's LLP closed its half in order: nothing more can come (RFC 5041 §6.2.1).
+    pub fn peer_closed(&mut self) {
+        if let Some(incomplete) = self.receiver.peer_closed() {
+            self.events.push_back(Event::PeerClosed { incomplete });
+        }
+    }
+
+    /// The stream is over, abortively (RFC 5041 §6.2.2): every outstanding message comes back as
+    /// flushed, then the failure is reported, once.
+    pub fn fail(&mut self, why: Failure) {
+        if self.failure.is_some() {
+            return;
+        }
+        self.failure = Some(why);
+        self.receiver.stop();
+        self.sender.fail(&mut self.events, &mut self.counters);
+        self.events.push_back(Event::Failed(why));
+    }
+
+    /// Why the stream is over, if it is.
+    pub fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+
+    /// The peer's error that has been reported, if there was one.
+    pub fn error(&self) -> Option<&DdpError> {
+        self.receiver.reported_error()
+    }
+
+    /// Gives the buffers of unfinished messages back; nothing more is taken after it.
+    pub fn release(&mut self, buffers: &mut BufferPool) {
+        self.receiver.stop();
+        self.receiver.release(buffers);
+    }
+}
+
+/// Receive half of a stream, as the LLP uses it.
+#[derive(Debug)]
+pub struct Sink<'a, M> {
+    stream: &'a mut Stream<M>,
+    cx: Context<'a, M>,
+}
+
+impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
+    fn ulpdu(&mut self, key: OrderKey, ulpdu: Ulpdu<'_>) -> Disposition {
+        if self.stream.receiver.is_peer_closed() {
+            // RFC 5041 §6.2.1: data after the graceful end tears the stream down abortively.
+            self.stream.counters.segments_ignored += 1;
+            self.stream.fail(Failure::DataAfterClose);
+            return Disposition::Ignored;
+        }
+        let (receiver, mut env) = self.parts();
+        receiver.ulpdu(key, ulpdu, &mut env)
+    }
+
+    fn order_complete(&mut self, before: OrderKey) {
+        let (receiver, mut env) = self.parts();
+        receiver.order_complete(before, &mut env);
+    }
+}
+
+impl<M> Sink<'_, M> {
+    fn parts(&mut self) -> (&mut Receiver, Env<'_, M>) {
+        let Stream { id, pd, receiver, events, counters, .. } = &mut *self.stream;
+        let (stags, buffers) = (self.cx.stags, &mut *self.cx.buffers);
+        (receiver, Env { id: *id, pd: *pd, stags, buffers, events, counters })
+    }
+}
+
+impl<M: RegionMemory> UlpduSource for Stream<M> {
+    fn next_len(&self, mulpdu: usize) -> Option<usize> {
+        self.version()?;
+        self.sender.next_len(mulpdu)
+    }
+
+    fn next(&mut self, mulpdu: usize) -> Option<Outgoing> {
+        let version = self.version()?;
+        self.sender.next(mulpdu, version, &mut self.counters)
+    }
+
+    fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
+        self.sender.again(token, payload_len, self.version().unwrap_or(DdpVersion::V1))
+    }
+
+    fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
+        self.sender.read_payload(token, at, out);
+    }
+
+    fn acknowledged(&mut self, token: UlpduToken, payload_len: usize) {
+        let Stream { sender, events, counters, .. } = self;
+        sender.acknowledged(token, payload_len, events, counters);
+    }
+}

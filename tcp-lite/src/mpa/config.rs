@@ -1,0 +1,117 @@
+//! What an operator chooses about MPA, and what two ends agree on.
+
+use core::time::Duration;
+
+/// The forms of the Startup Phase.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Revision {
+    /// Revision 0 of the first draft: Start Keys of 16 octets; no private data, no reject; DDP
+    /// version 0.
+    Draft,
+    /// Request and reply frames with Rev 0 (RFC 5044 appendix C).
+    Zero,
+    /// Request and reply frames with Rev 1 (RFC 5044).
+    One,
+}
+
+impl Revision {
+    /// The Rev field.
+    pub fn number(self) -> u8 {
+        match self {
+            Revision::Draft | Revision::Zero => 0,
+            Revision::One => 1,
+        }
+    }
+
+    /// True for both forms of revision 0, whose FPDUPTR may count from a marker before the header.
+    pub fn is_zero(self) -> bool {
+        self.number() == 0
+    }
+}
+
+/// A set of [`Revision`]s.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Revisions {
+    /// [`Revision::Draft`].
+    pub draft: bool,
+    /// [`Revision::Zero`].
+    pub zero: bool,
+    /// [`Revision::One`].
+    pub one: bool,
+}
+
+impl Revisions {
+    /// All of them.
+    pub const ALL: Revisions = Revisions { draft: true, zero: true, one: true };
+
+    /// True when `revision` is one of them.
+    pub fn contains(self, revision: Revision) -> bool {
+        match revision {
+            Revision::Draft => self.draft,
+            Revision::Zero => self.zero,
+            Revision::One => self.one,
+        }
+    }
+}
+
+/// What to do with an FPDU that is next in order and has a wrong CRC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnBadCrc {
+    /// MPA error 2: the stream ends.
+    Report,
+    /// Drop the segment as if it had never arrived, so that the peer sends it again (RFC 5044 §8
+    /// allows it). An FPDU that came in several segments is reported all the same.
+    Drop,
+}
+
+/// Configuration of MPA for the streams of one listener or of one active open.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Revisions that a responder accepts, and that an initiator accepts in the reply.
+    pub revisions: Revisions,
+    /// Revision with which an initiator opens.
+    pub initiate: Revision,
+    /// Whether this end asks for markers in what it receives (bit M).
+    pub markers: bool,
+    /// Whether this end asks for CRCs (bit C). Off takes effect only if the peer's is off too
+    /// (RFC 5044 §4.4).
+    pub crc: bool,
+    /// How long the start-up may take, from the TCP connection to the last start-up frame.
+    pub startup_timeout: Duration,
+    /// Largest FPDU to receive, in octets with markers; one of it can always be held. From 1024 on.
+    pub max_fpdu: u32,
+    /// Octets that the stream may hold ahead of a gap.
+    pub hold_limit: u32,
+    /// What to do about a wrong CRC in order.
+    pub on_bad_crc: OnBadCrc,
+}
+
+impl Default for Config {
+    /// All revisions, opening with revision 1; markers and CRC on; 10 s; FPDUs up to 64 KiB of ULPDU;
+    /// 256 KiB held ahead of a gap.
+    fn default() -> Self {
+        Config {
+            revisions: Revisions::ALL,
+            initiate: Revision::One,
+            markers: true,
+            crc: true, // RFC 5044 §4.4: the default is to use CRCs
+            startup_timeout: Duration::from_secs(10),
+            max_fpdu: 64 * 1024,
+            hold_limit: 256 * 1024,
+            on_bad_crc: OnBadCrc::Report,
+        }
+    }
+}
+
+/// What the two ends have agreed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Params {
+    /// The revision of the reply.
+    pub revision: Revision,
+    /// Markers in what this end sends: the peer's M.
+    pub markers_tx: bool,
+    /// Markers in what this end receives: this end's M.
+    pub markers_rx: bool,
+    /// CRCs are generated and checked, in both directions.
+    pub crc: bool,
+}

@@ -1,0 +1,126 @@
+//! What can go wrong in MPA, and the codes that RFC 5044 §8 gives to it.
+
+use ddp::llp::OrderKey;
+use thiserror::Error;
+
+/// An error that MPA found in Full Operation, or the end of the TCP connection under it
+/// (RFC 5044 §8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("{fault} (FPDU at stream offset {})", .at.0)]
+pub struct MpaError {
+    /// The FPDU it was found in: the stream offset of its first octet.
+    pub at: OrderKey,
+    /// What was wrong with it.
+    pub fault: Fault,
+}
+
+impl MpaError {
+    /// The layer of the error in a Terminate: LLP (RFC 5040 §4.8).
+    pub const LAYER: u8 = 2;
+    /// The error type in a Terminate: MPA.
+    pub const ETYPE: u8 = 0;
+
+    /// The error code of RFC 5044 §8.
+    pub fn code(&self) -> u8 {
+        self.fault.code()
+    }
+}
+
+/// What was wrong with an FPDU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum Fault {
+    /// TCP ended inside it (code 1).
+    #[error("TCP connection closed inside an FPDU")]
+    Truncated,
+    /// The CRC field is not the CRC of the octets (code 2).
+    #[error("MPA CRC: expected {expected:#010x}, seen {seen:#010x}")]
+    Crc {
+        /// CRC32c of the octets as received.
+        expected: u32,
+        /// Content of the CRC field.
+        seen: u32,
+    },
+    /// Longer than this end can take (code 2: it can never be verified).
+    #[error("FPDU of {seen} octets, at most {limit} can be taken")]
+    TooLong {
+        /// Octets that an FPDU may have, markers included.
+        limit: u32,
+        /// Octets of this one.
+        seen: u32,
+    },
+    /// A marker and the ULPDU_Length fields do not agree on where the FPDU starts (code 3).
+    #[error("marker at stream offset {marker}: expected FPDUPTR {expected:#06x}, seen {seen:#06x}")]
+    Marker {
+        /// Stream offset of the marker.
+        marker: u64,
+        /// FPDUPTR that the ULPDU_Length fields ask for.
+        expected: u16,
+        /// FPDUPTR received.
+        seen: u16,
+    },
+    /// Lengths lead past `boundary`, where a marker had located the start of another FPDU (code 3).
+    #[error(
+        "the FPDU's length leads past stream offset {boundary}, where a marker locates another"
+    )]
+    Boundary {
+        /// Stream offset that a marker located as the start of an FPDU.
+        boundary: u64,
+    },
+}
+
+impl Fault {
+    /// The error code of RFC 5044 §8.
+    pub fn code(&self) -> u8 {
+        match self {
+            Fault::Truncated => 1,
+            Fault::Crc { .. } | Fault::TooLong { .. } => 2,
+            Fault::Marker { .. } | Fault::Boundary { .. } => 3,
+        }
+    }
+}
+
+/// Why the Startup Phase failed. All but the time-out are code 4 of RFC 5044 §8, and all of them end
+/// the TCP connection at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum StartupError {
+    /// The first octets are no key that this role expects (RFC 5044 §7.1.2 (5)).
+    #[error("the peer does not speak MPA: its key differs at octet {at}")]
+    BadKey {
+        /// Octets of the key that were right.
+        at: u8,
+    },
+    /// Both ends sent a request (RFC 5044 §7.1.2 (8)).
+    #[error("both ends are MPA initiators")]
+    BothInitiators,
+    /// Both ends wait for a request, and the peer sent a reply (RFC 5044 §7.1.2 (8)).
+    #[error("both ends are MPA responders")]
+    BothResponders,
+    /// A revision that is not spoken here, or not allowed by configuration (RFC 5044 §7.1.1).
+    #[error("MPA revision {seen} is not accepted")]
+    Revision {
+        /// Content of the Rev field.
+        seen: u8,
+    },
+    /// More private data than the protocol allows (RFC 5044 §7.1.2 (9)).
+    #[error("private data of {seen} octets, at most 512 are allowed")]
+    PrivateData {
+        /// Content of PD_Length.
+        seen: u16,
+    },
+    /// The start-up frames did not come in time (RFC 5044 §7.1.2 (10)).
+    #[error("MPA start-up timed out")]
+    Timeout,
+    /// The peer closed its direction before the start-up was complete.
+    #[error("the peer closed the connection during MPA start-up")]
+    Closed,
+}
+
+impl StartupError {
+    /// The error code of RFC 5044 §8.
+    pub fn code(&self) -> u8 {
+        match self {
+            StartupError::Timeout | StartupError::Closed => 1,
+            _ => 4,
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Where an FPDU's octets lie in the stream: markers, pads, lengths.
+//!
+//! ```text
+//!  Framing::start
+//!  v
+//!  |M| 508 octets of FPDUs        |M| 508 octets of FPDUs        |M| ...
+//!  0  4                          512                           1024
+//!
+//!  an FPDU that begins between two others, right where a marker is due:
+//!  |M|len|ULPDU ...|M|... ULPDU|pad|CRC|
+//!  ^ ^                                 ^
+//!  | header                            end; a marker due here belongs to the next FPDU
+//!  fpdu
+//! ```
+//!
+//! Positions are octets of the TCP stream. All parts of an FPDU are whole words of four octets once
+//! length and ULPDU are padded, so a marker never splits the length field, nor the CRC.
+
+use super::MAX_MULPDU;
+use wire::mpa::{FPDU_OVERHEAD, MARKER_INTERVAL, MARKER_LEN, MIN_MULPDU, fpdu_len};
+
+const MARKER: u64 = MARKER_LEN as u64;
+const PAYLOAD: u64 = MARKER_INTERVAL - MARKER;
+
+/// The grid of one direction of a stream in Full Operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Framing {
+    start: u64,
+    markers: bool,
+}
+
+impl Framing {
+    /// Full Operation begins at stream offset `start`, with markers or without.
+    pub fn new(start: u64, markers: bool) -> Self {
+        Framing { start, markers }
+    }
+
+    /// Stream offset of the first octet of Full Operation.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// True when this direction carries markers.
+    pub fn has_markers(&self) -> bool {
+        self.markers
+    }
+
+    /// True when a marker stands at `at` (RFC 5044 §4.3).
+    #[inline]
+    pub fn is_marker(&self, at: u64) -> bool {
+        self.markers && (at - self.start).is_multiple_of(MARKER_INTERVAL)
+    }
+
+    /// The first marker at or after `at`. Only with markers.
+    #[inline]
+    pub fn marker_from(&self, at: u64) -> u64 {
+        debug_assert!(self.markers);
+        self.start + (at - self.start).next_multiple_of(MARKER_INTERVAL)
+    }
+
+    /// The ULPDU_Length field of the FPDU that begins at `fpdu`.
+    #[inline]
+    pub fn header(&self, fpdu: u64) -> u64 {
+        // RFC 5044 §4.3: a marker between FPDUs belongs to the following one.
+        if self.is_marker(fpdu) { fpdu + MARKER } else { fpdu }
+    }
+
+    /// The first octet of the FPDU whose ULPDU_Length field is at `header`.
+    #[inline]
+    pub fn fpdu_of(&self, header: u64) -> u64 {
+        if self.markers && (header - self.start) % MARKER_INTERVAL == MARKER {
+            header - MARKER
+        } else {
+            header
+        }
+    }
+
+    /// The position after the FPDU that begins at `fpdu` and holds `ulpdu_len` octets of ULPDU.
+    #[inline]
+    pub fn end(&self, fpdu: u64, ulpdu_len: usize) -> u64 {
+        self.skip(self.header(fpdu), fpdu_len(ulpdu_len) as u64)
+    }
+
+    /// The position right after the `n`th octet from `at` on, not counting markers; `n` > 0. A marker
+    /// at the resulting position is not stepped over.
+    #[inline]
+    pub fn skip(&self, at: u64, n: u64) -> u64 {
+        if !self.markers {
+            return at + n;
+        }
+        let within = (at - self.start) % MARKER_INTERVAL;
+        let at = if within == 0 { at + MARKER } else { at };
+        let left = MARKER_INTERVAL - within.max(MARKER);
+        if n <= left {
+            return at + n;
+        }
+        at + n + MARKER * (1 + (n - left - 1) / PAYLOAD)
+    }
+
+    /// Octets from `at` up to the next marker, `usize::MAX` without markers. `at` is not on a marker.
+    #[inline]
+    pub fn run(&self, at: u64) -> usize {
+        if !self.markers {
+            return usize::MAX;
+        }
+        (MARKER_INTERVAL - (at - self.start) % MARKER_INTERVAL) as usize
+    }
+
+    /// Octets that a whole FPDU with `ulpdu_len` octets of ULPDU takes at `fpdu`, markers included.
+    #[inline]
+    pub fn total(&self, fpdu: u64, ulpdu_len: usize) -> usize {
+        (self.end(fpdu, ulpdu_len) - fpdu) as usize
+    }
+}
+
+/// The largest ULPDU that fits an FPDU in an empty segment of `emss` octets (RFC 5044 §4.5), never
+/// below 128 nor above 64768 (§3).
+pub fn mulpdu(emss: usize, markers: bool) -> usize {
+    let interval = MARKER_INTERVAL as usize;
+    let markers = if markers { MARKER_LEN * emss.div_ceil(interval) } else { 0 };
+    let overhead = FPDU_OVERHEAD + markers + emss % 4;
+    emss.saturating_sub(overhead).clamp(MIN_MULPDU, MAX_MULPDU)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// RFC 5044 §4.5: the formulas, at the sizes that Ethernet gives.
+    #[test]
+    fn mulpdu_follows_the_formulas() {
+        assert_eq!(mulpdu(1460, false), 1454);
+        assert_eq!(mulpdu(1460, true), 1460 - (6 + 12));
+        assert_eq!(mulpdu(1448, true), 1448 - (6 + 12));
+        assert_eq!(mulpdu(1447, true), 1447 - (6 + 12 + 3));
+        assert_eq!(mulpdu(8948, true), 8948 - (6 + 72));
+        assert_eq!(mulpdu(512, true), 512 - 10);
+        assert_eq!(mulpdu(513, true), 513 - (6 + 8 + 1));
+    }
+
+    /// RFC 5044 §3, §4.5: never below 128, never above 64768.
+    #[test]
+    fn mulpdu_stays_in_its_range() {
+        assert_eq!(mulpdu(1, true), 128);
+        assert_eq!(mulpdu(135, false), 128);
+        assert_eq!(mulpdu(140, false), 134);
+        assert_eq!(mulpdu(65_495, false), 64_768);
+        assert_eq!(mulpdu(1 << 20, true), 64_768);
+    }
+
+    /// RFC 5044 §4.3's example: Full Operation at 11, markers at 11, 523, 1035.
+    #[test]
+    fn markers_of_the_example() {
+        let framing = Framing::new(11, true);
+        let found: Vec<u64> = (11..1100).filter(|at| framing.is_marker(*at)).collect();
+        assert_eq!(found, [11, 523, 1035]);
+        assert_eq!(framing.marker_from(12), 523);
+        assert_eq!(framing.marker_from(523), 523);
+    }
+
+    /// RFC 5044 figure 4: FPDU of 16 octets of ULPDU, and a pad of two.
+    #[test]
+    fn a_marker_inside_an_fpdu() {
+        let framing = Framing::new(0, true);
+        let fpdu = 512 - 12;
+        assert_eq!(framing.header(fpdu), fpdu);
+        assert_eq!(framing.end(fpdu, 16), fpdu + 2 + 16 + 2 + 4 + 4);
+    }
+
+    #[test]
+    fn a_marker_after_the_crc_belongs_to_the_next() {
+        let framing = Framing::new(0, true);
+        // 4 + body 508 = 512: the body ends exactly where the next marker is due.
+        assert_eq!(framing.end(0, 502), 512);
+        assert_eq!(framing.header(512), 516);
+        assert_eq!(framing.fpdu_of(516), 512);
+        assert_eq!(framing.fpdu_of(520), 520);
+    }
+
+    proptest! {
+        /// The arithmetic agrees with walking the stream octet by octet.
+        #[test]
+        fn skip_is_walking(start in 0u64..5000, words in 0u64..600, n in 1u64..3000, markers: bool) {
+            let framing = Framing::new(start, markers);
+            let at = start + words * 4;
+            let mut walk = at;
+            let mut left = n;
+            while left > 0 {
+                if framing.is_marker(walk) {
+                    walk += 4;
+                } else {
+                    walk += 1;
+                    left -= 1;
+                }
+            }
+            prop_assert_eq!(framing.skip(at, n), walk);
+        }
+
+        /// Whatever the phase, an FPDU of MULPDU octets fits one segment (RFC 5044 §4.5).
+        #[test]
+        fn mulpdu_fits_emss(emss in 160usize..65_000, phase in 0u64..128, markers: bool) {
+            let framing = Framing::new(0, markers);
+            let n = mulpdu(emss, markers);
+            prop_assert!(framing.total(phase * 4, n) <= emss);
+        }
+    }
+}

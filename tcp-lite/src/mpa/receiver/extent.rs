@@ -1,0 +1,208 @@
+//! Octets of the stream without a gap, wherever they lie: what was held, and what has just arrived.
+//! Finding and verifying FPDUs in them is pure.
+
+use super::super::crc32c;
+use super::super::error::Fault;
+use super::super::framing::Framing;
+use smallvec::SmallVec;
+use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker};
+
+/// How FPDUs are to be verified.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Checks {
+    pub(super) framing: Framing,
+    pub(super) crc: bool,
+    /// Revision 0: FPDUPTR may count from a marker in front of the header.
+    pub(super) draft_pointers: bool,
+    /// Most octets of an FPDU, markers included.
+    pub(super) max_fpdu: u32,
+}
+
+/// Octets `start..end` of the stream, as slices one after the other.
+#[derive(Debug)]
+pub(super) struct Extent<'a> {
+    start: u64,
+    end: u64,
+    slices: SmallVec<[(u64, &'a [u8]); 4]>,
+}
+
+/// What [`Extent::inspect`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    /// A whole, verified FPDU that ends before `end`.
+    Fpdu { end: u64, ulpdu_len: usize },
+    /// The extent ends before the FPDU does.
+    Incomplete,
+    /// It is whole and wrong.
+    Bad(Fault),
+}
+
+impl<'a> Extent<'a> {
+    /// No octets, at `start`.
+    pub(super) fn new(start: u64) -> Self {
+        Extent { start, end: start, slices: SmallVec::new() }
+    }
+
+    /// Appends octets that follow.
+    pub(super) fn push(&mut self, octets: &'a [u8]) {
+        self.slices.push((self.end, octets));
+        self.end += octets.len() as u64;
+    }
+
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The start of the first FPDU that a marker in the extent locates (RFC 5044 §6 (2)).
+    pub(super) fn locate(&self, checks: &Checks) -> Option<u64> {
+        let framing = checks.framing;
+        let mut at = framing.marker_from(self.start);
+        while at + MARKER_LEN as u64 <= self.end {
+            match self.marker_at(at).header(at, checks) {
+                Some(header) if framing.fpdu_of(header) >= self.start => {
+                    return Some(framing.fpdu_of(header));
+                }
+                // It points before the extent, or nowhere; the next marker may point into it.
+                _ => at += MARKER_INTERVAL,
+            }
+        }
+        None
+    }
+
+    /// Looks at the FPDU that begins at `fpdu`, which is in the extent or at its end.
+    pub(super) fn inspect(&self, checks: &Checks, fpdu: u64) -> Found {
+        let framing = checks.framing;
+        let header = framing.header(fpdu);
+        if header + LENGTH_LEN as u64 > self.end {
+            return Found::Incomplete;
+        }
+        let mut length = [0; LENGTH_LEN];
+        self.copy(header, &mut length);
+        // RFC 5044 §6: ULPDU_Length says whether the FPDU is there as a whole.
+        let ulpdu_len = usize::from(u16::from_be_bytes(length));
+        let end = framing.end(fpdu, ulpdu_len);
+        if end - fpdu > u64::from(checks.max_fpdu) {
+            let seen = (end - fpdu) as u32;
+            return Found::Bad(Fault::TooLong { limit: checks.max_fpdu, seen });
+        }
+        if end > self.end {
+            return Found::Incomplete;
+        }
+        // RFC 5044 §4.4, §8: the CRC first; when CRCs are off the field is not looked at.
+        let wrong = if checks.crc { self.wrong_crc(fpdu, end) } else { None };
+        match wrong.or_else(|| self.wrong_marker(checks, fpdu, header, end)) {
+            Some(fault) => Found::Bad(fault),
+            None => Found::Fpdu { end, ulpdu_len },
+        }
+    }
+
+    /// The ULPDU of a verified FPDU, as the pieces between markers and slices.
+    pub(super) fn ulpdu(
+        &self,
+        framing: Framing,
+        fpdu: u64,
+        ulpdu_len: usize,
+    ) -> SmallVec<[&'a [u8]; 24]> {
+        let mut pieces = SmallVec::new();
+        let mut at = framing.header(fpdu) + LENGTH_LEN as u64;
+        let mut left = ulpdu_len;
+        while left > 0 {
+            if framing.is_marker(at) {
+                at += MARKER_LEN as u64;
+            }
+            let n = framing.run(at).min(left);
+            self.each(at, at + n as u64, |slice| pieces.push(slice));
+            at += n as u64;
+            left -= n;
+        }
+        pieces
+    }
+
+    fn wrong_crc(&self, fpdu: u64, end: u64) -> Option<Fault> {
+        let field = end - CRC_LEN as u64;
+        let mut crc = 0;
+        // RFC 5044 §4.4: from the marker in front, if there is one, to the last octet before the
+        // field, markers included.
+        self.each(fpdu, field, |slice| crc = crc32c::update(crc, slice));
+        let mut seen = [0; CRC_LEN];
+        self.copy(field, &mut seen);
+        (seen != crc32c::to_field(crc))
+            .then(|| Fault::Crc { expected: crc, seen: u32::from_le_bytes(seen) })
+    }
+
+    /// RFC 5044 §8 code 3: every marker of the FPDU points at its ULPDU_Length field.
+    fn wrong_marker(&self, checks: &Checks, fpdu: u64, header: u64, end: u64) -> Option<Fault> {
+        if !checks.framing.has_markers() {
+            return None;
+        }
+        let mut at = checks.framing.marker_from(fpdu);
+        while at < end {
+            let seen = self.marker_at(at);
+            if seen.header(at, checks) != Some(header) {
+                let expected = at.saturating_sub(header) as u16;
+                return Some(Fault::Marker { marker: at, expected, seen: seen.pointer() });
+            }
+            at += MARKER_INTERVAL;
+        }
+        None
+    }
+
+    fn marker_at(&self, at: u64) -> MarkerAt {
+        let mut octets = [0; MARKER_LEN];
+        self.copy(at, &mut octets);
+        MarkerAt(Marker::parse(&octets))
+    }
+
+    fn copy(&self, at: u64, out: &mut [u8]) {
+        let mut done = 0;
+        self.each(at, at + out.len() as u64, |slice| {
+            out[done..done + slice.len()].copy_from_slice(slice);
+            done += slice.len();
+        });
+        debug_assert_eq!(done, out.len());
+    }
+
+    fn each(&self, from: u64, to: u64, mut f: impl FnMut(&'a [u8])) {
+        debug_assert!(self.start <= from && to <= self.end);
+        let first = self.slices.partition_point(|(at, octets)| at + octets.len() as u64 <= from);
+        for (at, octets) in &self.slices[first..] {
+            if *at >= to {
+                break;
+            }
+            let begin = from.saturating_sub(*at) as usize;
+            let stop = ((to - at) as usize).min(octets.len());
+            if begin < stop {
+                f(&octets[begin..stop]);
+            }
+        }
+    }
+}
+
+/// A received marker.
+struct MarkerAt(Marker);
+
+impl MarkerAt {
+    fn pointer(&self) -> u16 {
+        self.0.fpduptr()
+    }
+
+    /// The ULPDU_Length field it points at, if it points at one.
+    fn header(&self, at: u64, checks: &Checks) -> Option<u64> {
+        let framing = checks.framing;
+        let back = u64::from(self.pointer());
+        if back == 0 {
+            return Some(at + MARKER_LEN as u64);
+        }
+        let target = at.checked_sub(back).filter(|target| *target >= framing.start())?;
+        if !framing.is_marker(target) {
+            return Some(target);
+        }
+        // Draft §7.1 counts "from the beginning of the FPDU", and a marker in front of the header is
+        // a part of the FPDU; no header stands on a marker, so this reading is never ambiguous.
+        checks.draft_pointers.then_some(target + MARKER_LEN as u64)
+    }
+}

@@ -1,0 +1,407 @@
+//! From octets in any order to ULPDUs (RFC 5044 §6, the cases of draft §7.4.1).
+//!
+//! ```text
+//!        next                gap              gap
+//!  ......|##held##|           |==placed==|##|    |????held????|==placed==|
+//!        an FPDU begins here  FPDUs that were      an FPDU tail, or small
+//!        and is not whole     handed up ahead      FPDUs before the first
+//!                             of the gap           marker: unlocatable
+//! ```
+//!
+//! Every octet comes once. It is handed up in its FPDU as soon as that is whole, located and verified;
+//! until then it is held, or not taken. Beyond the order, what was handed up leaves 16 octets per
+//! island between two gaps.
+//!
+//! Invariants:
+//! - `next` is where an FPDU begins; everything before it was handed up.
+//! - `pieces` are sorted, do not overlap, and lie at or beyond `next`.
+//! - A run of held pieces whose start is known (it follows `next`, placed octets, or is located by a
+//!   marker) begins with one FPDU that is not whole: all before it has been handed up.
+//! - Nothing at or beyond `stop` was handed up since `stop` was set.
+
+mod extent;
+mod pieces;
+
+use super::config::{Config, OnBadCrc, Params};
+use super::error::{Fault, MpaError};
+use super::framing::Framing;
+use crate::seam::Taken;
+use core::ops::Range;
+use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
+use extent::{Checks, Extent, Found};
+use pieces::Pieces;
+
+pub use pieces::HoldBudget;
+
+/// What a [`Receiver`] counts, in octets where nothing else is said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReceiverStats {
+    /// FPDUs handed up.
+    pub fpdus: u64,
+    /// Payload placed in order.
+    pub placed_in_order: u64,
+    /// Payload placed while something before it was missing.
+    pub placed_out_of_order: u64,
+    /// Held now, because their FPDU is not whole or not located.
+    pub held: u64,
+    /// The most that was held at any time.
+    pub held_max: u64,
+    /// Of what is held now, how much no marker and no length locates.
+    pub unlocatable: u64,
+    /// The most that was unlocatable at any time.
+    pub unlocatable_max: u64,
+    /// Not taken, for want of room to hold them; the peer sends them again.
+    pub refused: u64,
+    /// Segments dropped because an FPDU in them had a wrong CRC.
+    pub bad_crc_dropped: u64,
+    /// Segments that began or ended inside an FPDU.
+    pub alignment_lost: u64,
+    /// Taken and thrown away after an error.
+    pub discarded: u64,
+}
+
+/// The receive half of MPA in Full Operation.
+#[derive(Debug)]
+pub struct Receiver {
+    checks: Checks,
+    on_bad_crc: OnBadCrc,
+    hold_limit: u32,
+    next: u64,
+    /// The first error, and where: nothing at or beyond it is handed up.
+    stop: Option<Box<MpaError>>,
+    failed: bool,
+    pieces: Pieces,
+    stats: ReceiverStats,
+}
+
+/// What became of one pass over an extent.
+struct Pass {
+    /// FPDUs `from..to` were handed up, without a gap.
+    from: u64,
+    to: u64,
+    /// True when an FPDU is known to begin at `from`, if only to be whole later.
+    located: bool,
+    /// What was wrong with the FPDU at `to`.
+    fault: Option<Fault>,
+}
+
+impl Receiver {
+    /// A receiver for the direction whose Full Operation begins at stream offset `start`.
+    pub fn new(config: &Config, params: &Params, start: u64) -> Self {
+        Receiver {
+            checks: Checks {
+                framing: Framing::new(start, params.markers_rx),
+                crc: params.crc,
+                draft_pointers: params.revision.is_zero(),
+                max_fpdu: config.max_fpdu,
+            },
+            on_bad_crc: config.on_bad_crc,
+            hold_limit: config.hold_limit,
+            next: start,
+            stop: None,
+            failed: false,
+            pieces: Pieces::default(),
+            stats: ReceiverStats::default(),
+        }
+    }
+
+    /// Takes octets at `offset`, none of which was taken before, and hands whole FPDUs to `sink`.
+    pub fn span(
+        &mut self,
+        offset: u64,
+        octets: &[u8],
+        sink: &mut impl UlpduSink,
+        budget: &mut HoldBudget,
+    ) -> Taken {
+        let end = offset + octets.len() as u64;
+        let limit = self.stop_at();
+        if self.failed || offset >= limit {
+            // RFC 5044 §8: nothing is passed up after an error.
+            self.stats.discarded += octets.len() as u64;
+            return Taken::All;
+        }
+        if end <= limit {
+            return self.take(offset, octets, sink, budget);
+        }
+        let within = (limit - offset) as usize;
+        match self.take(offset, &octets[..within], sink, budget) {
+            Taken::Only(range) if range.end < limit => Taken::Only(range),
+            Taken::Only(range) => Taken::Only(range.start..end),
+            Taken::All => {
+                self.stats.discarded += end - limit;
+                Taken::All
+            }
+        }
+    }
+
+    /// The error that the order has reached, if any. From then on nothing is handed up.
+    pub fn error(&self) -> Option<MpaError> {
+        self.stop.as_deref().copied().filter(|_| self.failed)
+    }
+
+    /// The peer has closed its direction. If it did so inside an FPDU, that is the error (RFC 5044 §8
+    /// code 1).
+    pub fn closed(&mut self, budget: &mut HoldBudget) -> Option<MpaError> {
+        if !self.failed && !self.pieces.is_empty() {
+            self.fail(self.next, Fault::Truncated, budget);
+        }
+        self.error()
+    }
+
+    /// Hands up nothing more, and gives back what is held.
+    pub fn discard(&mut self, budget: &mut HoldBudget) {
+        self.failed = true;
+        self.pieces.clear(budget, &mut self.stats);
+    }
+
+    /// The stream offset up to which every FPDU has been handed up.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &ReceiverStats {
+        &self.stats
+    }
+
+    fn stop_at(&self) -> u64 {
+        self.stop.as_ref().map_or(u64::MAX, |error| error.at.0)
+    }
+
+    fn take(
+        &mut self,
+        offset: u64,
+        octets: &[u8],
+        sink: &mut impl UlpduSink,
+        budget: &mut HoldBudget,
+    ) -> Taken {
+        let end = offset + octets.len() as u64;
+        let run = self.pieces.run_around(offset, end, self.next);
+        let in_order = run.start == self.next;
+        if !in_order && self.pieces.is_full() {
+            return self.refuse(offset, end, offset..offset);
+        }
+        let markers = self.checks.framing.has_markers();
+        let mut pass = Pass { from: end, to: end, located: false, fault: None };
+        let mut extent_end = end;
+        if run.known || markers {
+            let mut extent = Extent::new(run.start);
+            self.pieces.each(run.before.clone(), |held| extent.push(held));
+            extent.push(octets);
+            self.pieces.each(run.after.clone(), |held| extent.push(held));
+            extent_end = extent.end();
+            let bounded = run.bounded || extent_end == self.stop_at();
+            let start = if run.known { Some(run.start) } else { extent.locate(&self.checks) };
+            if let Some(start) = start {
+                let order = Order { in_order, bounded };
+                pass = hand_up(&self.checks, &mut self.stats, &extent, start, order, sink);
+            }
+        }
+        self.settle(&pass, in_order, sink, budget);
+        self.keep_rest(Span { offset, octets, extent_end, in_order }, &pass, budget)
+    }
+
+    /// Enters what a pass has handed up.
+    fn settle(
+        &mut self,
+        pass: &Pass,
+        in_order: bool,
+        sink: &mut impl UlpduSink,
+        budget: &mut HoldBudget,
+    ) {
+        if pass.to == pass.from {
+            return;
+        }
+        self.pieces.release(pass.from, pass.to, budget, &mut self.stats);
+        if in_order {
+            self.next = self.pieces.absorb(pass.to);
+            sink.order_complete(OrderKey(self.next));
+            if self.next == self.stop_at() {
+                self.discard(budget);
+            }
+        } else {
+            self.pieces.placed(pass.from, pass.to);
+        }
+    }
+
+    /// Decides about the octets of the span that were not handed up.
+    fn keep_rest(&mut self, span: Span<'_>, pass: &Pass, budget: &mut HoldBudget) -> Taken {
+        let Span { offset, in_order, .. } = span;
+        let end = span.end();
+        let mut until = end;
+        match pass.fault {
+            Some(fault) if self.drops(&fault, pass, &span) => {
+                self.stats.bad_crc_dropped += 1;
+                until = pass.to.clamp(offset, end);
+            }
+            Some(fault) if in_order => self.fail(pass.to, fault, budget),
+            Some(fault) => self.stop(pass.to, fault, budget),
+            None => {}
+        }
+        if self.failed {
+            return Taken::All;
+        }
+        if !pass.located {
+            let held = self.hold(&span, offset..end, false, budget);
+            return self.answer(&span, offset..held);
+        }
+        self.note_alignment(&span, pass);
+        self.pieces.locate(pass.to, offset, &mut self.stats);
+        let mut taken = offset..until;
+        // Octets before the FPDUs, which nothing locates.
+        let head = offset..pass.from.min(end);
+        if !head.is_empty() {
+            if head.end - head.start <= self.room(&span, budget) {
+                self.hold(&span, head, false, budget);
+            } else {
+                taken.start = head.end;
+            }
+        }
+        // Octets after them: the beginning of one more, or what an error makes worthless.
+        let tail = pass.to.max(offset)..until.min(self.stop_at());
+        if !tail.is_empty() {
+            taken.end = self.hold(&span, tail, true, budget);
+        }
+        if taken.end == end {
+            self.pieces.locate(pass.to.max(end), span.extent_end, &mut self.stats);
+        }
+        self.answer(&span, taken)
+    }
+
+    /// True when a fault makes the segment count as lost rather than as an error.
+    fn drops(&self, fault: &Fault, pass: &Pass, span: &Span<'_>) -> bool {
+        match fault {
+            // RFC 5044 §8: a valid CRC and a wrong start is the sender's doing.
+            Fault::Marker { .. } | Fault::Boundary { .. } | Fault::Truncated => false,
+            // Ahead of a gap nothing is certain yet: the peer sends it again.
+            Fault::Crc { .. } | Fault::TooLong { .. } if !span.in_order => true,
+            Fault::Crc { .. } => {
+                let alone = (span.offset..span.end()).contains(&pass.to);
+                self.on_bad_crc == OnBadCrc::Drop && alone && span.extent_end == span.end()
+            }
+            Fault::TooLong { .. } => false,
+        }
+    }
+
+    fn note_alignment(&mut self, span: &Span<'_>, pass: &Pass) {
+        let begins_inside = pass.from < span.offset;
+        let ends_inside = pass.to != span.end() && pass.fault.is_none();
+        if begins_inside || ends_inside {
+            self.stats.alignment_lost += 1;
+        }
+    }
+
+    /// Holds as much of a part of the span as there is room for, and returns where that ends. In order
+    /// there is always room for one FPDU.
+    fn hold(
+        &mut self,
+        span: &Span<'_>,
+        part: Range<u64>,
+        located: bool,
+        budget: &mut HoldBudget,
+    ) -> u64 {
+        let n = (part.end - part.start).min(self.room(span, budget));
+        if n > 0 {
+            let at = (part.start - span.offset) as usize;
+            let octets = &span.octets[at..at + n as usize];
+            self.pieces.hold(part.start, octets, located, budget, &mut self.stats);
+        }
+        part.start + n
+    }
+
+    fn room(&self, span: &Span<'_>, budget: &HoldBudget) -> u64 {
+        if span.in_order {
+            return u64::MAX;
+        }
+        u64::from(self.hold_limit).saturating_sub(self.stats.held).min(budget.room())
+    }
+
+    fn answer(&mut self, span: &Span<'_>, taken: Range<u64>) -> Taken {
+        if taken == (span.offset..span.end()) {
+            return Taken::All;
+        }
+        self.refuse(span.offset, span.end(), taken)
+    }
+
+    fn refuse(&mut self, offset: u64, end: u64, taken: Range<u64>) -> Taken {
+        let taken = if taken.is_empty() { offset..offset } else { taken };
+        self.stats.refused += (end - offset) - (taken.end - taken.start);
+        Taken::Only(taken)
+    }
+
+    /// An error ahead of a gap: remembers it, and that nothing beyond it counts.
+    fn stop(&mut self, at: u64, fault: Fault, budget: &mut HoldBudget) {
+        self.pieces.truncate(at, budget, &mut self.stats);
+        self.stop = Some(Box::new(MpaError { at: OrderKey(at), fault }));
+    }
+
+    /// An error that the order has reached.
+    fn fail(&mut self, at: u64, fault: Fault, budget: &mut HoldBudget) {
+        self.stop = Some(Box::new(MpaError { at: OrderKey(at), fault }));
+        self.discard(budget);
+    }
+}
+
+/// A span as it arrived, and where the octets around it end.
+struct Span<'a> {
+    offset: u64,
+    octets: &'a [u8],
+    extent_end: u64,
+    in_order: bool,
+}
+
+impl Span<'_> {
+    fn end(&self) -> u64 {
+        self.offset + self.octets.len() as u64
+    }
+}
+
+/// Where an extent stands in the order.
+#[derive(Clone, Copy)]
+struct Order {
+    /// It begins with the next FPDU in order.
+    in_order: bool,
+    /// It ends where another FPDU is known to begin.
+    bounded: bool,
+}
+
+/// Hands up every FPDU from `start` on that is whole and verified.
+fn hand_up(
+    checks: &Checks,
+    stats: &mut ReceiverStats,
+    extent: &Extent<'_>,
+    start: u64,
+    order: Order,
+    sink: &mut impl UlpduSink,
+) -> Pass {
+    let mut pass = Pass { from: start, to: start, located: true, fault: None };
+    while pass.to < extent.end() && pass.fault.is_none() {
+        match extent.inspect(checks, pass.to) {
+            Found::Fpdu { end, ulpdu_len } => {
+                let pieces = extent.ulpdu(checks.framing, pass.to, ulpdu_len);
+                stats.fpdus += 1;
+                match sink.ulpdu(OrderKey(pass.to), Ulpdu::new(&pieces)) {
+                    Disposition::Placed(n) if order.in_order => stats.placed_in_order += n as u64,
+                    Disposition::Placed(n) => stats.placed_out_of_order += n as u64,
+                    Disposition::Ignored => {}
+                    // As if it had not come: it stays where incomplete FPDUs stay.
+                    Disposition::Refused => {
+                        stats.fpdus -= 1;
+                        break;
+                    }
+                }
+                pass.to = end;
+            }
+            // RFC 5044 §8 code 3: the gap is closed, and lengths and marker disagree.
+            Found::Incomplete if order.bounded => {
+                pass.fault = Some(Fault::Boundary { boundary: extent.end() });
+            }
+            Found::Incomplete => break,
+            Found::Bad(fault) => pass.fault = Some(fault),
+        }
+    }
+    pass
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! What lies beyond the next FPDU in order: octets that are held, and islands that were handed up.
+
+use super::ReceiverStats;
+use core::ops::Range;
+use std::collections::VecDeque;
+
+/// Held pieces that follow each other are joined up to this many octets, so that a peer that sends
+/// single octets does not make a list of them.
+const JOIN: usize = 2048;
+/// Pieces beyond which nothing out of order is taken.
+const MAX_PIECES: usize = 1024;
+
+/// Octets that all streams of a core together may hold ahead of gaps.
+#[derive(Debug)]
+pub struct HoldBudget {
+    limit: u64,
+    used: u64,
+}
+
+impl HoldBudget {
+    /// A budget of `limit` octets.
+    pub fn new(limit: u64) -> Self {
+        HoldBudget { limit, used: 0 }
+    }
+
+    /// Octets held now. May exceed the limit: a stream may always hold one FPDU in order.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Octets that may be held ahead of gaps.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// How many more octets may be held ahead of a gap.
+    pub fn room(&self) -> u64 {
+        self.limit.saturating_sub(self.used)
+    }
+
+    pub(in crate::mpa) fn take(&mut self, octets: usize) {
+        self.used += octets as u64;
+    }
+
+    pub(in crate::mpa) fn give(&mut self, octets: usize) {
+        self.used = self.used.saturating_sub(octets as u64);
+    }
+}
+
+#[derive(Debug)]
+struct Piece {
+    start: u64,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// Handed up: FPDU after FPDU until `end`.
+    Placed { end: u64 },
+    /// `located`: the FPDU that these octets belong to is known to start here or in the located
+    /// pieces right before.
+    Held { octets: Vec<u8>, located: bool },
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        match &self.kind {
+            Kind::Placed { end } => *end,
+            Kind::Held { octets, .. } => self.start + octets.len() as u64,
+        }
+    }
+}
+
+/// The held pieces right before and right after a span, without a gap.
+pub(super) struct Run {
+    /// Where the octets begin.
+    pub(super) start: u64,
+    /// True when an FPDU is known to begin at `start`.
+    pub(super) known: bool,
+    /// True when the octets end where an island of placed FPDUs begins.
+    pub(super) bounded: bool,
+    pub(super) before: Range<usize>,
+    pub(super) after: Range<usize>,
+}
+
+/// The sorted list.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    list: VecDeque<Piece>,
+}
+
+impl Pieces {
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.list.len() >= MAX_PIECES
+    }
+
+    /// What adjoins a new span `offset..end`; `next` is where the next FPDU in order begins.
+    pub(super) fn run_around(&self, offset: u64, end: u64, next: u64) -> Run {
+        let at = self.list.partition_point(|piece| piece.start < offset);
+        let (mut first, mut start, mut known) = (at, offset, offset == next);
+        let mut seen_located = false;
+        while first > 0 && !known {
+            let piece = &self.list[first - 1];
+            if piece.end() != start {
+                break;
+            }
+            match &piece.kind {
+                Kind::Placed { .. } => known = true,
+                // What is before the FPDU's start cannot be found from here.
+                Kind::Held { located: false, .. } if seen_located => break,
+                Kind::Held { located, .. } => {
+                    seen_located = *located;
+                    first -= 1;
+                    start = piece.start;
+                    known = start == next;
+                }
+            }
+        }
+        let (mut last, mut stop) = (at, end);
+        let mut bounded = false;
+        while let Some(piece) = self.list.get(last) {
+            if piece.start != stop {
+                break;
+            }
+            if matches!(piece.kind, Kind::Placed { .. }) {
+                bounded = true;
+                break;
+            }
+            stop = piece.end();
+            last += 1;
+        }
+        Run { start, known: known || seen_located, bounded, before: first..at, after: at..last }
+    }
+
+    /// The octets of held pieces, in order.
+    pub(super) fn each<'a>(&'a self, pieces: Range<usize>, mut f: impl FnMut(&'a [u8])) {
+        for piece in self.list.range(pieces) {
+            if let Kind::Held { octets, .. } = &piece.kind {
+                f(octets);
+            }
+        }
+    }
+
+    /// Holds octets that are in no piece.
+    pub(super) fn hold(
+        &mut self,
+        start: u64,
+        octets: &[u8],
+        located: bool,
+        budget: &mut HoldBudget,
+        stats: &mut ReceiverStats,
+    ) {
+        budget.take(octets.len());
+        stats.held += octets.len() as u64;
+        stats.held_max = stats.held_max.max(stats.held);
+        if !located {
+            stats.unlocatable += octets.len() as u64;
+            stats.unlocatable_max = stats.unlocatable_max.max(stats.unlocatable);
+        }
+        let at = self.list.partition_point(|piece| piece.start < start);
+        if let Some(previous) = at.checked_sub(1).map(|i| &mut self.list[i])
+            && previous.end() == start
+            && let Kind::Held { octets: held, located: same } = &mut previous.kind
+            && *same == located
+            && held.len() + octets.len() <= JOIN
+        {
+            held.extend_from_slice(octets);
+            return;
+        }
+        self.list
+            .insert(at, Piece { start, kind: Kind::Held { octets: octets.to_vec(), located } });
+    }
+
+    /// Lets go of the held octets in `from..to`.
+    pub(super) fn release(
+        &mut self,
+        from: u64,
+        to: u64,
+        budget: &mut HoldBudget,
+        stats: &mut ReceiverStats,
+    ) {
+        let mut i = self.list.partition_point(|piece| piece.end() <= from);
+        while let Some(piece) = self.list.get_mut(i) {
+            if piece.start >= to {
+                break;
+            }
+            let (start, end) = (piece.start, piece.end());
+            let Kind::Held { octets, located } = &mut piece.kind else {
+                i += 1;
+                continue;
+            };
+            let (left, right) = (from.saturating_sub(start) as usize, to.saturating_sub(start));
+            let right = (right as usize).min(octets.len());
+            budget.give(right - left);
+            stats.held -= (right - left) as u64;
+            if !*located {
+                stats.unlocatable -= (right - left) as u64;
+            }
+            let rest = octets.split_off(right);
+            octets.truncate(left);
+            let located = *located;
+            let gone = left == 0;
+            if end > to {
+                let rest = Piece { start: to, kind: Kind::Held { octets: rest, located } };
+                if gone {
+                    self.list[i] = rest
+                } else {
+                    self.list.insert(i + 1, rest)
+                }
+                break;
+            }
+            if gone {
+                self.list.remove(i);
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    /// Enters FPDUs `from..to` that were handed up ahead of a gap.
+    pub(super) fn placed(&mut self, from: u64, to: u64) {
+        let at = self.list.partition_point(|piece| piece.start < from);
+        let mut island = from..to;
+        let mut i = at;
+        if let Some(Piece { start, kind: Kind::Placed { end } }) = self.list.get(at)
+            && *start == to
+        {
+            island.end = *end;
+            self.list.remove(at);
+        }
+        if let Some(before) = at.checked_sub(1)
+            && let Piece { start, kind: Kind::Placed { end } } = &self.list[before]
+            && *end == from
+        {
+            island.start = *start;
+            self.list.remove(before);
+            i = before;
+        }
+        self.list.insert(i, Piece { start: island.start, kind: Kind::Placed { end: island.end } });
+    }
+
+    /// The order has reached `at`: takes away the islands that follow it, and returns where they end.
+    pub(super) fn absorb(&mut self, mut at: u64) -> u64 {
+        while let Some(Piece { start, kind: Kind::Placed { end } }) = self.list.front()
+            && *start == at
+        {
+            at = *end;
+            self.list.pop_front();
+        }
+        at
+    }
+
+    /// The octets held in `from..to` are a part of the FPDU that begins at `from`.
+    pub(super) fn locate(&mut self, from: u64, to: u64, stats: &mut ReceiverStats) {
+        let mut i = self.list.partition_point(|piece| piece.end() <= from);
+        while let Some(piece) = self.list.get_mut(i) {
+            if piece.start >= to {
+                break;
+            }
+            let start = piece.start;
+            if let Kind::Held { octets, located: located @ false } = &mut piece.kind {
+                if start < from {
+                    let rest = octets.split_off((from - start) as usize);
+                    stats.unlocatable -= rest.len() as u64;
+                    let kind = Kind::Held { octets: rest, located: true };
+                    self.list.insert(i + 1, Piece { start: from, kind });
+                    i += 1;
+                } else {
+                    *located = true;
+                    stats.unlocatable -= octets.len() as u64;
+                }
+            }
+            i += 1;
+        }
+    }
+
+    /// Forgets everything at and beyond `at`.
+    pub(super) fn truncate(&mut self, at: u64, budget: &mut HoldBudget, stats: &mut ReceiverStats) {
+        self.release(at, u64::MAX, budget, stats);
+        while self.list.back().is_some_and(|piece| piece.start >= at) {
+            self.list.pop_back();
+        }
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self, budget: &mut HoldBudget, stats: &mut ReceiverStats) {
+        self.truncate(0, budget, stats);
+        self.list = VecDeque::new();
+    }
+}

@@ -1,0 +1,77 @@
+//! Writes one FPDU: header, markers, payload and pad in one pass over the source, then the CRC over
+//! the octets written (RFC 5044 §4.1, §4.3, §4.4).
+
+use super::super::crc32c;
+use super::super::framing::Framing;
+use ddp::llp::{Outgoing, UlpduSource};
+use wire::mpa::{CRC_LEN, MARKER_LEN, Marker, pad_len};
+
+/// Writes the FPDU that begins at stream offset `fpdu` into `out`, which has exactly its octets.
+pub(super) fn frame(
+    framing: Framing,
+    crc: bool,
+    fpdu: u64,
+    outgoing: &Outgoing,
+    source: &impl UlpduSource,
+    out: &mut [u8],
+) {
+    let header = framing.header(fpdu);
+    let mut writer = Writer { framing, header, at: fpdu, out, done: 0 };
+    writer.put(&(outgoing.len() as u16).to_be_bytes());
+    writer.put(&outgoing.header);
+    let mut payload = 0;
+    while payload < outgoing.payload_len {
+        let room = writer.run(outgoing.payload_len - payload);
+        let n = room.len();
+        source.read_payload(outgoing.token, payload, room);
+        payload += n;
+    }
+    writer.put(&[0; 3][..pad_len(outgoing.len())]);
+    // A marker between pad and CRC is a part of this FPDU.
+    writer.marker();
+    let done = writer.done;
+    debug_assert_eq!(out.len(), done + CRC_LEN);
+    // RFC 5044 §4.1: the field is there when CRCs are off too.
+    let field = if crc { crc32c::field(&out[..done]) } else { [0; CRC_LEN] };
+    out[done..].copy_from_slice(&field);
+}
+
+struct Writer<'a> {
+    framing: Framing,
+    header: u64,
+    /// Stream offset of the next octet.
+    at: u64,
+    out: &'a mut [u8],
+    done: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, mut octets: &[u8]) {
+        while !octets.is_empty() {
+            let room = self.run(octets.len());
+            let (now, later) = octets.split_at(room.len());
+            room.copy_from_slice(now);
+            octets = later;
+        }
+    }
+
+    /// Room for at most `want` octets, up to the next marker.
+    fn run(&mut self, want: usize) -> &mut [u8] {
+        self.marker();
+        let n = self.framing.run(self.at).min(want);
+        self.at += n as u64;
+        self.done += n;
+        &mut self.out[self.done - n..self.done]
+    }
+
+    /// Writes a marker if one is due (RFC 5044 §4.3).
+    fn marker(&mut self) {
+        if self.framing.is_marker(self.at) {
+            let pointer = self.at.saturating_sub(self.header) as u16;
+            self.out[self.done..self.done + MARKER_LEN]
+                .copy_from_slice(&Marker::new(pointer).emit());
+            self.at += MARKER_LEN as u64;
+            self.done += MARKER_LEN;
+        }
+    }
+}

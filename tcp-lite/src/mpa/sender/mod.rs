@@ -1,0 +1,334 @@
+//! From ULPDUs to the octets of segments, and the same octets again (RFC 5044 §4, §4.5, appendix A.1).
+//!
+//! ```text
+//!  base            sent          end
+//!  | FPDU | FPDU | FPD           U |
+//!    unacknowledged, a record each   the next FPDU begins here
+//!                  ^ a segment ended inside the last FPDU: it is cut
+//! ```
+//!
+//! A segment begins with an FPDU and holds whole ones. An FPDU is cut only when it must be: EMSS
+//! shrank, or the window is smaller than it with nothing in flight. A ULPDU, once taken, is never
+//! given back.
+//!
+//! An FPDU leaves 16 octets until it is acknowledged, from which it is framed again when its source
+//! says that its octets cannot change. Otherwise, and when it is cut, its octets are kept.
+
+mod frame;
+
+use super::config::Params;
+use super::framing::{Framing, mulpdu};
+use core::ops::Range;
+use ddp::llp::{Outgoing, UlpduSource, UlpduToken};
+use frame::frame;
+use std::collections::VecDeque;
+
+/// What a [`Sender`] counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SenderStats {
+    /// FPDUs framed for the first time.
+    pub fpdus: u64,
+    /// Segments that hold more than one FPDU.
+    pub packed: u64,
+    /// Segments that begin or end inside an FPDU.
+    pub cut: u64,
+    /// Octets of FPDUs framed or copied again.
+    pub retransmitted: u64,
+    /// Octets of FPDUs kept now, because their source may change or they were cut.
+    pub kept: u64,
+    /// The most that was kept at any time.
+    pub kept_max: u64,
+}
+
+/// The send half of MPA in Full Operation.
+#[derive(Debug)]
+pub struct Sender {
+    framing: Framing,
+    crc: bool,
+    /// MULPDU follows from it (RFC 5044 §4.5).
+    emss: usize,
+    /// Start of the first record's FPDU.
+    base: u64,
+    /// Octets before this have been written at least once.
+    sent: u64,
+    /// End of the last record's FPDU.
+    end: u64,
+    records: VecDeque<Record>,
+    kept: VecDeque<Kept>,
+    stats: SenderStats,
+}
+
+/// An unacknowledged FPDU.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    /// Low half of the stream offset of its first octet.
+    start: u32,
+    message: u32,
+    offset: u32,
+    payload_len: u16,
+    header_len: u8,
+    kept: bool,
+}
+
+const _: () = assert!(size_of::<Record>() == 16);
+
+impl Record {
+    fn token(&self) -> UlpduToken {
+        UlpduToken { message: self.message, offset: self.offset }
+    }
+
+    fn ulpdu_len(&self) -> usize {
+        usize::from(self.header_len) + usize::from(self.payload_len)
+    }
+}
+
+/// The octets of one FPDU.
+#[derive(Debug)]
+struct Kept {
+    start: u64,
+    octets: Box<[u8]>,
+}
+
+impl Sender {
+    /// A sender for the direction whose Full Operation begins at stream offset `start`. `emss` is the
+    /// effective maximum segment size, in octets.
+    pub fn new(params: &Params, start: u64, emss: usize) -> Self {
+        Sender {
+            framing: Framing::new(start, params.markers_tx),
+            crc: params.crc,
+            emss,
+            base: start,
+            sent: start,
+            end: start,
+            records: VecDeque::new(),
+            kept: VecDeque::new(),
+            stats: SenderStats::default(),
+        }
+    }
+
+    /// The largest ULPDU for now, 128 to 64768 octets.
+    pub fn mulpdu(&self) -> usize {
+        mulpdu(self.emss, self.framing.has_markers())
+    }
+
+    /// The effective maximum segment size has changed.
+    pub fn emss_changed(&mut self, emss: usize) {
+        self.emss = emss;
+    }
+
+    /// True when [`fill`](Self::fill) with room enough would write octets.
+    pub fn has_data(&self, source: &impl UlpduSource) -> bool {
+        self.is_cut() || source.next_len(self.mulpdu()).is_some()
+    }
+
+    /// True when an FPDU has been sent in part: its rest will follow whatever the source has.
+    pub fn is_cut(&self) -> bool {
+        self.sent < self.end
+    }
+
+    /// True when every FPDU that was sent is acknowledged.
+    pub fn is_acknowledged(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &SenderStats {
+        &self.stats
+    }
+
+    /// Writes the octets of the next segment into `out` and returns how many:
+    /// [`SegmentSource::fill`](crate::seam::SegmentSource::fill).
+    pub fn fill(
+        &mut self,
+        source: &mut impl UlpduSource,
+        offset: u64,
+        in_flight: bool,
+        out: &mut [u8],
+    ) -> usize {
+        debug_assert_eq!(offset, self.sent);
+        if self.is_cut() {
+            // The segment ends with the FPDU, so that the next one begins with an FPDU again.
+            return self.fill_cut(source, out);
+        }
+        let mut done = 0;
+        let mut fpdus = 0;
+        while let Some(len) = source.next_len(self.mulpdu()) {
+            let room = out.len() - done;
+            if self.framing.total(self.end, len) <= room {
+                done += self.fill_whole(source, &mut out[done..]);
+                fpdus += 1;
+                continue;
+            }
+            // RFC 5044 appendix A.1: a segment holds whole FPDUs. What does not fit waits for the
+            // next segment, or for more window if an acknowledgement is on its way.
+            if done > 0 || (in_flight && self.fits_emss(len)) {
+                break;
+            }
+            return self.fill_small(source, out);
+        }
+        self.stats.packed += u64::from(fpdus > 1);
+        done
+    }
+
+    /// Writes again octets that were sent before:
+    /// [`SegmentSource::refill`](crate::seam::SegmentSource::refill).
+    pub fn refill(&mut self, source: &impl UlpduSource, offset: u64, out: &mut [u8]) {
+        self.stats.retransmitted += out.len() as u64;
+        let end = offset + out.len() as u64;
+        let mut at = offset;
+        let mut i = self.record_at(offset);
+        while at < end {
+            let span = self.span_of(i);
+            let part = at..span.end.min(end);
+            let out = &mut out[(part.start - offset) as usize..(part.end - offset) as usize];
+            if !self.records[i].kept && part == span {
+                let record = self.records[i];
+                let again = source.again(record.token(), usize::from(record.payload_len));
+                frame(self.framing, self.crc, span.start, &again, source, out);
+            } else {
+                self.keep(source, i);
+                self.copy_kept(span.start, part.clone(), out);
+            }
+            at = part.end;
+            i += 1;
+        }
+    }
+
+    /// The peer has acknowledged everything before `offset`.
+    pub fn acknowledged(&mut self, source: &mut impl UlpduSource, offset: u64) {
+        while let Some(record) = self.records.front().copied() {
+            let end = self.framing.end(self.base, record.ulpdu_len());
+            if end > offset {
+                break;
+            }
+            if record.kept {
+                let kept = self.kept.pop_front();
+                self.stats.kept -= kept.map_or(0, |kept| kept.octets.len() as u64);
+            }
+            self.base = end;
+            self.records.pop_front();
+            source.acknowledged(record.token(), usize::from(record.payload_len));
+        }
+        if self.records.is_empty() && self.records.capacity() > 64 {
+            self.records = VecDeque::new();
+            self.kept = VecDeque::new();
+        }
+    }
+
+    /// Frames one FPDU that fits.
+    fn fill_whole(&mut self, source: &mut impl UlpduSource, out: &mut [u8]) -> usize {
+        let Some((start, outgoing)) = self.take(source) else { return 0 };
+        let total = (self.end - start) as usize;
+        let out = &mut out[..total];
+        frame(self.framing, self.crc, start, &outgoing, source, out);
+        if !outgoing.stable {
+            self.keep_octets(start, out.into());
+        }
+        self.sent = self.end;
+        total
+    }
+
+    /// Writes something although there is no room for the next FPDU: one made smaller, or else a part
+    /// of it.
+    fn fill_small(&mut self, source: &mut impl UlpduSource, out: &mut [u8]) -> usize {
+        let full = self.mulpdu();
+        // RFC 5044 §4.5: not below 128 octets.
+        let small = mulpdu(out.len(), self.framing.has_markers()).min(full);
+        if source.next_len(small).is_some_and(|len| self.framing.total(self.end, len) <= out.len())
+        {
+            let emss = core::mem::replace(&mut self.emss, out.len());
+            let done = self.fill_whole(source, out);
+            self.emss = emss;
+            return done;
+        }
+        if out.is_empty() {
+            return 0;
+        }
+        let Some((start, outgoing)) = self.take(source) else { return 0 };
+        let mut octets = vec![0; (self.end - start) as usize];
+        frame(self.framing, self.crc, start, &outgoing, source, &mut octets);
+        self.keep_octets(start, octets.into());
+        self.fill_cut(source, out)
+    }
+
+    /// Continues an FPDU of which a part was sent.
+    fn fill_cut(&mut self, source: &impl UlpduSource, out: &mut [u8]) -> usize {
+        let i = self.records.len() - 1;
+        let span = self.span_of(i);
+        let part = self.sent..self.end.min(self.sent + out.len() as u64);
+        let n = (part.end - part.start) as usize;
+        self.keep(source, i);
+        self.copy_kept(span.start, part.clone(), &mut out[..n]);
+        self.sent = part.end;
+        self.stats.cut += u64::from(n > 0);
+        n
+    }
+
+    /// True when the next FPDU fits a segment of EMSS octets, so that waiting for window helps.
+    fn fits_emss(&self, ulpdu_len: usize) -> bool {
+        self.framing.total(self.end, ulpdu_len) <= self.emss
+    }
+
+    /// Takes the next ULPDU and enters its record; `end` moves behind its FPDU.
+    fn take(&mut self, source: &mut impl UlpduSource) -> Option<(u64, Outgoing)> {
+        let outgoing = source.next(self.mulpdu())?;
+        let start = self.end;
+        self.records.push_back(Record {
+            start: start as u32,
+            message: outgoing.token.message,
+            offset: outgoing.token.offset,
+            payload_len: outgoing.payload_len as u16,
+            header_len: outgoing.header.len() as u8,
+            kept: false,
+        });
+        self.end = self.framing.end(start, outgoing.len());
+        self.stats.fpdus += 1;
+        Some((start, outgoing))
+    }
+
+    /// The record whose FPDU holds `offset`.
+    fn record_at(&self, offset: u64) -> usize {
+        let distance = (offset - self.base) as u32;
+        let base = self.base as u32;
+        self.records.partition_point(|record| record.start.wrapping_sub(base) <= distance) - 1
+    }
+
+    /// Where the FPDU of a record lies.
+    fn span_of(&self, i: usize) -> Range<u64> {
+        let record = &self.records[i];
+        let start = self.base + u64::from(record.start.wrapping_sub(self.base as u32));
+        start..self.framing.end(start, record.ulpdu_len())
+    }
+
+    /// Makes sure that the octets of an FPDU are kept; framed again, they are those that were sent.
+    fn keep(&mut self, source: &impl UlpduSource, i: usize) {
+        if self.records[i].kept {
+            return;
+        }
+        let (record, span) = (self.records[i], self.span_of(i));
+        let again = source.again(record.token(), usize::from(record.payload_len));
+        let mut octets = vec![0; (span.end - span.start) as usize];
+        frame(self.framing, self.crc, span.start, &again, source, &mut octets);
+        self.keep_octets(span.start, octets.into());
+    }
+
+    fn keep_octets(&mut self, start: u64, octets: Box<[u8]>) {
+        self.stats.kept += octets.len() as u64;
+        self.stats.kept_max = self.stats.kept_max.max(self.stats.kept);
+        let record = self.record_at(start);
+        self.records[record].kept = true;
+        let at = self.kept.partition_point(|kept| kept.start < start);
+        self.kept.insert(at, Kept { start, octets });
+    }
+
+    fn copy_kept(&self, start: u64, part: Range<u64>, out: &mut [u8]) {
+        let at = self.kept.partition_point(|kept| kept.start < start);
+        let kept = &self.kept[at];
+        debug_assert_eq!(kept.start, start);
+        let from = (part.start - start) as usize;
+        out.copy_from_slice(&kept.octets[from..from + out.len()]);
+    }
+}
+
+#[cfg(test)]
+mod tests;

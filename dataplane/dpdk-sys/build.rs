@@ -27,15 +27,8 @@ const FUNCTIONS: &[&str] = &[
 
 /// The libraries that those and the shim call. Drivers are loaded by the EAL, except `net_ring`,
 /// whose `rte_eth_from_rings` is called directly.
-const LIBRARIES: &[&str] = &[
-    "rte_net_ring",
-    "rte_ethdev",
-    "rte_mbuf",
-    "rte_mempool",
-    "rte_ring",
-    "rte_log",
-    "rte_eal",
-];
+const LIBRARIES: &[&str] =
+    &["rte_net_ring", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_log", "rte_eal"];
 
 fn main() {
     for file in ["build.rs", "c/shim.c", "c/shim.h", "c/wrapper.h"] {
@@ -96,7 +89,11 @@ fn cflags() -> Vec<String> {
     let output = std::process::Command::new(program)
         .args(["--cflags", "libdpdk"])
         .output()
-        .unwrap_or_else(|error| stop(&format!("pkg-config cannot be run ({error}); install it (Debian package pkgconf)")));
+        .unwrap_or_else(|error| {
+            stop(&format!(
+                "pkg-config cannot be run ({error}); install it (Debian package pkgconf)"
+            ))
+        });
     String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()
 }
 

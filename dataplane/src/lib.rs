@@ -10,5 +10,6 @@ pub mod api;
 #[allow(unsafe_code)]
 pub mod memory;
 pub mod net;
+pub mod port;
 pub mod steering;
 pub mod timer;

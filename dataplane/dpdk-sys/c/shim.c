@@ -1,8 +1,12 @@
 /* See shim.h. Built against DPDK 22.11 up to 24.11. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -20,6 +24,48 @@
 static int negative(int rc)
 {
 	return rc < 0 ? rc : -rc;
+}
+
+/* ---- host ---- */
+
+static int ask_interface(int fd, const char *name, struct ddpd_interface *out)
+{
+	struct ifreq request;
+
+	memset(&request, 0, sizeof(request));
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", name);
+	if (ioctl(fd, SIOCGIFMTU, &request) < 0)
+		return -errno;
+	out->mtu = (uint32_t)request.ifr_mtu;
+	if (ioctl(fd, SIOCGIFFLAGS, &request) < 0)
+		return -errno;
+	out->up = (request.ifr_flags & IFF_UP) != 0;
+	if (ioctl(fd, SIOCGIFHWADDR, &request) < 0)
+		return -errno;
+	memcpy(out->mac, request.ifr_hwaddr.sa_data, sizeof(out->mac));
+	return 0;
+}
+
+int ddpd_interface_get(const char *name, struct ddpd_interface *out)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = ask_interface(fd, name, out);
+	close(fd);
+	return rc;
+}
+
+int ddpd_socket_family(int fd)
+{
+	int family = 0;
+	socklen_t len = sizeof(family);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &len) < 0)
+		return -errno;
+	return family;
 }
 
 /* ---- log ---- */
@@ -72,11 +118,25 @@ int ddpd_has_hugepages(void)
 
 /* ---- packet buffers ---- */
 
+static void zero_room(struct rte_mempool *pool, void *arg, void *object, unsigned index)
+{
+	struct rte_mbuf *m = object;
+
+	(void)pool;
+	(void)arg;
+	(void)index;
+	memset(m->buf_addr, 0, m->buf_len);
+}
+
 struct rte_mempool *ddpd_pool_create(const char *name, uint32_t buffers, uint32_t cache,
 				     uint16_t data_room, int socket)
 {
 	/* "ring_mp_mc" is the default: any thread may free into the pool. */
-	return rte_pktmbuf_pool_create(name, buffers, cache, 0, data_room, socket);
+	struct rte_mempool *pool = rte_pktmbuf_pool_create(name, buffers, cache, 0, data_room, socket);
+
+	if (pool != NULL)
+		rte_mempool_obj_iter(pool, zero_room, NULL);
+	return pool;
 }
 
 struct rte_mbuf *ddpd_mbuf_alloc(struct rte_mempool *pool)
@@ -87,6 +147,11 @@ struct rte_mbuf *ddpd_mbuf_alloc(struct rte_mempool *pool)
 int ddpd_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **bufs, unsigned count)
 {
 	return negative(rte_pktmbuf_alloc_bulk(pool, bufs, count));
+}
+
+struct rte_mbuf *ddpd_mbuf_alloc_like(const struct rte_mbuf *m)
+{
+	return rte_pktmbuf_alloc(m->pool);
 }
 
 void ddpd_mbuf_free(struct rte_mbuf *m)
@@ -186,6 +251,7 @@ int ddpd_port_configure(uint16_t port, struct ddpd_port_conf *want, struct rte_m
 	conf.rxmode.offloads = want->rx_offloads;
 	conf.txmode.offloads = want->tx_offloads;
 	conf.rxmode.mtu = want->mtu != 0 ? want->mtu : RTE_ETHER_MTU;
+	conf.intr_conf.rxq = want->queue_interrupts;
 	if (want->rss_key != NULL) {
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 		conf.rx_adv_conf.rss_conf.rss_key = (uint8_t *)(uintptr_t)want->rss_key;
@@ -291,6 +357,11 @@ int ddpd_port_remove(uint16_t port)
 	if (rc != 0)
 		return negative(rc);
 	return negative(rte_dev_remove(info.device));
+}
+
+int ddpd_port_rx_fd(uint16_t port, uint16_t queue)
+{
+	return rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue);
 }
 
 uint16_t ddpd_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **bufs, uint16_t count)

@@ -43,6 +43,7 @@ struct ddpd_port_conf {
 	uint16_t rx_descriptors;    /* adjusted to what the device takes */
 	uint16_t tx_descriptors;
 	uint16_t mtu;               /* 0: 1500 */
+	uint8_t queue_interrupts;
 	uint64_t rx_offloads;
 	uint64_t tx_offloads;
 	const uint8_t *rss_key;     /* NULL: no RSS */
@@ -67,6 +68,17 @@ struct ddpd_link {
 	uint8_t up;
 };
 
+/* A network interface of Linux. */
+struct ddpd_interface {
+	uint32_t mtu;
+	uint8_t up;
+	uint8_t mac[6];
+};
+
+int ddpd_interface_get(const char *name, struct ddpd_interface *out);
+/* The address family of a socket, or a negative errno. */
+int ddpd_socket_family(int fd);
+
 /*
  * Routes DPDK's log, from before rte_eal_init on: `emit` gets a line or a part of one and its level
  * (RTE_LOG_*, 1 is worst), from any thread.
@@ -79,11 +91,14 @@ int ddpd_lcore_id(void);        /* -1: this thread is not registered */
 /* 1: the heap is in hugepages. */
 int ddpd_has_hugepages(void);
 
+/* A multi-producer pool of zeroed, and so pre-faulted, buffers. */
 struct rte_mempool *ddpd_pool_create(const char *name, uint32_t buffers, uint32_t cache,
 				     uint16_t data_room, int socket);
 
 struct rte_mbuf *ddpd_mbuf_alloc(struct rte_mempool *pool);
 int ddpd_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **bufs, unsigned count);
+/* A fresh buffer of the same pool. */
+struct rte_mbuf *ddpd_mbuf_alloc_like(const struct rte_mbuf *m);
 void ddpd_mbuf_free(struct rte_mbuf *m);
 /* Clears what a device or a sender said of the frame. */
 void ddpd_mbuf_forget_origin(struct rte_mbuf *m);
@@ -106,6 +121,8 @@ int ddpd_port_mac(uint16_t port, uint8_t mac[6]);
 int ddpd_port_set_mtu(uint16_t port, uint16_t mtu);
 int ddpd_port_by_name(const char *name, uint16_t *port);
 int ddpd_port_remove(uint16_t port);
+/* The descriptor that a queue's interrupt makes readable, if its driver has one. */
+int ddpd_port_rx_fd(uint16_t port, uint16_t queue);
 
 uint16_t ddpd_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **bufs, uint16_t count);
 uint16_t ddpd_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **bufs, uint16_t count);

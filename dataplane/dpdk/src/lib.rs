@@ -1,1 +1,34 @@
-//! Safe wrappers of DPDK: environment, ports, queues, packet buffers.
+//! Safe wrappers of DPDK: environment, packet buffers, pools, devices and their queues.
+//!
+//! Each value owns what it stands for and gives it back when dropped. A return code of C becomes a typed
+//! error at one place ([`Error`]). Queues are `Send` and not `Sync`: one thread at a time uses one, as
+//! DPDK asks. Threads are the caller's; those that touch packet buffers often register themselves
+//! ([`Eal::register_thread`]) so that pools give them a cache.
+//!
+//! Not here: what a port of the appliance is, and how one is described (`dataplane::port`); DPDK's own
+//! threads, multi-process, timers and flow rules.
+
+mod device;
+mod eal;
+mod error;
+mod host;
+mod log;
+mod mbuf;
+mod mempool;
+mod queue;
+mod ring;
+
+pub use device::{
+    Device, DeviceConfig, DeviceInfo, DeviceStats, IdleFd, LinkState, Rss, RxOffloads, Started,
+    TxOffloads,
+};
+pub use eal::{Eal, EalConfig, Hugepages, ThreadRegistration, next_id};
+pub use error::{EalError, Error};
+pub use host::{
+    CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, Interface, has_capability, interface,
+};
+pub use log::LogLevel;
+pub use mbuf::{HEADROOM, Mbuf, RxChecksum, TxChecksums};
+pub use mempool::{Mempool, MempoolConfig};
+pub use queue::{RxQueue, TxQueue};
+pub use ring::ring_pair;

@@ -31,7 +31,8 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Private zeroed memory, in transparent hugepages where there are any.
     pub(super) fn anonymous(len: usize) -> Result<Mapping, MemoryError> {
-        let mapping = Mapping::map_anonymous(len, MapFlags::PRIVATE).map_err(|e| refused(len, e))?;
+        let mapping =
+            Mapping::map_anonymous(len, MapFlags::PRIVATE).map_err(|e| refused(len, e))?;
         mapping.advise_huge();
         mapping.prefault()?;
         Ok(mapping)
@@ -121,7 +122,8 @@ impl Mapping {
     }
 
     fn from_raw(start: *mut c_void, len: usize) -> Mapping {
-        let start = NonNull::new(start.cast()).expect("the kernel maps nothing at address 0 unasked");
+        let start =
+            NonNull::new(start.cast()).expect("the kernel maps nothing at address 0 unasked");
         Mapping { start, len }
     }
 

@@ -1,0 +1,319 @@
+//! DPDK's environment: started once in a process, ended when the last user of it is gone.
+//!
+//! The environment wants a "main lcore" and gives it to the thread that starts it. That thread is one of
+//! ours, made for this and gone afterwards: no thread of the caller's is pinned, renamed or registered.
+//! Workers register themselves after they have pinned themselves.
+
+use std::ffi::{CString, c_char, c_int};
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dpdk_sys as sys;
+
+use crate::error::{EalError, Error, check};
+use crate::log::{self, LogLevel};
+use crate::mempool::Pool;
+
+/// Whether the environment's memory is in hugepages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Hugepages {
+    /// If enough are free, else ordinary memory.
+    #[default]
+    Auto,
+    /// Or do not start.
+    Require,
+    /// Never.
+    Never,
+}
+
+/// How the environment is started.
+#[derive(Clone, Debug)]
+pub struct EalConfig {
+    /// Hugepages or ordinary memory.
+    pub hugepages: Hugepages,
+    /// MiB for all pools and rings together. Ordinary memory is limited to this; with hugepages more is
+    /// taken when needed.
+    pub memory_mib: u32,
+    /// Addresses of the PCI devices that may be used, as in `0000:01:00.0`, each with its driver's
+    /// arguments behind a comma if it has any. The bus is not even looked at
+    /// when there are none.
+    pub pci: Vec<String>,
+    /// More arguments for `rte_eal_init`, as they are.
+    pub extra: Vec<String>,
+    /// Lines of DPDK's log at this level or worse go to `log`.
+    pub log_level: LogLevel,
+    /// Where they go: any thread, never at the same time as under a lock of DPDK's own queues.
+    pub log: fn(LogLevel, &str),
+}
+
+impl Default for EalConfig {
+    fn default() -> Self {
+        EalConfig {
+            hugepages: Hugepages::Auto,
+            memory_mib: 256,
+            pci: Vec::new(),
+            extra: Vec::new(),
+            log_level: LogLevel::Error,
+            log: |_, _| {},
+        }
+    }
+}
+
+/// The running environment. Clones are the same one; it ends with the last of them, which every pool
+/// and device holds.
+#[derive(Clone)]
+pub struct Eal(Arc<Inner>);
+
+struct Inner {
+    hugepages: bool,
+    statement: String,
+    registered: AtomicUsize,
+    /// Pools without owner, whose buffers may still be in use.
+    retired: Mutex<Vec<Pool>>,
+    /// Device creation and removal, which DPDK does not guard against itself.
+    devices: Mutex<()>,
+}
+
+static STARTED: AtomicBool = AtomicBool::new(false);
+static NEXT_ID: AtomicU32 = AtomicU32::new(0);
+
+/// A number that no name in this process has been made of yet. DPDK's names are of the whole process.
+pub fn next_id() -> u32 {
+    NEXT_ID.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Eal {
+    /// Starts the environment. It can be done once in the life of a process, and needs no privilege
+    /// unless PCI devices are named.
+    pub fn start(config: &EalConfig) -> Result<Eal, EalError> {
+        let free = free_hugepage_octets();
+        let enough = free >= u64::from(config.memory_mib) << 20;
+        let hugepages = match config.hugepages {
+            Hugepages::Auto => enough,
+            Hugepages::Require if free == 0 => return Err(EalError::NoHugepages),
+            Hugepages::Require => true,
+            Hugepages::Never => false,
+        };
+        let args = arguments(config, hugepages)
+            .into_iter()
+            .map(|arg| CString::new(arg.clone()).map_err(|_| EalError::Nul(arg)))
+            .collect::<Result<Vec<_>, _>>()?;
+        if STARTED.swap(true, Ordering::SeqCst) {
+            return Err(EalError::AlreadyStarted);
+        }
+        if log::capture(config.log_level, config.log) != 0 {
+            return Err(EalError::Init(Error::new("its log cannot be taken over", 0)));
+        }
+        std::thread::Builder::new()
+            .name("eal-main".into())
+            .spawn(move || init(args))
+            .map_err(|error| EalError::Thread(error.to_string()))?
+            .join()
+            .map_err(|_| EalError::Thread("it panicked".into()))??;
+        Ok(Eal(Arc::new(Inner {
+            hugepages,
+            statement: statement(config, hugepages, free),
+            registered: AtomicUsize::new(0),
+            retired: Mutex::new(Vec::new()),
+            devices: Mutex::new(()),
+        })))
+    }
+
+    /// True when its memory is in hugepages.
+    pub fn has_hugepages(&self) -> bool {
+        self.0.hugepages
+    }
+
+    /// One sentence on what memory it has and why.
+    pub fn statement(&self) -> &str {
+        &self.0.statement
+    }
+
+    /// Registers the calling thread, so that pools give it a cache of buffers. Do it after pinning. At
+    /// most 127 threads can be registered at a time.
+    pub fn register_thread(&self) -> Result<ThreadRegistration, Error> {
+        log::forget_recent();
+        // Counted before the first call that can fill a cache, uncounted after the last.
+        self.0.registered.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: may be called by any thread, once or again.
+        if unsafe { sys::rte_thread_register() } != 0 {
+            self.0.registered.fetch_sub(1, Ordering::SeqCst);
+            // SAFETY: reads a number of this thread.
+            let errno = unsafe { sys::ddpd_errno() };
+            return Err(Error::new("the thread cannot be registered with DPDK", errno));
+        }
+        Ok(ThreadRegistration { eal: self.clone(), not_send: PhantomData })
+    }
+
+    /// Frees the retired pools whose buffers are all back. Does nothing while threads are registered.
+    pub fn sweep(&self) {
+        self.0.sweep();
+    }
+
+    /// Pools that have no owner and still buffers in use somewhere.
+    pub fn retired_pools(&self) -> usize {
+        self.0.retired().len()
+    }
+
+    pub(crate) fn retire(&self, pool: Pool) {
+        self.0.retired().push(pool);
+        self.0.sweep();
+    }
+
+    /// Held while devices are made or removed.
+    pub(crate) fn lock_devices(&self) -> MutexGuard<'_, ()> {
+        self.0.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Eal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Eal").field("hugepages", &self.0.hugepages).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn retired(&self) -> MutexGuard<'_, Vec<Pool>> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sweep(&self) {
+        let mut retired = self.retired();
+        // A registered thread frees into its cache, whose count moves before its content does. Others go
+        // through the pool's ring, whose count moves last: when that says whole, they have left.
+        if self.registered.load(Ordering::SeqCst) != 0 {
+            return;
+        }
+        retired.retain(|pool| {
+            let whole = pool.is_whole();
+            if whole {
+                // SAFETY: no owner is left to allocate from the pool and all buffers are back, so none
+                // is in use and nobody is inside a call (see above).
+                unsafe { pool.free() };
+            }
+            !whole
+        });
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.sweep();
+        if !self.retired().is_empty() {
+            // Buffers are still held somewhere: their memory must stay.
+            return;
+        }
+        // SAFETY: every pool and device holds the environment, so none is left; no thread is registered.
+        let code = unsafe { sys::rte_eal_cleanup() };
+        debug_assert_eq!(code, 0, "rte_eal_cleanup");
+    }
+}
+
+/// A thread that DPDK knows, until this is dropped. Stays in the thread that made it.
+pub struct ThreadRegistration {
+    eal: Eal,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl ThreadRegistration {
+    /// The number DPDK gave the thread.
+    pub fn lcore(&self) -> u32 {
+        // SAFETY: reads a number of this thread.
+        u32::try_from(unsafe { sys::ddpd_lcore_id() }).expect("the thread is registered")
+    }
+}
+
+impl fmt::Debug for ThreadRegistration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ThreadRegistration({})", self.lcore())
+    }
+}
+
+impl Drop for ThreadRegistration {
+    fn drop(&mut self) {
+        // SAFETY: this thread registered itself and, since the value is not `Send`, is the same one.
+        unsafe { sys::rte_thread_unregister() };
+        self.eal.0.registered.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn init(args: Vec<CString>) -> Result<(), EalError> {
+    let count = args.len() as c_int;
+    // DPDK keeps pointers to its arguments and permutes the array: both stay for the process's life.
+    let args: &'static mut [*mut c_char] =
+        Vec::leak(args.into_iter().map(CString::into_raw).collect::<Vec<_>>());
+    // SAFETY: `count` NUL-terminated strings in an array, all of static lifetime.
+    let code = unsafe { sys::rte_eal_init(count, args.as_mut_ptr()) };
+    // SAFETY: reads a number of this thread.
+    let errno = unsafe { sys::ddpd_errno() };
+    check("rte_eal_init", if code < 0 { -errno.max(1) } else { 0 })
+        .map(|_| ())
+        .map_err(EalError::Init)
+}
+
+fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
+    // The main lcore floats over what this process may run on.
+    let mut args = vec!["ddpd".to_owned(), "--lcores".into(), format!("0@({})", allowed_cpus())];
+    args.push("--no-telemetry".into());
+    args.push(format!("--file-prefix=ddpd-{}", std::process::id()));
+    if hugepages {
+        args.push("--in-memory".into());
+    } else {
+        args.extend(["--no-huge".into(), "-m".into(), config.memory_mib.to_string()]);
+        args.push("--no-shconf".into());
+    }
+    if config.pci.is_empty() {
+        args.extend(["--no-pci".into(), "--iova-mode=va".into()]);
+    }
+    for address in &config.pci {
+        args.extend(["-a".into(), address.clone()]);
+    }
+    args.extend(config.extra.iter().cloned());
+    args
+}
+
+/// The processors that this process may use, as DPDK lists them; all that it can name if unknown.
+fn allowed_cpus() -> String {
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| {
+            let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+            Some(line.trim().to_owned())
+        })
+        .unwrap_or_else(|| "0".to_owned())
+}
+
+fn statement(config: &EalConfig, hugepages: bool, free: u64) -> String {
+    let free = free >> 20;
+    if hugepages {
+        return format!("packet buffers are in hugepages ({free} MiB are free)");
+    }
+    let why = match config.hugepages {
+        Hugepages::Never => "as configured".to_owned(),
+        _ => format!("{free} MiB of hugepages are free, {} MiB are wanted", config.memory_mib),
+    };
+    format!("packet buffers are in ordinary memory, at most {} MiB ({why})", config.memory_mib)
+}
+
+/// Octets in hugepages that are free, of all sizes and nodes.
+fn free_hugepage_octets() -> u64 {
+    let Ok(sizes) = std::fs::read_dir("/sys/kernel/mm/hugepages") else { return 0 };
+    sizes
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+            let read = |file: &str| -> Option<u64> {
+                std::fs::read_to_string(Path::new(&entry.path()).join(file))
+                    .ok()?
+                    .trim()
+                    .parse()
+                    .ok()
+            };
+            Some((read("free_hugepages")?.saturating_sub(read("resv_hugepages")?)) * kib * 1024)
+        })
+        .sum()
+}

@@ -1,0 +1,109 @@
+//! DPDK's log: silent by default, but what it said before a failure is kept for the error.
+//!
+//! DPDK writes to one stream of the process, from any thread. Lines at warning level or worse go into a
+//! short list, which [`Error`](crate::Error) takes; lines that the chosen level lets through go to the
+//! sink of [`EalConfig`](crate::EalConfig).
+
+use std::collections::VecDeque;
+use std::ffi::{c_char, c_int};
+use std::sync::{Mutex, PoisonError};
+
+/// How much a line of DPDK's log matters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum LogLevel {
+    /// Something failed.
+    Error,
+    /// Something may go wrong.
+    Warning,
+    /// Normal but worth knowing.
+    Notice,
+    /// What happens.
+    Info,
+    /// Every detail.
+    Debug,
+}
+
+impl LogLevel {
+    pub(crate) fn to_dpdk(self) -> u32 {
+        match self {
+            LogLevel::Error => 4,
+            LogLevel::Warning => 5,
+            LogLevel::Notice => 6,
+            LogLevel::Info => 7,
+            LogLevel::Debug => 8,
+        }
+    }
+
+    fn from_dpdk(level: c_int) -> LogLevel {
+        match level {
+            ..=4 => LogLevel::Error,
+            5 => LogLevel::Warning,
+            6 => LogLevel::Notice,
+            7 => LogLevel::Info,
+            _ => LogLevel::Debug,
+        }
+    }
+}
+
+/// Where lines go, and from which level on.
+pub(crate) type Sink = fn(LogLevel, &str);
+
+const RECENT: usize = 8;
+
+struct State {
+    sink: Option<(LogLevel, Sink)>,
+    recent: VecDeque<String>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { sink: None, recent: VecDeque::new() });
+
+/// Takes over DPDK's log. Called once, before the environment starts.
+pub(crate) fn capture(level: LogLevel, sink: Sink) -> c_int {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner).sink = Some((level, sink));
+    // SAFETY: `emit` is a static function that any thread may call, and that does not unwind.
+    unsafe {
+        dpdk_sys::ddpd_log_level(level.max(LogLevel::Warning).to_dpdk());
+        dpdk_sys::ddpd_log_capture(Some(emit))
+    }
+}
+
+/// The lines at warning level or worse since the last call, the latest last, at most eight.
+pub(crate) fn take_recent() -> Vec<String> {
+    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    state.recent.drain(..).collect()
+}
+
+/// Forgets what was said before, so that an error tells only what belongs to it.
+pub(crate) fn forget_recent() {
+    drop(take_recent());
+}
+
+unsafe extern "C" fn emit(text: *const c_char, len: usize, level: c_int) {
+    // SAFETY: the shim passes a buffer of `len` octets that lives until this returns.
+    let octets = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), len) };
+    let level = LogLevel::from_dpdk(level);
+    let text = String::from_utf8_lossy(octets);
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        take_line(level, line);
+    }
+}
+
+fn take_line(level: LogLevel, line: &str) {
+    let sink = {
+        let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+        if level <= LogLevel::Warning {
+            if state.recent.len() == RECENT {
+                state.recent.pop_front();
+            }
+            state.recent.push_back(line.to_owned());
+        }
+        state.sink
+    };
+    // Not under the lock: the sink may log, wait, or fail by itself.
+    if let Some((limit, sink)) = sink
+        && level <= limit
+    {
+        // A panic must not cross into C.
+        drop(std::panic::catch_unwind(|| sink(level, line)));
+    }
+}

@@ -1,0 +1,276 @@
+//! A packet buffer.
+//!
+//! ```text
+//!  buf_addr                data_off                                   buf_len
+//!  |<------ headroom ------>|<-------- data, data_len ------->|<-- tailroom -->|
+//! ```
+//!
+//! One segment is all that the data path uses: pools are sized so that a frame fits, and a chain that a
+//! driver makes all the same is made one by [`Mbuf::linearize`].
+
+use std::ffi::c_int;
+use std::fmt;
+use std::ptr::NonNull;
+
+use dpdk_sys as sys;
+
+/// Octets in front of the data of a fresh buffer.
+pub const HEADROOM: usize = sys::DDPD_HEADROOM as usize;
+
+/// A packet buffer of one segment or more; goes back to its pool when dropped, from any thread.
+///
+/// All octets of its room are initialised, fresh ones with what the last user left.
+#[repr(transparent)]
+pub struct Mbuf(NonNull<sys::rte_mbuf>);
+
+// SAFETY: a buffer has one owner and is not tied to a thread; pools are multi-producer, so freeing is
+// allowed from every thread.
+unsafe impl Send for Mbuf {}
+
+/// What a device says of a checksum of a received frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RxChecksum {
+    /// It has not looked.
+    Unknown,
+    /// Right.
+    Good,
+    /// Wrong.
+    Bad,
+}
+
+/// Which checksums the device is to fill in, and where the headers are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TxChecksums {
+    /// IPv6, else IPv4.
+    pub ipv6: bool,
+    /// Fill in the IPv4 header checksum (ignored for IPv6).
+    pub ip: bool,
+    /// Fill in the TCP checksum. Its field must hold the sum of the pseudo header, not complemented.
+    pub tcp: bool,
+    /// Octets of the link header, tags included.
+    pub l2_len: u16,
+    /// Octets of the IP header and its options or extensions.
+    pub l3_len: u16,
+}
+
+impl Mbuf {
+    /// Takes over a buffer from C.
+    ///
+    /// # Safety
+    /// `raw` is a valid packet buffer that nobody else will use or free.
+    pub(crate) unsafe fn from_raw(raw: NonNull<sys::rte_mbuf>) -> Mbuf {
+        Mbuf(raw)
+    }
+
+    /// Octets of the whole frame.
+    pub fn len(&self) -> usize {
+        // SAFETY: the offset is that of the u32 field `pkt_len` in the installed headers.
+        unsafe { self.field::<u32>(sys::DDPD_MBUF_PKT_LEN) as usize }
+    }
+
+    /// True when the frame has no octets.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Segments in the chain, 1 for all that this crate makes.
+    pub fn segments(&self) -> u16 {
+        // SAFETY: the offset is that of the u16 field `nb_segs`.
+        unsafe { self.field(sys::DDPD_MBUF_NB_SEGS) }
+    }
+
+    /// The octets of the first segment.
+    pub fn data(&self) -> &[u8] {
+        // SAFETY: `start` and `data_len` describe initialised octets inside the buffer's room, which is
+        // ours alone while `self` is borrowed.
+        unsafe { std::slice::from_raw_parts(self.start(), self.data_len() as usize) }
+    }
+
+    /// The octets of the first segment, to be changed.
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `data`, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.data_len() as usize) }
+    }
+
+    /// Free octets before the data.
+    pub fn headroom(&self) -> usize {
+        self.data_off() as usize
+    }
+
+    /// Free octets after the data of the first segment.
+    pub fn tailroom(&self) -> usize {
+        // SAFETY: the offset is that of the u16 field `buf_len`.
+        let room = unsafe { self.field::<u16>(sys::DDPD_MBUF_BUF_LEN) } as usize;
+        room.saturating_sub(self.headroom() + self.data_len() as usize)
+    }
+
+    /// Adds `len` octets at the end and returns them; their content is arbitrary. `None` when there is
+    /// not so much tailroom, or the frame is a chain.
+    pub fn append(&mut self, len: usize) -> Option<&mut [u8]> {
+        if len > self.tailroom() || self.segments() != 1 {
+            return None;
+        }
+        let at = self.data_len() as usize;
+        self.set_len(at + len);
+        Some(&mut self.data_mut()[at..])
+    }
+
+    /// Adds `len` octets in front and returns them; their content is arbitrary. `None` when there is
+    /// not so much headroom.
+    pub fn prepend(&mut self, len: usize) -> Option<&mut [u8]> {
+        if len > self.headroom() || self.segments() != 1 {
+            return None;
+        }
+        self.set_data_off(self.data_off() - len as u16);
+        self.set_len(self.data_len() as usize + len);
+        Some(&mut self.data_mut()[..len])
+    }
+
+    /// Takes `len` octets away at the front; false, and nothing done, when the first segment has fewer.
+    #[must_use]
+    pub fn trim_front(&mut self, len: usize) -> bool {
+        if len > self.data_len() as usize || self.segments() != 1 {
+            return false;
+        }
+        self.set_data_off(self.data_off() + len as u16);
+        self.set_len(self.data_len() as usize - len);
+        true
+    }
+
+    /// Keeps the first `len` octets; does nothing when there are fewer.
+    pub fn truncate(&mut self, len: usize) {
+        if len < self.data_len() as usize && self.segments() == 1 {
+            self.set_len(len);
+        }
+    }
+
+    /// Makes a chain one segment; false when the first one has not the room.
+    #[must_use]
+    pub fn linearize(&mut self) -> bool {
+        // SAFETY: the buffer is valid and ours.
+        self.segments() == 1 || unsafe { sys::ddpd_mbuf_linearize(self.raw()) } == 0
+    }
+
+    /// The device's RSS hash of the frame, if it computed one.
+    pub fn rss_hash(&self) -> Option<u32> {
+        let mut hash = 0;
+        // SAFETY: the buffer is valid; the function only reads it.
+        let has = unsafe { sys::ddpd_mbuf_rss_hash(self.raw(), &mut hash) };
+        (has != 0).then_some(hash)
+    }
+
+    /// What the device says of the IPv4 header checksum.
+    pub fn rx_ip_checksum(&self) -> RxChecksum {
+        // SAFETY: the buffer is valid; the function only reads it.
+        rx_checksum(unsafe { sys::ddpd_mbuf_rx_ip_checksum(self.raw()) })
+    }
+
+    /// What the device says of the TCP checksum.
+    pub fn rx_tcp_checksum(&self) -> RxChecksum {
+        // SAFETY: the buffer is valid; the function only reads it.
+        rx_checksum(unsafe { sys::ddpd_mbuf_rx_tcp_checksum(self.raw()) })
+    }
+
+    /// Asks the device to fill in checksums. Only for a device that was opened with these offloads.
+    pub fn set_tx_checksums(&mut self, sums: TxChecksums) {
+        // SAFETY: the buffer is valid and ours.
+        unsafe {
+            sys::ddpd_mbuf_set_tx_checksums(
+                self.raw(),
+                c_int::from(sums.ipv6),
+                c_int::from(sums.ip),
+                c_int::from(sums.tcp),
+                sums.l2_len,
+                sums.l3_len,
+            );
+        }
+    }
+
+    /// Forgets what a device or a sender on the other end of a ring said of the frame.
+    pub fn forget_origin(&mut self) {
+        // SAFETY: the buffer is valid and ours; how its memory is held is kept.
+        unsafe { sys::ddpd_mbuf_forget_origin(self.raw()) }
+    }
+
+    /// A new buffer of the same pool with the same octets; `None` when the pool is empty or the frame
+    /// is a chain.
+    pub fn copy(&self) -> Option<Mbuf> {
+        if self.segments() != 1 {
+            return None;
+        }
+        // SAFETY: the buffer is valid, and so is its pool, which outlives its buffers.
+        let raw = NonNull::new(unsafe { sys::ddpd_mbuf_alloc_like(self.raw()) })?;
+        // SAFETY: freshly allocated, so it is ours alone.
+        let mut copy = unsafe { Mbuf::from_raw(raw) };
+        copy.append(self.len())?.copy_from_slice(self.data());
+        Some(copy)
+    }
+
+    fn raw(&self) -> *mut sys::rte_mbuf {
+        self.0.as_ptr()
+    }
+
+    fn start(&self) -> *mut u8 {
+        // SAFETY: the offset is that of the pointer field `buf_addr`; `data_off` lies inside the room.
+        unsafe { self.field::<*mut u8>(sys::DDPD_MBUF_BUF_ADDR).add(self.data_off() as usize) }
+    }
+
+    fn data_off(&self) -> u16 {
+        // SAFETY: the offset is that of the u16 field `data_off`.
+        unsafe { self.field(sys::DDPD_MBUF_DATA_OFF) }
+    }
+
+    fn data_len(&self) -> u16 {
+        // SAFETY: the offset is that of the u16 field `data_len`.
+        unsafe { self.field(sys::DDPD_MBUF_DATA_LEN) }
+    }
+
+    fn set_data_off(&mut self, off: u16) {
+        // SAFETY: the offset is that of the u16 field `data_off`; callers keep it inside the room.
+        unsafe { self.set_field(sys::DDPD_MBUF_DATA_OFF, off) }
+    }
+
+    /// Sets the length of a frame of one segment. Callers keep it inside the room, which is below 64 Ki.
+    fn set_len(&mut self, len: usize) {
+        // SAFETY: the offsets are those of the u16 field `data_len` and the u32 field `pkt_len`.
+        unsafe {
+            self.set_field(sys::DDPD_MBUF_DATA_LEN, len as u16);
+            self.set_field(sys::DDPD_MBUF_PKT_LEN, len as u32);
+        }
+    }
+
+    /// # Safety
+    /// `offset` is that of a field of type `T`.
+    unsafe fn field<T: Copy>(&self, offset: sys::ddpd_offsets) -> T {
+        // SAFETY: the buffer is valid, and the caller names a field of it.
+        unsafe { self.raw().byte_add(offset as usize).cast::<T>().read() }
+    }
+
+    /// # Safety
+    /// `offset` is that of a field of type `T`, and `value` keeps the buffer valid.
+    unsafe fn set_field<T: Copy>(&mut self, offset: sys::ddpd_offsets, value: T) {
+        // SAFETY: the buffer is valid and ours, and the caller names a field of it.
+        unsafe { self.raw().byte_add(offset as usize).cast::<T>().write(value) }
+    }
+}
+
+impl Drop for Mbuf {
+    fn drop(&mut self) {
+        // SAFETY: the buffer is ours and is not used again; its pool lives as long as any of its buffers.
+        unsafe { sys::ddpd_mbuf_free(self.raw()) }
+    }
+}
+
+impl fmt::Debug for Mbuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mbuf({} octets)", self.len())
+    }
+}
+
+fn rx_checksum(code: c_int) -> RxChecksum {
+    match code {
+        1 => RxChecksum::Good,
+        2 => RxChecksum::Bad,
+        _ => RxChecksum::Unknown,
+    }
+}

@@ -1,0 +1,151 @@
+//! Pools of packet buffers.
+//!
+//! A pool must outlive its buffers, and those travel: a buffer that was sent through a ring belongs to
+//! the receiver, perhaps long after the sending port is gone. So a dropped pool retires, and the
+//! environment frees it when all its buffers are back ([`Eal::sweep`]).
+
+use std::ffi::CString;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use dpdk_sys as sys;
+
+use crate::eal::{Eal, next_id};
+use crate::error::Error;
+use crate::log;
+use crate::mbuf::{HEADROOM, Mbuf};
+
+/// How a pool is made.
+#[derive(Clone, Debug)]
+pub struct MempoolConfig {
+    /// Buffers in it.
+    pub buffers: u32,
+    /// Octets of a frame that fit, without headroom; at most 65,407.
+    pub data_room: u16,
+    /// NUMA node, or none in particular.
+    pub numa: Option<u32>,
+}
+
+/// A pool of packet buffers, to be used from any thread. Clones are the same pool.
+#[derive(Clone)]
+pub struct Mempool(Arc<Inner>);
+
+struct Inner {
+    pool: Pool,
+    config: MempoolConfig,
+    eal: Eal,
+}
+
+/// A pool of C and how many buffers it has.
+#[derive(Clone, Copy)]
+pub(crate) struct Pool {
+    raw: NonNull<sys::rte_mempool>,
+    buffers: u32,
+}
+
+// SAFETY: pools are multi-producer and multi-consumer; nothing in them belongs to a thread but the
+// caches, which DPDK picks by the calling thread's registration.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+impl Mempool {
+    /// Most buffers that a registered thread keeps for itself, at most; more per queue are wanted.
+    pub const CACHE: u32 = 256;
+
+    /// Makes a pool; every octet of it is touched, so that no later use faults.
+    pub fn new(eal: &Eal, config: MempoolConfig) -> Result<Mempool, Error> {
+        log::forget_recent();
+        let name = CString::new(format!("ddpd_pool_{}", next_id())).expect("no NUL in it");
+        // DPDK refuses a cache of more than 2/3 of the pool.
+        let cache = Self::CACHE.min(config.buffers / 4);
+        let room = u16::try_from(HEADROOM + config.data_room as usize)
+            .map_err(|_| Error::new("a packet buffer of more than 65,407 octets", 22))?;
+        let numa = config.numa.map_or(-1, |node| node as i32);
+        // SAFETY: the name is NUL-terminated and copied by DPDK.
+        let raw =
+            unsafe { sys::ddpd_pool_create(name.as_ptr(), config.buffers, cache, room, numa) };
+        let Some(raw) = NonNull::new(raw) else {
+            // SAFETY: reads a number of this thread.
+            let errno = unsafe { sys::ddpd_errno() };
+            let what = format!(
+                "a pool of {} packet buffers of {} octets cannot be made",
+                config.buffers, config.data_room
+            );
+            return Err(Error::new(what, errno));
+        };
+        let pool = Pool { raw, buffers: config.buffers };
+        Ok(Mempool(Arc::new(Inner { pool, config, eal: eal.clone() })))
+    }
+
+    /// A buffer with no data, or `None` when all are in use.
+    pub fn alloc(&self) -> Option<Mbuf> {
+        // SAFETY: the pool is valid; what comes back is null or a buffer of ours alone.
+        let raw = NonNull::new(unsafe { sys::ddpd_mbuf_alloc(self.raw()) })?;
+        // SAFETY: see above.
+        Some(unsafe { Mbuf::from_raw(raw) })
+    }
+
+    /// Fills `out` with fresh buffers, all or none; false when there are not so many.
+    #[must_use]
+    pub fn alloc_bulk<const N: usize>(&self, out: &mut ArrayVec<Mbuf, N>) -> bool {
+        let old = out.len();
+        let room = N - old;
+        // SAFETY: `Mbuf` is a transparent pointer, so the spare room is an array of pointers that the
+        // call fills whole or not at all; the length is set only after success.
+        unsafe {
+            let at = out.as_mut_ptr().add(old).cast();
+            if sys::ddpd_mbuf_alloc_bulk(self.raw(), at, room as u32) != 0 {
+                return false;
+            }
+            out.set_len(N);
+        }
+        true
+    }
+
+    /// Buffers that are free now, those in caches included; an instant's guess while others run.
+    pub fn available(&self) -> u32 {
+        self.0.pool.available()
+    }
+
+    /// How it was made.
+    pub fn config(&self) -> &MempoolConfig {
+        &self.0.config
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::rte_mempool {
+        self.0.pool.raw.as_ptr()
+    }
+}
+
+impl fmt::Debug for Mempool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mempool").field("config", self.config()).finish()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.eal.retire(self.pool);
+    }
+}
+
+impl Pool {
+    fn available(self) -> u32 {
+        // SAFETY: the pool is valid until it is freed, which consumes the last copy of this.
+        unsafe { sys::rte_mempool_avail_count(self.raw.as_ptr()) }
+    }
+
+    pub(crate) fn is_whole(self) -> bool {
+        self.available() == self.buffers
+    }
+
+    /// # Safety
+    /// All buffers are back and no thread is inside a call on the pool; no copy of this is used again.
+    pub(crate) unsafe fn free(self) {
+        // SAFETY: the caller's promise.
+        unsafe { sys::rte_mempool_free(self.raw.as_ptr()) }
+    }
+}

@@ -1,0 +1,104 @@
+//! The two halves of a device's queue pair, as one worker uses them.
+
+use std::fmt;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use dpdk_sys as sys;
+
+use crate::device::Handle;
+use crate::mbuf::Mbuf;
+
+/// Receives from one queue of a device. Keeps the device open.
+pub struct RxQueue {
+    device: Arc<Handle>,
+    queue: u16,
+    fd: Option<RawFd>,
+}
+
+/// Sends to one queue of a device. Keeps the device open.
+pub struct TxQueue {
+    device: Arc<Handle>,
+    queue: u16,
+}
+
+impl RxQueue {
+    /// # Safety
+    /// `fd`, if given, is the driver's and open until the device is stopped.
+    pub(crate) unsafe fn new(device: Arc<Handle>, queue: u16, fd: Option<RawFd>) -> RxQueue {
+        RxQueue { device, queue, fd }
+    }
+
+    /// Which queue of the device it is, from 0.
+    pub fn index(&self) -> u16 {
+        self.queue
+    }
+
+    /// A descriptor that polls readable when frames have arrived, if the device has one for the queue.
+    /// Only to be polled: reading or closing it is the driver's.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: open while the device runs, which this value sees to (see `new`).
+        self.fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    /// Takes what has arrived, as far as `out` has room; returns how many frames.
+    pub fn burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
+        let old = out.len();
+        let room = (N - old).min(u16::MAX as usize) as u16;
+        // SAFETY: the device is started and stays so while its handle lives; this value is the only user
+        // of the queue, by `&mut`. `Mbuf` is a transparent pointer, so the spare room is an array of
+        // pointers; the driver writes valid buffers that are ours to the first `n`.
+        unsafe {
+            let at: *mut *mut sys::rte_mbuf = out.as_mut_ptr().add(old).cast();
+            let n = sys::ddpd_rx_burst(self.device.port(), self.queue, at, room) as usize;
+            debug_assert!((0..n).all(|i| NonNull::new(*at.add(i)).is_some()));
+            out.set_len(old + n);
+            n
+        }
+    }
+}
+
+impl TxQueue {
+    pub(crate) fn new(device: Arc<Handle>, queue: u16) -> TxQueue {
+        TxQueue { device, queue }
+    }
+
+    /// Which queue of the device it is, from 0.
+    pub fn index(&self) -> u16 {
+        self.queue
+    }
+
+    /// Offers all frames to the device. Those that it accepts leave the front of `frames`; the rest
+    /// stays, in order. Returns how many were accepted.
+    pub fn burst<const N: usize>(&mut self, frames: &mut ArrayVec<Mbuf, N>) -> usize {
+        let offered = frames.len().min(u16::MAX as usize) as u16;
+        if offered == 0 {
+            return 0;
+        }
+        // SAFETY: the device is started and stays so while its handle lives; this value is the only user
+        // of the queue, by `&mut`. The driver owns the first `n` buffers afterwards; they are moved out of
+        // the array without being dropped, and the others move to its front.
+        unsafe {
+            let at: *mut *mut sys::rte_mbuf = frames.as_mut_ptr().cast();
+            let n = sys::ddpd_tx_burst(self.device.port(), self.queue, at, offered) as usize;
+            let rest = frames.len() - n;
+            std::ptr::copy(at.add(n), at, rest);
+            frames.set_len(rest);
+            n
+        }
+    }
+}
+
+impl fmt::Debug for RxQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RxQueue({}, {})", self.device.name(), self.queue)
+    }
+}
+
+impl fmt::Debug for TxQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TxQueue({}, {})", self.device.name(), self.queue)
+    }
+}

@@ -1,0 +1,301 @@
+//! What differs between the kinds of ports: limits, what the host must have, drivers' arguments.
+
+use std::path::Path;
+
+use dpdk::{DeviceConfig, IdleFd, Interface, Rss, RxOffloads, TxOffloads};
+
+use super::{
+    ChecksumBy, Checksums, FRAME_OVERHEAD, MAX_MTU, MemifRole, PortConfig, PortError, PortKind,
+};
+
+/// AF_XDP wants a frame, 256 octets for the kernel and DPDK's own headers in one page.
+const XDP_MAX_MTU: u16 = 3_498;
+
+/// Octets that a packet socket's ring puts before a frame: its header and alignment, rounded up.
+const PACKET_RING_HEADER: usize = 112;
+
+/// Octets of a page.
+const PAGE: usize = 4096;
+
+impl PortKind {
+    /// Largest MTU that the kind can carry at all; the device may set a lower limit.
+    pub fn max_mtu(&self) -> u16 {
+        match self {
+            PortKind::AfXdp { .. } => XDP_MAX_MTU,
+            _ => MAX_MTU,
+        }
+    }
+
+    /// As the configuration calls it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            PortKind::Pci { .. } => "pci",
+            PortKind::AfXdp { .. } => "af_xdp",
+            PortKind::AfPacket { .. } => "af_packet",
+            PortKind::Tap { .. } => "tap",
+            PortKind::Memif { .. } => "memif",
+            PortKind::Ring { .. } => "ring",
+        }
+    }
+}
+
+/// Octets of a frame that a buffer of the port holds: one frame of the MTU, and what the driver wants.
+pub(super) fn data_room(config: &PortConfig) -> u16 {
+    let frame = usize::from(config.mtu) + FRAME_OVERHEAD;
+    let room = match config.kind {
+        // The driver refuses a buffer smaller than the ring's frame.
+        PortKind::AfPacket { .. } => packet_frame(config.mtu),
+        // One page with everything in it: buffers double as the kernel's.
+        PortKind::AfXdp { .. } => 4096 - 256 - 128 - dpdk::HEADROOM,
+        // Rounded so that drivers which count in KiB see a whole frame.
+        _ => frame.next_multiple_of(1024).max(2048),
+    };
+    room as u16
+}
+
+/// Octets of one frame of a packet socket's ring.
+fn packet_frame(mtu: u16) -> usize {
+    let need = usize::from(mtu) + FRAME_OVERHEAD + PACKET_RING_HEADER;
+    if need <= PAGE { need.next_power_of_two().max(2048) } else { need.next_multiple_of(1024) }
+}
+
+/// Octets of one block of a packet socket's ring: whole pages that hold whole frames.
+fn packet_block(frame: usize) -> usize {
+    (1..).map(|n| n * frame).find(|octets| octets.is_multiple_of(PAGE)).expect("frames are KiB")
+}
+
+/// Looks for what would make the driver fail without saying why.
+pub(super) fn check_host(config: &PortConfig) -> Result<(), PortError> {
+    match &config.kind {
+        PortKind::AfPacket { device } => {
+            let interface = interface(config, device)?;
+            need(config, "a packet socket", "CAP_NET_RAW", dpdk::CAP_NET_RAW)?;
+            mtu_at_most(config, device, interface.mtu)
+        }
+        PortKind::AfXdp { device, .. } => {
+            let interface = interface(config, device)?;
+            need(config, "an AF_XDP socket", "CAP_NET_RAW", dpdk::CAP_NET_RAW)?;
+            need(config, "loading an XDP program", "CAP_NET_ADMIN", dpdk::CAP_NET_ADMIN)?;
+            need(config, "loading an XDP program", "CAP_SYS_ADMIN or CAP_BPF", dpdk::CAP_BPF)?;
+            if interface.mtu > u32::from(XDP_MAX_MTU) {
+                return Err(PortError::InterfaceMtuForXdp {
+                    port: config.name.clone(),
+                    interface: device.clone(),
+                    interface_mtu: interface.mtu,
+                    max: XDP_MAX_MTU,
+                });
+            }
+            mtu_at_most(config, device, interface.mtu)
+        }
+        PortKind::Tap { device } => {
+            check_value(config, "device", device, 15)?;
+            need(config, "making a tap interface", "CAP_NET_ADMIN", dpdk::CAP_NET_ADMIN)?;
+            if dpdk::interface(device).is_some() {
+                let interface = device.clone();
+                return Err(PortError::InterfaceExists { port: config.name.clone(), interface });
+            }
+            Ok(())
+        }
+        PortKind::Memif { socket, role, secret, .. } => {
+            let text = socket.to_string_lossy();
+            check_value(config, "socket", &text, 107)?;
+            secret.as_deref().map_or(Ok(()), |secret| check_value(config, "secret", secret, 24))?;
+            check_socket(config, socket, *role)
+        }
+        PortKind::Pci { .. } | PortKind::Ring { .. } => Ok(()),
+    }
+}
+
+fn interface(config: &PortConfig, device: &str) -> Result<Interface, PortError> {
+    check_value(config, "device", device, 15)?;
+    dpdk::interface(device).ok_or_else(|| PortError::NoInterface {
+        port: config.name.clone(),
+        interface: device.to_owned(),
+    })
+}
+
+fn need(
+    config: &PortConfig,
+    what: &'static str,
+    capability: &'static str,
+    number: u32,
+) -> Result<(), PortError> {
+    // CAP_SYS_ADMIN was the right to load programs before there was CAP_BPF, and still is.
+    let has = dpdk::has_capability(number)
+        || (number == dpdk::CAP_BPF && dpdk::has_capability(dpdk::CAP_SYS_ADMIN));
+    if has {
+        return Ok(());
+    }
+    Err(PortError::NoPermission { port: config.name.clone(), what, capability })
+}
+
+fn mtu_at_most(config: &PortConfig, device: &str, interface_mtu: u32) -> Result<(), PortError> {
+    if u32::from(config.mtu) <= interface_mtu {
+        return Ok(());
+    }
+    Err(PortError::InterfaceMtu {
+        port: config.name.clone(),
+        mtu: config.mtu,
+        interface: device.to_owned(),
+        interface_mtu,
+    })
+}
+
+/// A value that goes into a driver's argument list, where some characters have a meaning.
+fn check_value(
+    config: &PortConfig,
+    key: &'static str,
+    value: &str,
+    most: usize,
+) -> Result<(), PortError> {
+    let why = if value.is_empty() {
+        "it is empty"
+    } else if value.len() > most {
+        "it is too long"
+    } else if value.contains(|c: char| ",=[]\"' ".contains(c) || c.is_control()) {
+        "commas, equals signs, brackets, quotes, spaces and control characters are not allowed in it"
+    } else {
+        return Ok(());
+    };
+    Err(PortError::Value { port: config.name.clone(), key, value: value.to_owned(), why })
+}
+
+fn check_socket(config: &PortConfig, socket: &Path, role: MemifRole) -> Result<(), PortError> {
+    let directory = match socket.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
+        _ => Path::new("."),
+    };
+    let refuse = |why: String| PortError::Socket {
+        port: config.name.clone(),
+        socket: socket.to_owned(),
+        why,
+    };
+    let meta = std::fs::metadata(directory).map_err(|error| refuse(error.to_string()))?;
+    if !meta.is_dir() {
+        return Err(refuse("it is not a directory".to_owned()));
+    }
+    if role == MemifRole::Client || !socket.exists() {
+        return Ok(());
+    }
+    // A socket that somebody serves must stay; one that a killed process left is in the way.
+    if std::os::unix::net::UnixStream::connect(socket).is_ok() {
+        return Err(PortError::Busy {
+            port: config.name.clone(),
+            what: format!("socket {}", socket.display()),
+            remedy: "stop the process that serves it, or use another path",
+        });
+    }
+    Ok(())
+}
+
+/// DPDK's name and arguments of a virtual device. The kind is none of `Pci` and `Ring`.
+pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
+    let queues = config.queues;
+    // Names must be unique, and within DPDK's 63 octets.
+    let id = dpdk::next_id();
+    match &config.kind {
+        PortKind::AfPacket { device } => {
+            let frame = packet_frame(config.mtu);
+            let block = packet_block(frame);
+            // Whole blocks only.
+            let per_block = block / frame;
+            let count = usize::from(config.rx_descriptors).next_multiple_of(per_block);
+            (
+                format!("net_af_packet{id}"),
+                format!(
+                    "iface={device},qpairs={queues},framesz={frame},blocksz={block},framecnt={count}"
+                ),
+            )
+        }
+        PortKind::AfXdp { device, first_queue, force_copy } => (
+            format!("net_af_xdp{id}"),
+            // Without preferred busy polling: its descriptors must wake an idle worker.
+            format!(
+                "iface={device},start_queue={first_queue},queue_count={queues},busy_budget=0,force_copy={}",
+                u8::from(*force_copy)
+            ),
+        ),
+        PortKind::Tap { device } => (format!("net_tap{id}"), format!("iface={device}")),
+        PortKind::Memif { socket, role, id: pair, secret } => {
+            let role = match role {
+                MemifRole::Server => "server",
+                MemifRole::Client => "client",
+            };
+            let mut args = format!(
+                "role={role},id={pair},socket={},socket-abstract=no,bsize={},rsize={}",
+                socket.display(),
+                data_room(config),
+                // The client's say: both rings have this size.
+                config.tx_descriptors.ilog2().min(14),
+            );
+            if let Some(secret) = secret {
+                args.push_str(&format!(",secret={secret}"));
+            }
+            (format!("net_memif{id}"), args)
+        }
+        PortKind::Pci { .. } | PortKind::Ring { .. } => unreachable!("made in another way"),
+    }
+}
+
+/// How the device is set up.
+pub(super) fn device_config(
+    config: &PortConfig,
+    checksums: Checksums,
+    rss: Option<Rss>,
+) -> DeviceConfig {
+    let on = |by| by == ChecksumBy::Device;
+    DeviceConfig {
+        queues: config.queues,
+        rx_descriptors: config.rx_descriptors,
+        tx_descriptors: config.tx_descriptors,
+        mtu: config.mtu,
+        // The packet and AF_XDP drivers would change the kernel's interface, which is not ours.
+        set_mtu: matches!(config.kind, PortKind::Pci { .. } | PortKind::Tap { .. }),
+        rx: RxOffloads {
+            ip_checksum: on(checksums.rx_ip),
+            tcp_checksum: on(checksums.rx_tcp),
+            rss_hash: rss.is_some(),
+        },
+        tx: TxOffloads { ip_checksum: on(checksums.tx_ip), tcp_checksum: on(checksums.tx_tcp) },
+        rss,
+        // With an address of its own the port must hear more than the interface's.
+        promiscuous: config.mac.is_some(),
+        all_multicast: true,
+        idle: match config.kind {
+            PortKind::AfPacket { .. } => IdleFd::PacketSocket,
+            PortKind::AfXdp { .. } => IdleFd::XdpSocket,
+            PortKind::Tap { .. } => IdleFd::QueueInterrupt,
+            PortKind::Memif { .. } | PortKind::Pci { .. } | PortKind::Ring { .. } => IdleFd::None,
+        },
+    }
+}
+
+/// What deserves to be known once the port is open.
+pub(super) fn observe(config: &PortConfig, statements: &mut Vec<String>) {
+    if let PortKind::AfPacket { device } | PortKind::AfXdp { device, .. } = &config.kind
+        && dpdk::interface(device).is_some_and(|interface| !interface.up)
+    {
+        statements.push(format!("interface {device} is down: run `ip link set {device} up`"));
+    }
+}
+
+/// The sentence for what DPDK could not do.
+pub(super) fn explain(config: &PortConfig, error: dpdk::Error) -> PortError {
+    const EBUSY: i32 = 16;
+    let port = config.name.clone();
+    match &config.kind {
+        PortKind::Pci { address } => PortError::Pci { port, address: address.clone(), error },
+        PortKind::AfXdp { device, .. } if error.errno == EBUSY || mentions(&error, "busy") => {
+            PortError::Busy {
+                port,
+                what: format!("interface {device} or a queue of it"),
+                remedy: "another AF_XDP socket or XDP program holds it (`ip link show` says which program)",
+            }
+        }
+        _ => PortError::Device { port, error },
+    }
+}
+
+fn mentions(error: &dpdk::Error, word: &str) -> bool {
+    error.said.iter().any(|line| line.to_lowercase().contains(word))
+}

@@ -1,0 +1,498 @@
+//! Ports: the devices through which frames come and go, all with the same face.
+//!
+//! [`Ports::open`] turns a [`PortConfig`] into a [`Port`], which the control thread keeps and asks, and one
+//! [`PortQueue`] per worker, which the worker owns. What a device cannot do (checksums, spreading flows) is
+//! said in [`PortInfo`], and the code above does it.
+//!
+//! ```text
+//!  control thread           worker 0          worker 1
+//!  Port ── link, counters   PortQueue 0       PortQueue 1
+//!     └────────────────── one device of DPDK ──────┘
+//! ```
+//!
+//! Not here: what is in a frame. Lengths are octets; an MTU is that of an IP packet, and a frame has 14
+//! octets more, or 18 with a VLAN tag.
+
+mod error;
+mod kind;
+mod queue;
+mod rss;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dpdk::{Device, DeviceInfo, DeviceStats, Eal, LinkState, Mempool, MempoolConfig, Started};
+
+pub use dpdk::{Mbuf, RxChecksum, TxChecksums};
+pub use error::PortError;
+pub use queue::{BURST, PortQueue, QueueCounters, RxBatch};
+pub use rss::RssTable;
+
+/// Smallest MTU of a port, in octets.
+pub const MIN_MTU: u16 = 576;
+/// Largest MTU of a port, in octets.
+pub const MAX_MTU: u16 = 9000;
+/// Octets of a frame around its IP packet, VLAN tag included.
+pub const FRAME_OVERHEAD: usize = 18;
+
+/// How a port is opened.
+#[derive(Clone, Debug)]
+pub struct PortConfig {
+    /// Its name, for people and in errors.
+    pub name: String,
+    /// What it is.
+    pub kind: PortKind,
+    /// Largest IP packet in octets, [`MIN_MTU`] to [`MAX_MTU`] and what the kind carries.
+    pub mtu: u16,
+    /// Who computes checksums.
+    pub checksum: ChecksumMode,
+    /// Hardware address; by default the device's, or a random local one where it has none.
+    pub mac: Option<[u8; 6]>,
+    /// Queue pairs, one per worker that uses the port; 1 to 16.
+    pub queues: u16,
+    /// Receive descriptors per queue, a power of two.
+    pub rx_descriptors: u16,
+    /// Send descriptors per queue, a power of two.
+    pub tx_descriptors: u16,
+    /// Packet buffers of the port; `None` is enough for full rings and as much again.
+    pub buffers: Option<u32>,
+    /// NUMA node of the buffers; `None` is the device's.
+    pub numa: Option<u32>,
+    /// What frames suffer that this port receives. Only `Ring`.
+    pub impair: Option<link::Config>,
+}
+
+/// What a port is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortKind {
+    /// A PCI device that is bound to a driver for user space.
+    Pci {
+        /// As in `0000:01:00.0`; [`dpdk::EalConfig::pci`] must have named it.
+        address: String,
+    },
+    /// A Linux interface through AF_XDP sockets.
+    AfXdp {
+        /// Linux's name of the interface.
+        device: String,
+        /// First of the interface's queues.
+        first_queue: u16,
+        /// Copy, even if the driver could do without.
+        force_copy: bool,
+    },
+    /// A Linux interface through packet sockets.
+    AfPacket {
+        /// Linux's name of the interface.
+        device: String,
+    },
+    /// A Linux interface that is made for this port.
+    Tap {
+        /// Linux's name of the interface.
+        device: String,
+    },
+    /// Memory shared with another process.
+    Memif {
+        /// Path of the socket at which both meet.
+        socket: PathBuf,
+        /// Which side of it this is.
+        role: MemifRole,
+        /// Tells several pairs on one socket apart.
+        id: u32,
+        /// Both sides' secret, at most 24 octets.
+        secret: Option<String>,
+    },
+    /// One end of a pair inside this process; two ports with the same `link` are joined.
+    Ring {
+        /// Name of the pair.
+        link: String,
+    },
+}
+
+/// Side of a memif.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemifRole {
+    /// Makes the socket and waits.
+    Server,
+    /// Connects, again and again until somebody is there.
+    Client,
+}
+
+/// Who is asked to compute checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChecksumMode {
+    /// The device as far as it can, the worker otherwise.
+    Offload,
+    /// The worker.
+    Software,
+    /// Nobody: the TCP checksum is neither written (it is sent as zero) nor verified. For ports that
+    /// never leave the machine.
+    Trusted,
+}
+
+/// Who does one kind of checksum on an open port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChecksumBy {
+    /// The device. On receipt the packet buffer says what it found; where that is
+    /// [`RxChecksum::Unknown`], the worker does it.
+    Device,
+    /// The worker.
+    Software,
+    /// Nobody.
+    Nobody,
+}
+
+/// Who does which checksum on an open port. ICMP checksums are always the worker's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checksums {
+    /// IPv4 header, received. Never `Nobody`.
+    pub rx_ip: ChecksumBy,
+    /// TCP, received.
+    pub rx_tcp: ChecksumBy,
+    /// IPv4 header, sent. Never `Nobody`.
+    pub tx_ip: ChecksumBy,
+    /// TCP, sent.
+    pub tx_tcp: ChecksumBy,
+}
+
+/// What an open port is; does not change.
+#[derive(Clone, Debug)]
+pub struct PortInfo {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: PortKind,
+    /// The driver's name.
+    pub driver: String,
+    /// Its hardware address.
+    pub mac: [u8; 6],
+    /// Its MTU in octets.
+    pub mtu: u16,
+    /// Its queue pairs.
+    pub queues: u16,
+    /// Who does checksums.
+    pub checksums: Checksums,
+    /// Which queue a flow belongs to.
+    pub rss: RssTable,
+    /// Packet buffers of the port.
+    pub buffers: u32,
+    /// What was asked for and could not be had, or deserves to be known: one sentence each.
+    pub statements: Vec<String>,
+}
+
+/// All ports of the process are opened through one of these; clones are the same.
+#[derive(Clone, Debug)]
+pub struct Ports {
+    eal: Eal,
+    /// Ends of ring pairs whose other end is open, by link name.
+    waiting: Arc<Mutex<HashMap<String, WaitingEnd>>>,
+}
+
+#[derive(Debug)]
+struct WaitingEnd {
+    device: Device,
+    queues: u16,
+    ends: Arc<RingEnds>,
+}
+
+/// Which ends of a ring pair are open.
+#[derive(Debug, Default)]
+struct RingEnds([AtomicBool; 2]);
+
+/// An open port, as the control thread sees it. The device closes when this and all queues are gone.
+#[derive(Debug)]
+pub struct Port {
+    info: Arc<PortInfo>,
+    device: Started,
+    pool: Mempool,
+    queues: Vec<PortQueue>,
+    ring: Option<(Arc<RingEnds>, usize)>,
+}
+
+impl Ports {
+    /// Ports of the environment.
+    pub fn new(eal: Eal) -> Ports {
+        Ports { eal, waiting: Arc::default() }
+    }
+
+    /// The environment.
+    pub fn eal(&self) -> &Eal {
+        &self.eal
+    }
+
+    /// Opens a port: makes or takes the device, its pool and its queues, and starts it.
+    pub fn open(&self, config: &PortConfig) -> Result<Port, PortError> {
+        config.check()?;
+        kind::check_host(config)?;
+        let mut statements = Vec::new();
+        let (device, ring) = self.device(config)?;
+        let dpdk_failed = |error| kind::explain(config, error);
+        let device_info = device.info().map_err(dpdk_failed)?;
+        config.check_device(&device_info)?;
+        let pool = self.pool(config, &device_info)?;
+        let checksums = checksums(config, &device_info, &mut statements);
+        let (rss, table) = rss::choose(config, &device_info, &mut statements);
+        let mac = match config.mac {
+            Some(mac) => mac,
+            None => device.mac().ok().filter(usable).unwrap_or_else(random_mac),
+        };
+        let set_up = kind::device_config(config, checksums, rss);
+        let (device, rx, tx) = device.start(&set_up, &pool).map_err(dpdk_failed)?;
+        kind::observe(config, &mut statements);
+        let info = Arc::new(PortInfo {
+            name: config.name.clone(),
+            kind: config.kind.clone(),
+            driver: device_info.driver,
+            mac,
+            mtu: config.mtu,
+            queues: config.queues,
+            checksums,
+            rss: table,
+            buffers: pool.config().buffers,
+            statements,
+        });
+        let queues = rx
+            .into_iter()
+            .zip(tx)
+            .map(|(rx, tx)| {
+                PortQueue::new(info.clone(), rx, tx, pool.clone(), config.impair.as_ref())
+            })
+            .collect();
+        if let Some((ends, end)) = &ring {
+            ends.0[*end].store(true, Ordering::Relaxed);
+        }
+        Ok(Port { info, device, pool, queues, ring })
+    }
+
+    /// Links of ring ports of which only one end is open.
+    pub fn unjoined(&self) -> Vec<String> {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links: Vec<String> = waiting.keys().cloned().collect();
+        links.sort();
+        links
+    }
+
+    fn device(
+        &self,
+        config: &PortConfig,
+    ) -> Result<(Device, Option<(Arc<RingEnds>, usize)>), PortError> {
+        let failed = |error| kind::explain(config, error);
+        match &config.kind {
+            PortKind::Ring { link } => {
+                let (device, ends, end) = self.ring_end(config, link)?;
+                Ok((device, Some((ends, end))))
+            }
+            PortKind::Pci { address } => {
+                Ok((Device::pci(&self.eal, address).map_err(failed)?, None))
+            }
+            _ => {
+                let (name, args) = kind::virtual_device(config);
+                Ok((Device::virtual_device(&self.eal, &name, &args).map_err(failed)?, None))
+            }
+        }
+    }
+
+    fn ring_end(
+        &self,
+        config: &PortConfig,
+        link: &str,
+    ) -> Result<(Device, Arc<RingEnds>, usize), PortError> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(end) = waiting.get(link) {
+            if end.queues != config.queues {
+                return Err(PortError::RingQueues {
+                    port: config.name.clone(),
+                    link: link.to_owned(),
+                    queues: config.queues,
+                    other: end.queues,
+                });
+            }
+            let end = waiting.remove(link).expect("it was there, under the lock");
+            return Ok((end.device, end.ends, 1));
+        }
+        let slots = u32::from(config.tx_descriptors);
+        let (mine, other) = dpdk::ring_pair(&self.eal, config.queues, slots)
+            .map_err(|error| kind::explain(config, error))?;
+        let ends = Arc::new(RingEnds::default());
+        let end = WaitingEnd { device: other, queues: config.queues, ends: ends.clone() };
+        waiting.insert(link.to_owned(), end);
+        Ok((mine, ends, 0))
+    }
+
+    fn pool(&self, config: &PortConfig, device: &DeviceInfo) -> Result<Mempool, PortError> {
+        let pool = MempoolConfig {
+            buffers: config.pool_buffers(),
+            data_room: kind::data_room(config),
+            numa: config.numa.or(device.numa),
+        };
+        Mempool::new(&self.eal, pool.clone()).map_err(|error| PortError::NoMemory {
+            port: config.name.clone(),
+            mib: (config.pool_octets() >> 20) + 1,
+            error,
+        })
+    }
+}
+
+impl Port {
+    /// What it is.
+    pub fn info(&self) -> &Arc<PortInfo> {
+        &self.info
+    }
+
+    /// The queues, in order, to be given to the workers; nothing the second time.
+    pub fn take_queues(&mut self) -> Vec<PortQueue> {
+        std::mem::take(&mut self.queues)
+    }
+
+    /// The link's state now. A memif is up while a peer is connected, a ring while both ends are open.
+    pub fn link(&self) -> LinkState {
+        match &self.ring {
+            Some((ends, _)) => LinkState {
+                up: ends.0.iter().all(|open| open.load(Ordering::Relaxed)),
+                mbit_per_s: None,
+            },
+            None => self.device.link(),
+        }
+    }
+
+    /// The device's own counters, as far as its driver keeps them; those of the queues are beside them.
+    pub fn device_stats(&self) -> Result<DeviceStats, dpdk::Error> {
+        self.device.stats()
+    }
+
+    /// Packet buffers of the port that are free now, roughly.
+    pub fn free_buffers(&self) -> u32 {
+        self.pool.available()
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        if let Some((ends, end)) = &self.ring {
+            ends.0[*end].store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+impl PortConfig {
+    /// A port with usual descriptors, one queue, MTU 1500 and the device's checksums.
+    pub fn new(name: impl Into<String>, kind: PortKind) -> PortConfig {
+        PortConfig {
+            name: name.into(),
+            kind,
+            mtu: 1500,
+            checksum: ChecksumMode::Offload,
+            mac: None,
+            queues: 1,
+            rx_descriptors: 1024,
+            tx_descriptors: 1024,
+            buffers: None,
+            numa: None,
+            impair: None,
+        }
+    }
+
+    /// Octets that the port's packet buffers take; [`dpdk::EalConfig::memory_mib`] must hold those of all
+    /// ports.
+    pub fn pool_octets(&self) -> u64 {
+        // A buffer's header and the pool's, rounded up to whole cache lines and spread over channels.
+        const PER_BUFFER: u64 = 320;
+        u64::from(self.pool_buffers())
+            * (PER_BUFFER + dpdk::HEADROOM as u64 + u64::from(kind::data_room(self)))
+    }
+
+    fn pool_buffers(&self) -> u32 {
+        self.buffers.unwrap_or_else(|| {
+            let rings = u32::from(self.rx_descriptors) + u32::from(self.tx_descriptors);
+            let in_hand = Mempool::CACHE + PortQueue::PENDING as u32 + BURST as u32;
+            let impaired =
+                self.impair.as_ref().map_or(0, |link| link.max_frames.min(16_384) as u32);
+            2 * u32::from(self.queues) * (rings + in_hand) + impaired
+        })
+    }
+
+    /// What can be said without looking at the machine.
+    fn check(&self) -> Result<(), PortError> {
+        let port = || self.name.clone();
+        let max = self.kind.max_mtu();
+        if !(MIN_MTU..=max).contains(&self.mtu) {
+            return Err(PortError::Mtu {
+                port: port(),
+                mtu: self.mtu,
+                min: MIN_MTU,
+                max,
+                why: self.kind.name(),
+            });
+        }
+        if !(1..=16).contains(&self.queues) {
+            return Err(PortError::Queues { port: port(), queues: self.queues, max: 16 });
+        }
+        for descriptors in [self.rx_descriptors, self.tx_descriptors] {
+            if !descriptors.is_power_of_two() || !(64..=16_384).contains(&descriptors) {
+                return Err(PortError::Descriptors { port: port(), descriptors });
+            }
+        }
+        if self.impair.is_some() && !matches!(self.kind, PortKind::Ring { .. }) {
+            return Err(PortError::Impair { port: port() });
+        }
+        Ok(())
+    }
+
+    /// What the device must be asked.
+    fn check_device(&self, device: &DeviceInfo) -> Result<(), PortError> {
+        let max = device.max_rx_queues.min(device.max_tx_queues);
+        if self.queues > max {
+            return Err(PortError::Queues { port: self.name.clone(), queues: self.queues, max });
+        }
+        if matches!(self.kind, PortKind::Pci { .. }) && self.mtu > device.max_mtu {
+            return Err(PortError::Mtu {
+                port: self.name.clone(),
+                mtu: self.mtu,
+                min: MIN_MTU,
+                max: device.max_mtu,
+                why: "this device",
+            });
+        }
+        Ok(())
+    }
+}
+
+fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<String>) -> Checksums {
+    use ChecksumBy::{Device, Nobody, Software};
+    let by = |can| if can { Device } else { Software };
+    match config.checksum {
+        ChecksumMode::Software => {
+            Checksums { rx_ip: Software, rx_tcp: Software, tx_ip: Software, tx_tcp: Software }
+        }
+        ChecksumMode::Trusted => {
+            Checksums { rx_ip: Software, rx_tcp: Nobody, tx_ip: Software, tx_tcp: Nobody }
+        }
+        ChecksumMode::Offload => {
+            if matches!(config.kind, PortKind::Pci { .. })
+                && !(device.rx.tcp_checksum && device.tx.tcp_checksum)
+            {
+                statements
+                    .push("the device has no TCP checksum offload; the workers do it".to_owned());
+            }
+            Checksums {
+                rx_ip: by(device.rx.ip_checksum),
+                rx_tcp: by(device.rx.tcp_checksum),
+                tx_ip: by(device.tx.ip_checksum),
+                tx_tcp: by(device.tx.tcp_checksum),
+            }
+        }
+    }
+}
+
+/// True for an address that can stand for a host: not zero, not a group.
+fn usable(mac: &[u8; 6]) -> bool {
+    *mac != [0; 6] && mac[0] & 1 == 0
+}
+
+/// A locally administered address that nobody else is likely to have.
+fn random_mac() -> [u8; 6] {
+    let [mut first, rest @ ..] = RandomState::new().hash_one("mac").to_be_bytes();
+    first = (first & !1) | 2;
+    [first, rest[0], rest[1], rest[2], rest[3], rest[4]]
+}

@@ -1,0 +1,217 @@
+//! One worker's half of a port.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use dpdk::{Mbuf, Mempool, RxQueue, TxQueue};
+use link::FaultyLink;
+use wire::Instant;
+
+use super::PortInfo;
+
+/// Most frames that one [`PortQueue::rx_burst`] gives.
+pub const BURST: usize = 32;
+
+/// Received frames.
+pub type RxBatch = ArrayVec<Mbuf, BURST>;
+
+/// What one queue did, in frames unless the name says octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounters {
+    /// Received.
+    pub rx_frames: u64,
+    /// Octets of those.
+    pub rx_octets: u64,
+    /// Received in several buffers that do not fit into one, and dropped.
+    pub rx_too_long: u64,
+    /// Accepted by the device for sending.
+    pub tx_frames: u64,
+    /// Octets of those.
+    pub tx_octets: u64,
+    /// Dropped because the device did not take frames and the queue in front of it was full.
+    pub tx_dropped: u64,
+    /// Times that no packet buffer was free.
+    pub no_buffer: u64,
+}
+
+/// One queue pair of a port. Belongs to one worker; the order of calls in a round is
+/// [`rx_burst`](Self::rx_burst), any number of [`alloc`](Self::alloc) and [`tx`](Self::tx),
+/// [`flush`](Self::flush).
+pub struct PortQueue {
+    info: Arc<PortInfo>,
+    rx: RxQueue,
+    tx: TxQueue,
+    pool: Mempool,
+    pending: ArrayVec<Mbuf, { Self::PENDING }>,
+    impaired: Option<Box<FaultyLink<Travelling>>>,
+    counters: QueueCounters,
+}
+
+impl PortQueue {
+    /// Most frames that wait for the device.
+    pub const PENDING: usize = 256;
+
+    pub(super) fn new(
+        info: Arc<PortInfo>,
+        rx: RxQueue,
+        tx: TxQueue,
+        pool: Mempool,
+        impair: Option<&link::Config>,
+    ) -> PortQueue {
+        let impaired = impair.map(|config| {
+            // Queues must not repeat each other's fate.
+            let seed = config.seed.wrapping_add(u64::from(rx.index()));
+            Box::new(FaultyLink::new(link::Config { seed, ..config.clone() }))
+        });
+        let counters = QueueCounters::default();
+        PortQueue { info, rx, tx, pool, pending: ArrayVec::new(), impaired, counters }
+    }
+
+    /// The port.
+    pub fn info(&self) -> &Arc<PortInfo> {
+        &self.info
+    }
+
+    /// Which of the port's queues it is, from 0.
+    pub fn index(&self) -> u16 {
+        self.rx.index()
+    }
+
+    /// Adds received frames to `out`, as far as there is room, and returns how many. Each is in one
+    /// segment. Never blocks.
+    pub fn rx_burst(&mut self, now: Instant, out: &mut RxBatch) -> usize {
+        let old = out.len();
+        match &mut self.impaired {
+            None => {
+                self.rx.burst(out);
+            }
+            Some(link) => {
+                let mut arrived = RxBatch::new();
+                self.rx.burst(&mut arrived);
+                for frame in arrived {
+                    // What becomes of it is in the link's counters.
+                    let _: link::Fate = link.push(now, Travelling(frame));
+                }
+                while !out.is_full() {
+                    let Some(Travelling(frame)) = link.pop(now) else { break };
+                    out.push(frame);
+                }
+            }
+        }
+        if out[old..].iter().any(|frame| frame.segments() != 1) {
+            self.join_segments(old, out);
+        }
+        self.counters.rx_frames += (out.len() - old) as u64;
+        self.counters.rx_octets += out[old..].iter().map(|frame| frame.len() as u64).sum::<u64>();
+        out.len() - old
+    }
+
+    /// A buffer for a frame to be sent: no data, at least 128 octets of headroom, and room for the port's
+    /// MTU with all link headers. `None` when none is free: come back later.
+    pub fn alloc(&mut self) -> Option<Mbuf> {
+        let buffer = self.pool.alloc();
+        self.counters.no_buffer += u64::from(buffer.is_none());
+        buffer
+    }
+
+    /// Takes a frame to be sent. It goes with the next [`flush`](Self::flush) at the latest; if neither
+    /// the device nor the queue has room, it is dropped and counted.
+    pub fn tx(&mut self, frame: Mbuf) {
+        if self.pending.is_full() {
+            self.offer();
+        }
+        if self.pending.try_push(frame).is_err() {
+            self.counters.tx_dropped += 1;
+        }
+    }
+
+    /// Offers the device what waits, once. What it does not take stays for the next time.
+    pub fn flush(&mut self) {
+        if !self.pending.is_empty() {
+            self.offer();
+        }
+    }
+
+    /// Frames that wait for the device.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Frames that can be given to [`tx`](Self::tx) before the device must take some.
+    pub fn room(&self) -> usize {
+        self.pending.remaining_capacity()
+    }
+
+    /// A descriptor that polls readable when frames have arrived, level-triggered; `None` where the
+    /// device has none and an idle worker must look again soon. It may also report an error (interface
+    /// down): that is no reason to stop looking.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.rx.fd()
+    }
+
+    /// When an impaired port next has a frame by itself.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.impaired.as_ref().and_then(|link| link.next_time())
+    }
+
+    /// What it did so far.
+    pub fn counters(&self) -> &QueueCounters {
+        &self.counters
+    }
+
+    /// What the impairment did so far, if there is one.
+    pub fn link_counters(&self) -> Option<&link::Counters> {
+        self.impaired.as_ref().map(|link| link.counters())
+    }
+
+    fn offer(&mut self) {
+        let octets = |frames: &[Mbuf]| frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        let before = octets(&self.pending);
+        let sent = self.tx.burst(&mut self.pending);
+        self.counters.tx_frames += sent as u64;
+        self.counters.tx_octets += before - octets(&self.pending);
+    }
+
+    /// Makes chains one buffer each; those that do not fit are dropped.
+    fn join_segments(&mut self, old: usize, out: &mut RxBatch) {
+        let mut i = old;
+        while i < out.len() {
+            if out[i].linearize() {
+                i += 1;
+            } else {
+                drop(out.remove(i));
+                self.counters.rx_too_long += 1;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for PortQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PortQueue")
+            .field("port", &self.info.name)
+            .field("index", &self.index())
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A packet buffer on an impaired link.
+#[derive(Debug)]
+struct Travelling(Mbuf);
+
+impl link::Frame for Travelling {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn octets_mut(&mut self) -> &mut [u8] {
+        self.0.data_mut()
+    }
+
+    fn duplicate(&self) -> Option<Self> {
+        self.0.copy().map(Travelling)
+    }
+}

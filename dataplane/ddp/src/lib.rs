@@ -23,6 +23,8 @@ mod receive;
 mod send;
 mod stag;
 mod stream;
+#[cfg(test)]
+mod testing;
 
 pub use buffers::BufferPool;
 pub use config::{ERROR_QUEUE, MESSAGE_QUEUE, QueueConfig, StreamConfig, VersionPolicy};

@@ -32,6 +32,8 @@ use crate::stag::{Access, PdId, StagEntry, StagTable, StreamId};
 use queue::Queue;
 
 mod queue;
+#[cfg(test)]
+mod tests;
 
 /// What a receiver needs of its stream and its worker.
 pub(crate) struct Env<'a, M> {
@@ -157,6 +159,11 @@ impl Receiver {
 
     pub(crate) fn posted_buffers(&self, qn: Qn) -> Option<u32> {
         self.queues.iter().find(|q| q.qn() == qn).map(Queue::posted)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn start_queue_at(&mut self, qn: Qn, msn: wire::Msn) {
+        self.queues.iter_mut().filter(|q| q.qn() == qn).for_each(|q| q.start_at(msn));
     }
 
     pub(crate) fn ulpdu<M: RegionMemory>(

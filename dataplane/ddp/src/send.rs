@@ -150,6 +150,11 @@ impl<M: RegionMemory> Sender<M> {
         self.unsent < self.queue.len()
     }
 
+    #[cfg(test)]
+    pub(crate) fn start_queue_at(&mut self, qn: Qn, msn: Msn) {
+        self.msns.push((qn, msn));
+    }
+
     pub(crate) fn next_len(&self, mulpdu: usize) -> Option<usize> {
         let posted = self.queue.get(self.unsent)?;
         let (header, payload) = segment_size(posted, mulpdu);

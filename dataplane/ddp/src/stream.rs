@@ -184,6 +184,13 @@ impl<M: RegionMemory> Stream<M> {
         self.receiver.reported_error()
     }
 
+    /// As if the messages before this one had been sent and received.
+    #[cfg(test)]
+    pub(crate) fn start_queue_at(&mut self, qn: Qn, msn: wire::Msn) {
+        self.receiver.start_queue_at(qn, msn);
+        self.sender.start_queue_at(qn, msn);
+    }
+
     /// Gives the buffers of unfinished messages back; nothing more is taken after it.
     pub fn release(&mut self, buffers: &mut BufferPool) {
         self.receiver.stop();

@@ -70,6 +70,11 @@ impl Queue {
         self.posted = self.posted.saturating_add(n).min(MAX_POSTED);
     }
 
+    #[cfg(test)]
+    pub(super) fn start_at(&mut self, msn: Msn) {
+        self.next = msn;
+    }
+
     pub(super) fn has_unfinished(&self) -> bool {
         !self.assemblies.is_empty()
     }

@@ -1,0 +1,5 @@
+//! The data sink, rule by rule. Keys are 0, 1, 2, ... in the order of sending.
+
+mod order;
+mod tagged;
+mod untagged;

@@ -1,0 +1,284 @@
+//! Untagged segments: RFC 5041 §4.3, §5.1.2, §5.2, §7.1.
+
+use crate::llp::Disposition::{Ignored, Placed, Refused};
+use crate::testing::*;
+use crate::*;
+
+fn refused_with(rig: &mut Rig, key: u64, segment: &[u8], code: ErrorCode, mismatch: Mismatch) {
+    assert_eq!(rig.give(key, segment), Ignored);
+    let error = rig.error();
+    assert_eq!((error.code, error.mismatch), (code, mismatch));
+    assert_eq!(error.header.as_slice(), &segment[..18]);
+    assert_eq!(error.segment_len as usize, segment.len());
+    assert_eq!(rig.pool.in_use(), 0);
+}
+
+// RFC 5041 §5.4: data, ULP Message Length and RsvdULP come with the delivery.
+#[test]
+fn an_untagged_message_is_delivered_with_its_length() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.give(0, &untagged(1, 0, true, b"hello")), Placed(5));
+    assert_eq!(rig.events(), [untagged_delivered(1, b"hello")]);
+    assert_eq!(rig.stream.posted_buffers(QUEUE), Some(3));
+    assert_eq!(rig.pool.in_use(), 0);
+}
+
+// RFC 5041 §5.2: segments of a message are put together by MO.
+#[test]
+fn segments_are_put_together_by_mo() {
+    let mut rig = Rig::new();
+    let _ = rig.give(0, &untagged(1, 0, false, b"abc"));
+    let _ = rig.give(1, &untagged(1, 3, false, b"de"));
+    assert_eq!(rig.pool.in_use(), 256);
+    assert_eq!(rig.events(), []);
+    let _ = rig.give(2, &untagged(1, 5, true, b"f"));
+    assert_eq!(rig.events(), [untagged_delivered(1, b"abcdef")]);
+    assert_eq!(rig.pool.in_use(), 0);
+}
+
+// RFC 5041 §5.3: increasing MO is a SHOULD of the sender; §4.1: L carries the highest MO.
+#[test]
+fn segments_in_another_mo_order_are_put_together() {
+    let mut rig = Rig::new();
+    let _ = rig.give(0, &untagged(1, 2, false, b"cd"));
+    let _ = rig.give(1, &untagged(1, 0, false, b"ab"));
+    let _ = rig.give(2, &untagged(1, 4, true, b""));
+    assert_eq!(rig.events(), [untagged_delivered(1, b"abcd")]);
+}
+
+// RFC 5041 §5.2: a zero-length message takes one segment; QN and MSN are checked, a buffer is used.
+#[test]
+fn zero_length_untagged_uses_a_buffer() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.give(0, &untagged(1, 0, true, b"")), Placed(0));
+    assert_eq!(rig.events(), [untagged_delivered(1, b"")]);
+    assert_eq!(rig.stream.posted_buffers(QUEUE), Some(3));
+    assert_eq!(rig.give(1, &untagged(3, 0, true, b"")), Ignored);
+    assert_eq!(rig.error().code, ErrorCode::MsnRange);
+    let mut rig = Rig::new();
+    assert_eq!(rig.give(0, &untagged_to(Qn(1), 1, 0, true, b"")), Ignored);
+    assert_eq!(rig.error().code, ErrorCode::InvalidQn);
+}
+
+// RFC 5041 §7.1 (1), §7.2: 2/01
+#[test]
+fn unknown_queue_is_2_01() {
+    let segment = untagged_to(Qn(1), 1, 0, true, b"x");
+    let mismatch = Mismatch::never(Field::Qn, 1);
+    refused_with(&mut Rig::new(), 0, &segment, ErrorCode::InvalidQn, mismatch);
+}
+
+// RFC 5041 §7.1 (2), §7.2: 2/02
+#[test]
+fn no_buffer_is_2_02() {
+    let mut rig = Rig::new();
+    for i in 0..4 {
+        assert_eq!(rig.give(i, &untagged(i as u32 + 1, 0, true, b"x")), Placed(1));
+    }
+    assert_eq!(rig.events().len(), 4);
+    let mismatch = Mismatch::new(Field::Buffers, 0, 1, i32::MAX as u64);
+    refused_with(&mut rig, 4, &untagged(5, 0, true, b"x"), ErrorCode::NoBuffer, mismatch);
+}
+
+// RFC 5041 §5.1.2: buffers are queued as the ULP sees fit.
+#[test]
+fn posted_buffers_are_used() {
+    let mut rig = Rig::new();
+    rig.stream.post_buffers(QUEUE, 1).unwrap();
+    for i in 0..5 {
+        assert_eq!(rig.give(i, &untagged(i as u32 + 1, 0, true, b"x")), Placed(1));
+    }
+    assert_eq!(rig.stream.posted_buffers(QUEUE), Some(0));
+    assert_eq!(rig.stream.post_buffers(Qn(1), 1), Err(PostError::NoSuchQueue(1)));
+}
+
+// RFC 5041 §4.3, §7.1 (5), §7.2: 2/03; the MSN grows by one with each message
+#[test]
+fn wrong_msn_is_2_03() {
+    for msn in [0, 2, 4, 5, 1000, u32::MAX] {
+        let mismatch = Mismatch::new(Field::Msn, msn.into(), 1, 4);
+        let segment = untagged(msn, 0, true, b"x");
+        refused_with(&mut Rig::new(), 0, &segment, ErrorCode::MsnRange, mismatch);
+    }
+}
+
+// RFC 5041 §4.1: nothing of a message comes after its segment with L.
+#[test]
+fn a_segment_after_the_last_is_2_03() {
+    let mut rig = Rig::new();
+    let _ = rig.give(0, &untagged(1, 0, true, b"ab"));
+    assert_eq!(rig.events().len(), 1);
+    let mismatch = Mismatch::new(Field::Msn, 1, 2, 4);
+    refused_with(&mut rig, 1, &untagged(1, 2, true, b"c"), ErrorCode::MsnRange, mismatch);
+    // The same when both come beyond a gap: the message is not touched.
+    let mut rig = Rig::new();
+    let _ = rig.give(1, &untagged(1, 0, true, b"ab"));
+    assert_eq!(rig.give(2, &untagged(1, 0, true, b"XY")), Ignored);
+    let _ = rig.give(0, &tagged(0, true, b""));
+    let events = rig.events();
+    assert_eq!(events[1], untagged_delivered(1, b"ab"));
+    assert!(matches!(&events[2], Event::Error(e) if e.code == ErrorCode::MsnRange));
+}
+
+// RFC 5041 §4.3: 0 follows 0xFFFFFFFF.
+#[test]
+fn msn_wraps_within_a_queue() {
+    let mut rig = Rig::new();
+    rig.stream.start_queue_at(QUEUE, Msn(u32::MAX - 1));
+    // Beyond a gap first, across the wrap.
+    assert_eq!(rig.give(2, &untagged(0, 0, true, b"c")), Placed(1));
+    assert_eq!(rig.give(0, &untagged(u32::MAX - 1, 0, true, b"a")), Placed(1));
+    assert_eq!(rig.give(1, &untagged(u32::MAX, 0, true, b"b")), Placed(1));
+    assert_eq!(rig.give(3, &untagged(1, 0, true, b"d")), Placed(1));
+    let expected = [(u32::MAX - 1, b"a"), (u32::MAX, b"b"), (0, b"c"), (1, b"d")];
+    assert_eq!(rig.events(), expected.map(|(msn, data)| untagged_delivered(msn, data)));
+}
+
+// RFC 5041 §7.1 (3), §7.2: 2/04
+#[test]
+fn mo_outside_the_buffer_is_2_04() {
+    for mo in [257, u32::MAX] {
+        let mismatch = Mismatch::new(Field::MessageOffset, mo.into(), 0, 256);
+        let segment = untagged(1, mo, true, b"x");
+        refused_with(&mut Rig::new(), 0, &segment, ErrorCode::InvalidMo, mismatch);
+    }
+}
+
+// RFC 5041 §7.1 (4), §7.2: 2/05
+#[test]
+fn a_message_longer_than_its_buffer_is_2_05() {
+    let code = ErrorCode::MessageTooLong;
+    let mismatch = Mismatch::new(Field::MessageEnd, 257, 0, 256);
+    refused_with(&mut Rig::new(), 0, &untagged(1, 0, true, &[1; 257]), code, mismatch);
+    let mut rig = Rig::new();
+    let _ = rig.give(0, &untagged(1, 0, false, &[1; 256]));
+    refused_with(&mut rig, 1, &untagged(1, 256, true, b"x"), code, mismatch);
+    assert_eq!(Rig::new().give(0, &untagged(1, 0, true, &[1; 256])), Placed(256));
+}
+
+// A hole in an untagged message: 2/04, in order and when the order gets there.
+#[test]
+fn a_hole_in_a_message_is_2_04() {
+    let mut rig = Rig::new();
+    let mismatch = Mismatch::exact(Field::MessageOffset, 3, 2);
+    let _ = rig.give(0, &untagged(1, 0, false, b"ab"));
+    refused_with(&mut rig, 1, &untagged(1, 3, true, b"d"), ErrorCode::InvalidMo, mismatch);
+
+    let mut rig = Rig::new();
+    assert_eq!(rig.give(1, &untagged(1, 3, true, b"d")), Placed(1));
+    let _ = rig.give(0, &untagged(1, 0, false, b"ab"));
+    let error = rig.error();
+    assert_eq!((error.code, error.mismatch), (ErrorCode::InvalidMo, mismatch));
+    assert_eq!(error.header.as_slice(), &untagged(1, 3, true, b"")[..]);
+    assert_eq!(error.segment_len, 19);
+    assert_eq!(rig.pool.in_use(), 0);
+
+    let mismatch = Mismatch::exact(Field::MessageOffset, 5, 0);
+    let segment = untagged(1, 5, true, b"");
+    refused_with(&mut Rig::new(), 0, &segment, ErrorCode::InvalidMo, mismatch);
+}
+
+// RFC 5041 §5.2: MO is the offset in the message, so segments cannot overlap.
+#[test]
+fn overlapping_segments_are_2_04() {
+    let mut rig = Rig::new();
+    let _ = rig.give(0, &untagged(1, 0, false, b"abc"));
+    let mismatch = Mismatch::exact(Field::MessageOffset, 2, 3);
+    refused_with(&mut rig, 1, &untagged(1, 2, true, b"cd"), ErrorCode::InvalidMo, mismatch);
+}
+
+// RFC 5041 §4.1: the segment with L must carry the highest MO.
+#[test]
+fn a_last_segment_that_is_not_the_highest_is_2_04() {
+    let mut rig = Rig::new();
+    let _ = rig.give(0, &untagged(1, 2, false, b"cd"));
+    let mismatch = Mismatch::exact(Field::MessageOffset, 0, 0);
+    refused_with(&mut rig, 1, &untagged(1, 0, true, b"ab"), ErrorCode::InvalidMo, mismatch);
+}
+
+// RFC 5041 §4.3: a new MSN before the message is complete
+#[test]
+fn the_next_message_before_the_last_segment_is_2_03() {
+    let mut rig = Rig::new();
+    let _ = rig.give(0, &untagged(1, 0, false, b"ab"));
+    let mismatch = Mismatch::new(Field::Msn, 2, 1, 4);
+    refused_with(&mut rig, 1, &untagged(2, 0, true, b"x"), ErrorCode::MsnRange, mismatch);
+}
+
+// RFC 5041 §4.1, §7.2: 2/06
+#[test]
+fn wrong_version_of_an_untagged_segment_is_2_06() {
+    for (dv, low, high) in [(0, 1, 1), (2, 0, 1), (3, 0, 1)] {
+        let segment = with_version(untagged(1, 0, true, b"x"), dv);
+        let mismatch = Mismatch::new(Field::Version, dv.into(), low, high);
+        refused_with(&mut Rig::new(), 0, &segment, ErrorCode::UntaggedVersion, mismatch);
+    }
+}
+
+// RFC 5041 §5.1.2: queues are independent.
+#[test]
+fn queues_count_apart() {
+    let mut rig = Rig::new();
+    let _ = rig.give(0, &untagged(1, 0, true, b"a"));
+    let _ = rig.give(1, &untagged_to(Qn(7), 1, 0, true, b"b"));
+    let _ = rig.give(2, &untagged(2, 0, true, b"c"));
+    let queues = rig.events().into_iter().map(|e| match e {
+        Event::UntaggedDelivered { qn, msn, data, .. } => (qn.0, msn.0, data),
+        other => panic!("{other:?}"),
+    });
+    let expected = [(0, 1, b"a".to_vec()), (7, 1, b"b".to_vec()), (0, 2, b"c".to_vec())];
+    assert_eq!(queues.collect::<Vec<_>>(), expected);
+}
+
+// RFC 5041 §7.1 (2), note: beyond a gap a missing buffer is left to the LLP to recover.
+#[test]
+fn beyond_a_gap_a_missing_buffer_refuses_and_the_order_decides() {
+    let mut rig = Rig::new();
+    let fifth = untagged(5, 0, true, b"5");
+    assert_eq!(rig.give(4, &fifth), Refused);
+    assert_eq!(rig.stream.counters().segments_refused, 1);
+    for i in 0..4 {
+        let _ = rig.give(i, &untagged(i as u32 + 1, 0, true, b"x"));
+    }
+    assert_eq!(rig.events().len(), 4);
+    rig.stream.post_buffers(QUEUE, 1).unwrap();
+    assert_eq!(rig.give(4, &fifth), Placed(1));
+    assert_eq!(rig.events(), [untagged_delivered(5, b"5")]);
+}
+
+// Memory is bounded: a full pool slows the peer and is no error.
+#[test]
+fn a_full_pool_refuses_until_there_is_room() {
+    let mut rig = Rig::new();
+    rig.pool = BufferPool::new(256);
+    assert_eq!(rig.give(0, &untagged(1, 0, false, b"a")), Placed(1));
+    assert_eq!(rig.give(2, &untagged(2, 0, true, b"b")), Refused);
+    assert_eq!(rig.give(1, &untagged(1, 1, true, b"c")), Placed(1));
+    assert_eq!(rig.give(2, &untagged(2, 0, true, b"b")), Placed(1));
+    assert_eq!(rig.events(), [untagged_delivered(1, b"ac"), untagged_delivered(2, b"b")]);
+}
+
+// Buffers are cleared before another message sees them.
+#[test]
+fn no_octet_of_another_message_is_ever_seen() {
+    let mut rig = Rig::new();
+    rig.pool.recycle(vec![0xee; 256]);
+    // Beyond a gap, so that the buffer has a hole for a while; the hole is then filled.
+    let _ = rig.give(1, &untagged(1, 100, true, b"z"));
+    let _ = rig.give(0, &untagged(1, 0, false, &[1; 100]));
+    let mut expected = vec![1; 100];
+    expected.push(b'z');
+    assert_eq!(rig.events(), [untagged_delivered(1, &expected)]);
+}
+
+#[test]
+fn release_gives_unfinished_buffers_back() {
+    let mut rig = Rig::new();
+    let _ = rig.give(0, &untagged(1, 0, false, b"a"));
+    let _ = rig.give(5, &untagged(3, 0, false, b"a"));
+    assert_eq!(rig.pool.in_use(), 512);
+    rig.stream.release(&mut rig.pool);
+    assert_eq!(rig.pool.in_use(), 0);
+    assert_eq!(rig.give(1, &untagged(1, 1, true, b"b")), Ignored);
+    assert_eq!(rig.events(), []);
+}

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Checks the dependency graph on standard input (cargo metadata): layering and licences.
+
+usage: cargo metadata --format-version 1 | check-graph.py deny.toml
+"""
+
+import json
+import sys
+import tomllib
+
+# Which crates of the workspace each one may use (normal dependencies).
+MAY_USE = {
+    "wire": set(),
+    "ddp": {"wire"},
+    "link": {"wire"},
+    "tcp-lite": {"wire", "ddp"},
+    "sim": {"wire", "ddp", "link", "tcp-lite"},
+    "dpdk-sys": set(),
+    "dpdk": {"dpdk-sys"},
+    "dataplane": {"wire", "ddp", "link", "tcp-lite", "dpdk"},
+    "control": {"wire", "ddp", "link", "tcp-lite", "dataplane", "dpdk"},
+}
+
+
+def acceptable(expression, allowed):
+    """True when some alternative of an SPDX expression needs only allowed licences."""
+    expression = expression.replace("/", " OR ").replace("(", " ( ").replace(")", " ) ")
+    words, names = [], {}
+    tokens = expression.split()
+    i = 0
+    while i < len(tokens):
+        token = tokens[i]
+        if token in ("OR", "AND"):
+            words.append(token.lower())
+        elif token in ("(", ")"):
+            words.append(token)
+        else:
+            if i + 2 < len(tokens) and tokens[i + 1] == "WITH":
+                token = f"{token} WITH {tokens[i + 2]}"
+                i += 2
+            name = f"l{len(names)}"
+            names[name] = token in allowed
+            words.append(name)
+        i += 1
+    return eval(" ".join(words), {"__builtins__": {}}, names)  # only names, and, or, brackets
+
+
+def main():
+    allowed = set(tomllib.load(open(sys.argv[1], "rb"))["licenses"]["allow"])
+    metadata = json.load(sys.stdin)
+    members = set(metadata["workspace_members"])
+    used = {node["id"] for node in metadata["resolve"]["nodes"]}
+    problems = []
+    for package in metadata["packages"]:
+        name = package["name"]
+        if package["id"] in members:
+            if name not in MAY_USE:
+                if not package["manifest_path"].endswith(("/benches/Cargo.toml", "/fuzz/Cargo.toml")):
+                    problems.append(f"{name}: not known to scripts/check-graph.py")
+                continue
+            inside = {d["name"] for d in package["dependencies"] if d["kind"] is None and d["name"] in MAY_USE}
+            for wrong in sorted(inside - MAY_USE[name]):
+                problems.append(f"{name} must not depend on {wrong}")
+        elif package["id"] in used:
+            licence = package.get("license")
+            if not licence or not acceptable(licence, allowed):
+                problems.append(f"{name} {package['version']}: licence {licence!r} is not in deny.toml")
+    for problem in problems:
+        print(f"check-graph: {problem}", file=sys.stderr)
+    sys.exit(1 if problems else 0)
+
+
+main()

@@ -1,0 +1,31 @@
+//! One function per parser of what peers send. Each takes any octets and may only return: a panic, a
+//! hang or a broken property is the finding. `targets/main.rs` puts them under libFuzzer;
+//! `tests/replay.rs` runs their corpora as ordinary tests.
+#![forbid(unsafe_code)]
+
+mod protocol;
+mod stream;
+
+/// A fuzz target: its name, which is that of its corpus folder, and what it does with an input.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name.
+    pub name: &'static str,
+    /// Runs it once.
+    pub run: fn(&[u8]),
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    Target { name: "mpa_frame", run: protocol::mpa_frame },
+    Target { name: "ddp_header", run: protocol::ddp_header },
+    Target { name: "last_message", run: protocol::last_message },
+    Target { name: "tcp_segment", run: protocol::tcp_segment },
+    Target { name: "mpa_startup", run: stream::mpa_startup },
+    Target { name: "mpa_stream", run: stream::mpa_stream },
+];
+
+/// The target of this name.
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}

@@ -1,0 +1,50 @@
+//! Single headers and messages: what parses must survive being written and read again.
+
+use tcp_lite::tcp::Segment;
+use wire::ddp::{HeaderRepr, TAGGED_HEADER_LEN, UNTAGGED_HEADER_LEN};
+use wire::mpa::{FRAME_HEADER_LEN, FirstOctets, FrameKind, FrameRepr, START_KEY_LEN};
+
+pub(crate) fn mpa_frame(data: &[u8]) {
+    if let Some(first) = data.first_chunk::<START_KEY_LEN>()
+        && let Some(FirstOctets::StartKey(key)) = FirstOctets::parse(first)
+    {
+        assert_eq!(FirstOctets::parse(&key.emit()), Some(FirstOctets::StartKey(key)));
+    }
+    for kind in [FrameKind::Request, FrameKind::Reply] {
+        if let Ok(frame) = FrameRepr::parse(data, kind) {
+            let mut octets = [0; FRAME_HEADER_LEN];
+            frame.emit(&mut octets);
+            assert_eq!(FrameRepr::parse(&octets, kind), Ok(frame));
+        }
+    }
+}
+
+pub(crate) fn ddp_header(data: &[u8]) {
+    match HeaderRepr::parse(data) {
+        Ok(HeaderRepr::Tagged(header)) => {
+            let mut octets = [0; TAGGED_HEADER_LEN];
+            header.emit(&mut octets);
+            assert_eq!(HeaderRepr::parse(&octets), Ok(HeaderRepr::Tagged(header)));
+        }
+        Ok(HeaderRepr::Untagged(header)) => {
+            let mut octets = [0; UNTAGGED_HEADER_LEN];
+            header.emit(&mut octets);
+            assert_eq!(HeaderRepr::parse(&octets), Ok(HeaderRepr::Untagged(header)));
+        }
+        Err(_) => {}
+    }
+}
+
+pub(crate) fn last_message(data: &[u8]) {
+    if let Ok(message) = ddp::last_message::LastMessage::parse(data) {
+        assert_eq!(ddp::last_message::LastMessage::parse(&message.emit()), Ok(message));
+    }
+}
+
+pub(crate) fn tcp_segment(data: &[u8]) {
+    if let Ok(segment) = Segment::parse(data) {
+        let mut octets = vec![0; segment.wire_len()];
+        let written = segment.emit(&mut octets);
+        assert_eq!(Segment::parse(&octets[..written]), Ok(segment));
+    }
+}

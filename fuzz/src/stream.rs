@@ -1,0 +1,199 @@
+//! Whole streams: start-up frames cut anywhere, and FPDUs that arrive in any order.
+
+use ddp::memory::RegionMemory as _;
+use ddp::{
+    Access, BufferPool, Context, Event, PdId, Qn, QueueConfig, Stag, StagEntry, StagTable, Stream,
+    StreamConfig, StreamId, TaggedOffset, VecMemory, VersionPolicy,
+};
+use tcp_lite::mpa::{Config, HoldBudget, Params, Progress, Receiver, Revision, Startup};
+use tcp_lite::seam::Taken;
+
+/// Either role is fed the octets in pieces whose lengths the input chooses. The pieces must not
+/// matter: as one piece, the same octets have the same outcome.
+pub(crate) fn mpa_startup(data: &[u8]) {
+    let Some((&how, octets)) = data.split_first() else { return };
+    let config = Config { markers: how & 1 != 0, crc: how & 2 != 0, ..Config::default() };
+    let make = || {
+        if how & 4 == 0 {
+            return Startup::responder(&config);
+        }
+        let initiate = [Revision::Draft, Revision::Zero, Revision::One][usize::from(how >> 3) % 3];
+        Startup::initiator(&Config { initiate, ..config.clone() }, b"")
+            .unwrap_or_else(|error| panic!("empty private data: {error}"))
+    };
+    let whole = run_startup(make(), octets, usize::MAX);
+    let pieces = run_startup(make(), octets, usize::from(how >> 5) + 1);
+    assert_eq!(whole, pieces);
+}
+
+/// The outcome, and how many octets belonged to the start-up.
+fn run_startup(mut startup: Startup, octets: &[u8], piece: usize) -> Option<(usize, String)> {
+    let mut used = 0;
+    for chunk in octets.chunks(piece.min(octets.len().max(1))) {
+        match startup.input(chunk) {
+            Err(error) => return Some((0, error.to_string())),
+            Ok((n, progress)) => {
+                used += n;
+                if let Some(progress) = progress {
+                    if matches!(progress, Progress::Request(_)) {
+                        startup.accept(b"ok").ok();
+                    }
+                    return Some((used, format!("{progress:?} {:02x?}", startup.output())));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// The octets are a stream in Full Operation, CRCs off. In order and in one piece, or in pieces, out
+/// of order and with refused ones again: the same messages are delivered, the same is in memory.
+pub(crate) fn mpa_stream(data: &[u8]) {
+    let Some((&[how, seed], octets)) = data.split_first_chunk::<2>() else { return };
+    let in_order = Sink::new(how).run(octets, &[(0, octets.len())]);
+    let shuffled = Sink::new(how).run(octets, &pieces(octets.len(), seed));
+    assert_eq!(in_order.events, shuffled.events);
+    assert_eq!(in_order.failed, shuffled.failed);
+    if !in_order.failed {
+        assert_eq!(in_order.memory, shuffled.memory);
+    }
+}
+
+/// Cuts `len` octets into pieces of 1 to 700 octets and shuffles them a little.
+fn pieces(len: usize, seed: u8) -> Vec<(usize, usize)> {
+    let mut state = u64::from(seed) | 0x9e37_79b9_0000_0100;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    let mut cuts = Vec::new();
+    let mut at = 0;
+    while at < len {
+        let n = (1 + random(700)).min(len - at);
+        cuts.push((at, n));
+        at += n;
+    }
+    for i in 0..cuts.len() {
+        let j = i + random((cuts.len() - i).min(8));
+        cuts.swap(i, j);
+    }
+    cuts
+}
+
+#[derive(PartialEq, Eq)]
+struct Outcome {
+    events: Vec<Event>,
+    failed: bool,
+    memory: Vec<u8>,
+}
+
+struct Sink {
+    receiver: Receiver,
+    stream: Stream<VecMemory>,
+    stags: StagTable<VecMemory>,
+    buffers: BufferPool,
+    budget: HoldBudget,
+    memory: VecMemory,
+}
+
+impl Sink {
+    fn new(how: u8) -> Self {
+        let revision = if how & 2 == 0 { Revision::One } else { Revision::Draft };
+        let params = Params { revision, markers_tx: false, markers_rx: how & 1 != 0, crc: false };
+        let memory = VecMemory::new(4096);
+        let mut stags = StagTable::new();
+        let entry = StagEntry {
+            stag: Stag(7),
+            pd: PdId(1),
+            stream: None,
+            base_to: TaggedOffset(0),
+            len: memory.len(),
+            access: Access::REMOTE_WRITE,
+            memory: memory.clone(),
+            memory_offset: 0,
+        };
+        stags.insert(entry).unwrap_or_else(|error| panic!("a new table: {error}"));
+        let queue = QueueConfig { qn: Qn(0), buffers: 4, buffer_size: 2048 };
+        let config = StreamConfig {
+            queues: vec![queue, QueueConfig::error_queue()],
+            version: if how & 4 == 0 { VersionPolicy::AdoptFirst } else { VersionPolicy::V1 },
+            ..StreamConfig::default()
+        };
+        Sink {
+            receiver: Receiver::new(&Config::default(), &params, 20),
+            stream: Stream::new(StreamId(1), PdId(1), config),
+            stags,
+            buffers: BufferPool::new(1 << 20),
+            budget: HoldBudget::new(1 << 20),
+            memory,
+        }
+    }
+
+    /// Offers the pieces, those that were refused again and again until all are taken.
+    fn run(mut self, octets: &[u8], pieces: &[(usize, usize)]) -> Outcome {
+        let mut waiting: Vec<(usize, usize)> = pieces.to_vec();
+        let mut rounds = 0;
+        while !waiting.is_empty() {
+            let mut refused = Vec::new();
+            for (at, len) in waiting {
+                self.offer(octets, at, len, &mut refused);
+            }
+            waiting = refused;
+            rounds += 1;
+            assert!(rounds <= pieces.len() + 1, "octets in order must be taken");
+        }
+        let mut outcome =
+            Outcome { events: Vec::new(), failed: false, memory: self.memory.to_vec() };
+        outcome.failed = self.receiver.error().is_some();
+        while let Some(event) = self.stream.poll_event() {
+            match event {
+                Event::Error(_) | Event::Failed(_) => outcome.failed = true,
+                event => outcome.events.push(event),
+            }
+        }
+        outcome
+    }
+
+    fn offer(&mut self, octets: &[u8], at: usize, len: usize, refused: &mut Vec<(usize, usize)>) {
+        let base = 20;
+        let cx = Context { stags: &self.stags, buffers: &mut self.buffers };
+        let span = &octets[at..at + len];
+        let mut sink = self.stream.sink(cx);
+        match self.receiver.span((at + base) as u64, span, &mut sink, &mut self.budget) {
+            Taken::All => {}
+            Taken::Only(range) => {
+                let (from, to) = (range.start as usize - base, range.end as usize - base);
+                assert!(
+                    range.is_empty() || (at <= from && to <= at + len),
+                    "taken outside the span"
+                );
+                if range.is_empty() {
+                    refused.push((at, len));
+                } else {
+                    refused
+                        .extend([(at, from - at), (to, at + len - to)].iter().filter(|p| p.1 > 0));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_good_stream_of_the_corpus_delivers_its_messages() {
+        for name in ["good-4", "good-5"] {
+            let path = format!("{}/corpus/mpa_stream/{name}", env!("CARGO_MANIFEST_DIR"));
+            let data = std::fs::read(path).expect("the corpus is there");
+            let octets = &data[2..];
+            let outcome = Sink::new(data[0]).run(octets, &pieces(octets.len(), data[1]));
+            assert!(!outcome.failed, "{name}");
+            assert_eq!(outcome.events.len(), 6, "{name}");
+            assert_eq!(outcome.memory[1200..1500], [b'b'; 300], "{name}");
+        }
+    }
+}

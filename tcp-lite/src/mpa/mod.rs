@@ -22,6 +22,8 @@ mod framing;
 mod receiver;
 mod sender;
 mod startup;
+#[cfg(test)]
+mod testing;
 
 pub use config::{Config, OnBadCrc, Params, Revision, Revisions};
 pub use error::{Fault, MpaError, StartupError};

@@ -49,10 +49,6 @@ impl<'a> Extent<'a> {
         self.end += octets.len() as u64;
     }
 
-    pub(super) fn start(&self) -> u64 {
-        self.start
-    }
-
     pub(super) fn end(&self) -> u64 {
         self.end
     }

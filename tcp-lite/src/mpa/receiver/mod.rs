@@ -70,11 +70,14 @@ pub struct Receiver {
     /// The first error, and where: nothing at or beyond it is handed up.
     stop: Option<Box<MpaError>>,
     failed: bool,
+    /// The next FPDU is whole, all of it was taken, and the sink has no room for it.
+    blocked: bool,
     pieces: Pieces,
     stats: ReceiverStats,
 }
 
 /// What became of one pass over an extent.
+#[derive(Clone, Copy)]
 struct Pass {
     /// FPDUs `from..to` were handed up, without a gap.
     from: u64,
@@ -83,6 +86,12 @@ struct Pass {
     located: bool,
     /// What was wrong with the FPDU at `to`.
     fault: Option<Fault>,
+    /// The sink has no room for the FPDU at `to`.
+    refused: bool,
+    /// An FPDU begins where the span begins.
+    begins_aligned: bool,
+    /// An FPDU begins where the span ends.
+    ends_aligned: bool,
 }
 
 impl Receiver {
@@ -100,6 +109,7 @@ impl Receiver {
             next: start,
             stop: None,
             failed: false,
+            blocked: false,
             pieces: Pieces::default(),
             stats: ReceiverStats::default(),
         }
@@ -134,6 +144,20 @@ impl Receiver {
         }
     }
 
+    /// True when the sink refused an FPDU that will not come again because TCP has acknowledged its
+    /// octets: call [`retry`](Self::retry) when the sink may have room.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Hands up what the sink had refused.
+    pub fn retry(&mut self, sink: &mut impl UlpduSink, budget: &mut HoldBudget) {
+        if self.blocked && !self.failed {
+            self.blocked = false;
+            self.take(self.next, &[], sink, budget);
+        }
+    }
+
     /// The error that the order has reached, if any. From then on nothing is handed up.
     pub fn error(&self) -> Option<MpaError> {
         self.stop.as_deref().copied().filter(|_| self.failed)
@@ -151,6 +175,7 @@ impl Receiver {
     /// Hands up nothing more, and gives back what is held.
     pub fn discard(&mut self, budget: &mut HoldBudget) {
         self.failed = true;
+        self.blocked = false;
         self.pieces.clear(budget, &mut self.stats);
     }
 
@@ -182,7 +207,7 @@ impl Receiver {
             return self.refuse(offset, end, offset..offset);
         }
         let markers = self.checks.framing.has_markers();
-        let mut pass = Pass { from: end, to: end, located: false, fault: None };
+        let mut pass = Pass::nothing_at(end);
         let mut extent_end = end;
         if run.known || markers {
             let mut extent = Extent::new(run.start);
@@ -193,12 +218,17 @@ impl Receiver {
             let bounded = run.bounded || extent_end == self.stop_at();
             let start = if run.known { Some(run.start) } else { extent.locate(&self.checks) };
             if let Some(start) = start {
-                let order = Order { in_order, bounded };
+                let order = Order { in_order, bounded, span: offset..end };
                 pass = hand_up(&self.checks, &mut self.stats, &extent, start, order, sink);
             }
         }
         self.settle(&pass, in_order, sink, budget);
-        self.keep_rest(Span { offset, octets, extent_end, in_order }, &pass, budget)
+        let taken = self.keep_rest(Span { offset, octets, extent_end, in_order }, &pass, budget);
+        if self.next > pass.to && in_order && self.pieces.begin_with_held(self.next) {
+            // The order has passed an island. What follows it may be an FPDU that was refused.
+            self.take(self.next, &[], sink, budget);
+        }
+        taken
     }
 
     /// Enters what a pass has handed up.
@@ -215,7 +245,9 @@ impl Receiver {
         self.pieces.release(pass.from, pass.to, budget, &mut self.stats);
         if in_order {
             self.next = self.pieces.absorb(pass.to);
-            sink.order_complete(OrderKey(self.next));
+            if self.next > pass.to {
+                sink.order_complete(OrderKey(self.next));
+            }
             if self.next == self.stop_at() {
                 self.discard(budget);
             }
@@ -236,10 +268,15 @@ impl Receiver {
             }
             Some(fault) if in_order => self.fail(pass.to, fault, budget),
             Some(fault) => self.stop(pass.to, fault, budget),
+            // As if it had never arrived: the peer sends it again.
+            None if pass.refused => until = pass.to.clamp(offset, end),
             None => {}
         }
         if self.failed {
             return Taken::All;
+        }
+        if in_order {
+            self.blocked = pass.refused && pass.to >= end;
         }
         if !pass.located {
             let held = self.hold(&span, offset..end, false, budget);
@@ -284,9 +321,10 @@ impl Receiver {
     }
 
     fn note_alignment(&mut self, span: &Span<'_>, pass: &Pass) {
-        let begins_inside = pass.from < span.offset;
-        let ends_inside = pass.to != span.end() && pass.fault.is_none();
-        if begins_inside || ends_inside {
+        let ends_inside = !pass.ends_aligned && pass.fault.is_none() && !pass.refused;
+        if !span.octets.is_empty()
+            && (!pass.begins_aligned && pass.from < span.offset || ends_inside)
+        {
             self.stats.alignment_lost += 1;
         }
     }
@@ -356,13 +394,36 @@ impl Span<'_> {
     }
 }
 
+impl Pass {
+    /// No FPDU was found.
+    fn nothing_at(at: u64) -> Self {
+        Pass {
+            from: at,
+            to: at,
+            located: false,
+            fault: None,
+            refused: false,
+            begins_aligned: false,
+            ends_aligned: false,
+        }
+    }
+
+    /// FPDUs up to `at`, where another begins.
+    fn reach(&mut self, at: u64, span: &Range<u64>) {
+        self.to = at;
+        self.begins_aligned |= at == span.start;
+        self.ends_aligned |= at == span.end;
+    }
+}
+
 /// Where an extent stands in the order.
-#[derive(Clone, Copy)]
 struct Order {
     /// It begins with the next FPDU in order.
     in_order: bool,
     /// It ends where another FPDU is known to begin.
     bounded: bool,
+    /// The octets in it that have just arrived.
+    span: Range<u64>,
 }
 
 /// Hands up every FPDU from `start` on that is whole and verified.
@@ -374,30 +435,39 @@ fn hand_up(
     order: Order,
     sink: &mut impl UlpduSink,
 ) -> Pass {
-    let mut pass = Pass { from: start, to: start, located: true, fault: None };
-    while pass.to < extent.end() && pass.fault.is_none() {
-        match extent.inspect(checks, pass.to) {
-            Found::Fpdu { end, ulpdu_len } => {
-                let pieces = extent.ulpdu(checks.framing, pass.to, ulpdu_len);
-                stats.fpdus += 1;
-                match sink.ulpdu(OrderKey(pass.to), Ulpdu::new(&pieces)) {
-                    Disposition::Placed(n) if order.in_order => stats.placed_in_order += n as u64,
-                    Disposition::Placed(n) => stats.placed_out_of_order += n as u64,
-                    Disposition::Ignored => {}
-                    // As if it had not come: it stays where incomplete FPDUs stay.
-                    Disposition::Refused => {
-                        stats.fpdus -= 1;
-                        break;
-                    }
-                }
-                pass.to = end;
-            }
+    let mut pass = Pass { located: true, ..Pass::nothing_at(start) };
+    pass.reach(start, &order.span);
+    if order.in_order {
+        sink.order_complete(OrderKey(start));
+    }
+    while pass.to < extent.end() {
+        let (end, ulpdu_len) = match extent.inspect(checks, pass.to) {
+            Found::Fpdu { end, ulpdu_len } => (end, ulpdu_len),
             // RFC 5044 §8 code 3: the gap is closed, and lengths and marker disagree.
             Found::Incomplete if order.bounded => {
                 pass.fault = Some(Fault::Boundary { boundary: extent.end() });
+                break;
             }
             Found::Incomplete => break,
-            Found::Bad(fault) => pass.fault = Some(fault),
+            Found::Bad(fault) => {
+                pass.fault = Some(fault);
+                break;
+            }
+        };
+        let pieces = extent.ulpdu(checks.framing, pass.to, ulpdu_len);
+        match sink.ulpdu(OrderKey(pass.to), Ulpdu::new(&pieces)) {
+            Disposition::Placed(n) if order.in_order => stats.placed_in_order += n as u64,
+            Disposition::Placed(n) => stats.placed_out_of_order += n as u64,
+            Disposition::Ignored => {}
+            Disposition::Refused => {
+                pass.refused = true;
+                break;
+            }
+        }
+        stats.fpdus += 1;
+        pass.reach(end, &order.span);
+        if order.in_order {
+            sink.order_complete(OrderKey(end));
         }
     }
     pass

@@ -94,6 +94,12 @@ impl Pieces {
         self.list.is_empty()
     }
 
+    /// True when held octets begin at `at` and nothing is before them.
+    pub(super) fn begin_with_held(&self, at: u64) -> bool {
+        let held = |piece: &Piece| piece.start == at && matches!(piece.kind, Kind::Held { .. });
+        self.list.front().is_some_and(held)
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.list.len() >= MAX_PIECES
     }

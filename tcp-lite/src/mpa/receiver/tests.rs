@@ -1,1 +1,345 @@
+//! The cases of draft §7.4.1 and RFC 5044 §6 and §8, in and out of order.
 
+use super::*;
+use crate::mpa::testing::{Collector, Stream, roomy, ulpdu};
+use proptest::prelude::*;
+
+mod arrivals;
+mod errors;
+mod vectors;
+
+/// Offset of Full Operation in these tests' streams: after some start-up frame.
+const START: u64 = 36;
+
+/// A receiver with its surroundings, fed like TCP feeds it: each octet until it is taken, once.
+pub(super) struct Bench {
+    pub(super) receiver: Receiver,
+    pub(super) sink: Collector,
+    pub(super) budget: HoldBudget,
+    octets: Vec<u8>,
+    taken: Vec<bool>,
+}
+
+impl Bench {
+    pub(super) fn new(stream: &Stream, config: &Config) -> Self {
+        Bench {
+            receiver: Receiver::new(config, &stream.params(), START),
+            sink: Collector::default(),
+            budget: HoldBudget::new(1 << 30),
+            octets: stream.octets.clone(),
+            taken: vec![false; stream.octets.len()],
+        }
+    }
+
+    /// A segment with these octets of the stream arrives.
+    pub(super) fn arrive(&mut self, range: Range<usize>) -> &mut Self {
+        let mut at = range.start;
+        while at < range.end {
+            let Some(from) = (at..range.end).find(|i| !self.taken[*i]) else { break };
+            let to = (from..range.end).find(|i| self.taken[*i]).unwrap_or(range.end);
+            self.span(from, to);
+            at = to;
+        }
+        self
+    }
+
+    fn span(&mut self, from: usize, to: usize) {
+        let offset = START + from as u64;
+        let octets = self.octets[from..to].to_vec();
+        let taken = self.receiver.span(offset, &octets, &mut self.sink, &mut self.budget);
+        let taken = match taken {
+            Taken::All => from..to,
+            Taken::Only(range) => {
+                assert!(range.start >= offset && range.end <= offset + octets.len() as u64);
+                (range.start - START) as usize..(range.end - START) as usize
+            }
+        };
+        self.taken[taken].fill(true);
+        let stats = self.receiver.stats();
+        assert_eq!(stats.held, self.budget.used(), "budget and counter agree");
+        assert!(stats.unlocatable <= stats.held && stats.held <= stats.held_max);
+    }
+
+    pub(super) fn is_taken(&self, range: Range<usize>) -> bool {
+        self.taken[range].iter().all(|taken| *taken)
+    }
+
+    pub(super) fn is_untouched(&self, range: Range<usize>) -> bool {
+        self.taken[range].iter().all(|taken| !*taken)
+    }
+
+    /// The indices of the FPDUs that were handed up.
+    pub(super) fn handed_up(&self, stream: &Stream) -> Vec<usize> {
+        let at = |i: &usize| START + stream.fpdus[*i].0 as u64;
+        let up: Vec<usize> =
+            (0..stream.fpdus.len()).filter(|i| self.sink.got.contains_key(&at(i))).collect();
+        assert_eq!(up.len(), self.sink.got.len(), "every key is where an FPDU begins");
+        for i in &up {
+            assert_eq!(self.sink.got[&at(i)], stream.fpdus[*i].1);
+        }
+        up
+    }
+
+    pub(super) fn stats(&self) -> ReceiverStats {
+        *self.receiver.stats()
+    }
+}
+
+/// A stream of ULPDUs of these lengths.
+pub(super) fn stream(markers: bool, lens: &[usize]) -> Stream {
+    let mut stream = Stream::new(markers, true);
+    for (i, len) in lens.iter().enumerate() {
+        stream.fpdu(&ulpdu(i, *len));
+    }
+    stream
+}
+
+/// Draft §7.4.1, first case: one aligned FPDU in a segment.
+#[test]
+fn aligned_fpdu_in_order_and_out_of_order() {
+    let stream = stream(true, &[1000, 1000, 1000]);
+    let b = stream.boundaries();
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[0]..b[1]);
+    assert_eq!(bench.handed_up(&stream), [0]);
+    assert_eq!(bench.sink.complete, START + b[1] as u64);
+    bench.arrive(b[2]..b[3]);
+    assert_eq!(bench.handed_up(&stream), [0, 2]);
+    assert_eq!(bench.sink.complete, START + b[1] as u64, "order stops at the gap");
+    bench.arrive(b[1]..b[2]);
+    assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
+    assert_eq!(bench.sink.complete, START + b[3] as u64);
+    let stats = bench.stats();
+    assert_eq!((stats.placed_in_order, stats.placed_out_of_order), (2000, 1000));
+    assert_eq!((stats.held_max, stats.alignment_lost), (0, 0));
+}
+
+/// Draft §7.4.1, second case: several FPDUs packed into one segment.
+#[test]
+fn packed_fpdus_in_order_and_out_of_order() {
+    let stream = stream(true, &[1400, 200, 300, 400, 200, 250, 260]);
+    let b = stream.boundaries();
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[4]..b[7]);
+    // Whatever follows the first marker of the segment is located; what stands before it is held.
+    let first_marker = b[4].next_multiple_of(512);
+    let located: Vec<usize> = (4..7).filter(|i| b[*i + 1] > first_marker).collect();
+    assert_eq!(bench.handed_up(&stream), located);
+    bench.arrive(b[1]..b[4]).arrive(b[0]..b[1]);
+    assert_eq!(bench.handed_up(&stream), [0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(bench.stats().held, 0);
+}
+
+/// Draft §7.4.1, third and fourth case: an FPDU in two segments, each of which may come first.
+#[test]
+fn incomplete_fpdu_waits_for_its_rest() {
+    let stream = stream(true, &[1000, 1000]);
+    let b = stream.boundaries();
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(0..700);
+    assert_eq!(bench.handed_up(&stream), []);
+    assert_eq!((bench.stats().held, bench.stats().unlocatable), (700, 0));
+    bench.arrive(700..b[1]);
+    assert_eq!(bench.handed_up(&stream), [0]);
+    // Out of order: the tail first, whose marker points before it.
+    bench.arrive(b[1] + 300..b[2]);
+    assert_eq!(bench.handed_up(&stream), [0]);
+    assert_eq!(bench.stats().unlocatable, (b[2] - b[1] - 300) as u64);
+    bench.arrive(b[1]..b[1] + 300);
+    assert_eq!(bench.handed_up(&stream), [0, 1]);
+    assert_eq!((bench.stats().held, bench.stats().unlocatable), (0, 0));
+    assert_eq!(bench.stats().alignment_lost, 3);
+}
+
+/// Draft §7.4.1, fifth case: tails, whole FPDUs and heads in the same segment, ahead of a gap.
+#[test]
+fn unaligned_combination_ahead_of_a_gap() {
+    let stream = stream(true, &[700, 700, 700, 700]);
+    let b = stream.boundaries();
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[0] + 100..b[2] + 600);
+    // FPDU 1 follows the tail of FPDU 0; a marker in it locates it.
+    assert_eq!(bench.handed_up(&stream), [1]);
+    let stats = bench.stats();
+    assert_eq!(stats.unlocatable, (b[1] - b[0] - 100) as u64);
+    assert_eq!(stats.held, stats.unlocatable + 600);
+    bench.arrive(b[2] + 600..b[4]);
+    assert_eq!(bench.handed_up(&stream), [1, 2, 3]);
+    bench.arrive(0..100);
+    assert_eq!(bench.handed_up(&stream), [0, 1, 2, 3]);
+    assert_eq!(bench.stats().held, 0);
+}
+
+/// RFC 5044 §6 (3): an FPDU without a marker is found by chaining, from an island too.
+#[test]
+fn chaining_from_a_placed_island() {
+    let stream = stream(true, &[900, 900, 40, 40, 40]);
+    let b = stream.boundaries();
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[1]..b[2]);
+    assert_eq!(bench.handed_up(&stream), [1]);
+    for i in 2..5 {
+        assert!(!(b[i]..b[i + 1]).any(|at| at % 512 == 0), "no marker in it");
+        bench.arrive(b[i]..b[i + 1]);
+    }
+    assert_eq!(bench.handed_up(&stream), [1, 2, 3, 4]);
+    assert_eq!(bench.stats().held_max, 0);
+}
+
+/// A small FPDU between two markers, with nothing before it: held, and counted as unlocatable.
+#[test]
+fn a_message_tail_alone_is_unlocatable() {
+    let stream = stream(true, &[900, 900, 40, 1000]);
+    let b = stream.boundaries();
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[2]..b[3]);
+    assert_eq!(bench.stats().unlocatable, (b[3] - b[2]) as u64);
+    bench.arrive(b[3]..b[4]);
+    assert_eq!(bench.handed_up(&stream), [3], "what follows it is not held up by it");
+    assert_eq!(bench.stats().held_max, bench.stats().unlocatable_max);
+    bench.arrive(b[1]..b[2]);
+    assert_eq!(bench.handed_up(&stream), [1, 2, 3], "a chain from before finds it");
+    assert_eq!(bench.stats().held, 0);
+}
+
+/// Without markers nothing beyond a gap is handed up: held or refused (RFC 5044 §6 (1)).
+#[test]
+fn without_markers_nothing_is_placed_beyond_a_gap() {
+    let stream = stream(false, &[1000, 1000, 1000]);
+    let b = stream.boundaries();
+    let mut bench = Bench::new(&stream, &Config { hold_limit: 1500, ..Config::default() });
+    bench.arrive(b[1]..b[2]);
+    assert_eq!(bench.handed_up(&stream), []);
+    assert!(bench.is_taken(b[1]..b[2]));
+    bench.arrive(b[2]..b[3]);
+    assert_eq!(bench.stats().held, 1500, "as much as there is room for");
+    assert!(bench.is_untouched(b[1] + 1500..b[3]));
+    assert_eq!(bench.stats().refused, (b[3] - b[1] - 1500) as u64);
+    bench.arrive(b[0]..b[1]);
+    assert_eq!(bench.handed_up(&stream), [0, 1]);
+    bench.arrive(b[2]..b[3]);
+    assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
+    assert_eq!(bench.budget.used(), 0);
+}
+
+#[test]
+fn the_budget_of_the_core_bounds_what_is_held() {
+    let stream = stream(true, &[900, 40, 1000, 3000]);
+    let b = stream.boundaries();
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.budget = HoldBudget::new(20);
+    bench.arrive(b[1]..b[2]);
+    assert_eq!(bench.stats().held, 20);
+    // The located FPDU is taken although the octets before it are refused.
+    bench.arrive(b[1] + 20..b[3]);
+    assert_eq!(bench.handed_up(&stream), [2]);
+    assert!(bench.is_taken(b[2]..b[3]) && bench.is_untouched(b[1] + 20..b[2]));
+    // In order one FPDU can be held whatever the budget says.
+    bench.arrive(b[0]..b[1] - 4).arrive(b[1] - 4..b[1]);
+    bench.arrive(b[1]..b[2]).arrive(b[3]..b[4] - 1);
+    assert_eq!(bench.stats().held, (b[4] - 1 - b[3]) as u64);
+    bench.arrive(b[4] - 1..b[4]);
+    assert_eq!(bench.handed_up(&stream), [0, 1, 2, 3]);
+}
+
+/// A tail that begins ahead of a gap and does not fit the budget is refused alone.
+#[test]
+fn a_located_tail_is_refused_alone() {
+    let stream = stream(true, &[1000, 1000, 1000]);
+    let b = stream.boundaries();
+    let mut bench = Bench::new(&stream, &Config { hold_limit: 100, ..Config::default() });
+    bench.arrive(b[1]..b[2] + 500);
+    assert_eq!(bench.handed_up(&stream), [1]);
+    assert!(bench.is_taken(b[1]..b[2] + 100) && bench.is_untouched(b[2] + 100..b[2] + 500));
+    bench.arrive(b[2] + 500..b[3]);
+    assert!(bench.is_untouched(b[2] + 500..b[3]));
+    bench.arrive(b[0]..b[1]).arrive(b[2] + 100..b[3]);
+    assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
+}
+
+/// What DDP refuses comes again.
+#[test]
+fn a_refused_ulpdu_was_never_taken() {
+    let stream = stream(true, &[1000, 1000, 1000]);
+    let b = stream.boundaries();
+    let mut bench = Bench::new(&stream, &Config::default());
+    for i in 0..3 {
+        bench.sink.refuse.insert(START + b[i] as u64);
+    }
+    bench.arrive(b[1]..b[3]);
+    assert!(bench.is_untouched(b[1]..b[3]));
+    bench.arrive(b[0]..b[3]);
+    assert!(bench.is_untouched(b[0]..b[3]), "in order too");
+    bench.arrive(b[1]..b[3]);
+    assert!(bench.is_taken(b[1]..b[2]) && bench.is_untouched(b[2]..b[3]));
+    bench.arrive(b[0]..b[1]).arrive(b[2]..b[3]);
+    assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
+    assert_eq!((bench.sink.refused, bench.receiver.is_blocked()), (3, false));
+}
+
+/// A refused ULPDU whose octets were acknowledged long ago is retried.
+#[test]
+fn a_blocked_ulpdu_is_retried() {
+    let stream = stream(false, &[1000, 1000, 1000]);
+    let b = stream.boundaries();
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.sink.refuse.insert(START + b[1] as u64);
+    bench.arrive(b[1]..b[3]).arrive(b[0]..b[1]);
+    assert_eq!(bench.handed_up(&stream), [0]);
+    assert!(bench.receiver.is_blocked());
+    bench.receiver.retry(&mut bench.sink, &mut bench.budget);
+    assert!(!bench.receiver.is_blocked());
+    assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
+    assert_eq!((bench.budget.used(), bench.sink.complete), (0, START + b[3] as u64));
+}
+
+/// RFC 5044 §8 code 1: the end of the TCP stream within an FPDU is an error, between two it is not.
+#[test]
+fn closed_inside_an_fpdu() {
+    let stream = stream(true, &[100, 100]);
+    let b = stream.boundaries();
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[0]..b[1]);
+    assert_eq!(bench.receiver.closed(&mut bench.budget), None);
+    bench.arrive(b[1]..b[1] + 4);
+    let error = bench.receiver.closed(&mut bench.budget).map(|e| (e.at.0, e.code()));
+    assert_eq!(error, Some((START + b[1] as u64, 1)));
+    assert_eq!(bench.budget.used(), 0);
+}
+
+/// CRC off: the field is there and not looked at (RFC 5044 §4.1, §7.1.1).
+#[test]
+fn crc_off_means_not_checked() {
+    let mut stream = Stream::new(true, false);
+    stream.fpdu(&ulpdu(1, 600)).fpdu(&ulpdu(2, 600)).fpdu(&ulpdu(3, 600));
+    let b = stream.boundaries();
+    stream.octets[b[1] - 4..b[1]].copy_from_slice(&[1, 2, 3, 4]);
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[1]..b[3]).arrive(b[0]..b[1]);
+    assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
+}
+
+/// Draft §7.1 lets FPDUPTR count from a marker in front of the header. Accepted on revision 0.
+#[test]
+fn draft_pointers_of_revision_zero() {
+    let build = |from_marker| {
+        let mut stream = Stream { from_marker, ..Stream::new(true, true) };
+        stream.fpdu(&ulpdu(1, 502)).fpdu(&ulpdu(2, 1400)).fpdu(&ulpdu(3, 900));
+        stream
+    };
+    let (draft, rfc) = (build(true), build(false));
+    let b = draft.boundaries();
+    assert_eq!(b[1], 512, "the second FPDU begins with a marker");
+    assert_ne!(draft.octets, rfc.octets);
+    let mut bench = Bench::new(&draft, &Config::default());
+    bench.arrive(b[1]..b[2]).arrive(b[2] + 8..b[3]).arrive(b[2]..b[2] + 8).arrive(b[0]..b[1]);
+    assert_eq!(bench.handed_up(&draft), [0, 1, 2]);
+    // The RFC's count is accepted on revision 0 too.
+    let mut bench = Bench::new(&Stream { from_marker: true, ..rfc.clone() }, &Config::default());
+    bench.arrive(b[1]..b[3]).arrive(b[0]..b[1]);
+    assert_eq!(bench.handed_up(&rfc), [0, 1, 2]);
+    // Revision 1 takes the RFC at its word.
+    let mut bench = Bench::new(&Stream { from_marker: false, ..draft }, &Config::default());
+    bench.arrive(b[0]..b[2]);
+    assert_eq!(bench.receiver.error().map(|e| e.code()), Some(3));
+}

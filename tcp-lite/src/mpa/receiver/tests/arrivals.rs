@@ -1,0 +1,193 @@
+//! Arrival orders: whatever the segmentation and the order, the same ULPDUs are handed up, delivery
+//! is in order, and nothing stays.
+
+use super::*;
+
+/// A stream, how it is cut into segments, and in which order they arrive.
+#[derive(Clone, Debug)]
+struct Arrival {
+    stream: Stream,
+    segments: Vec<Range<usize>>,
+}
+
+fn streams() -> impl Strategy<Value = Stream> {
+    let lens = prop::collection::vec(
+        prop_oneof![0usize..60, 60usize..600, 600usize..3000, 480usize..520],
+        1..14,
+    );
+    (lens, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(lens, markers, crc, from_marker)| {
+            let mut stream = Stream { from_marker, ..Stream::new(markers, crc) };
+            for (i, len) in lens.iter().enumerate() {
+                stream.fpdu(&ulpdu(i, *len));
+            }
+            stream
+        },
+    )
+}
+
+/// Cuts at arbitrary octets: a middlebox, or a sender that knows nothing of FPDUs.
+fn anyhow() -> impl Strategy<Value = Arrival> {
+    streams()
+        .prop_flat_map(|stream| {
+            let n = stream.octets.len();
+            (Just(stream), prop::collection::vec(0..=n, 0..30))
+        })
+        .prop_flat_map(|(stream, mut cuts)| {
+            cuts.extend([0, stream.octets.len()]);
+            shuffled(stream, cuts)
+        })
+}
+
+/// Cuts at FPDU boundaries: an aligned sender that packs.
+fn aligned() -> impl Strategy<Value = Arrival> {
+    streams()
+        .prop_flat_map(|stream| {
+            let n = stream.fpdus.len();
+            (Just(stream), prop::collection::vec(any::<bool>(), n))
+        })
+        .prop_flat_map(|(stream, keep)| {
+            let b = stream.boundaries();
+            let mut cuts = vec![0, stream.octets.len()];
+            cuts.extend(b.iter().zip(keep).filter(|(_, keep)| *keep).map(|(at, _)| *at));
+            shuffled(stream, cuts)
+        })
+}
+
+fn shuffled(stream: Stream, mut cuts: Vec<usize>) -> impl Strategy<Value = Arrival> {
+    cuts.sort_unstable();
+    cuts.dedup();
+    let segments: Vec<Range<usize>> = cuts.windows(2).map(|pair| pair[0]..pair[1]).collect();
+    Just(segments)
+        .prop_shuffle()
+        .prop_map(move |segments| Arrival { stream: stream.clone(), segments })
+}
+
+/// Offers every segment until all of it is taken; `rounds` bounds how often.
+fn run(bench: &mut Bench, arrival: &Arrival, rounds: usize) {
+    for _ in 0..rounds {
+        for segment in &arrival.segments {
+            bench.arrive(segment.clone());
+            bench.receiver.retry(&mut bench.sink, &mut bench.budget);
+        }
+        if bench.is_taken(0..arrival.stream.octets.len()) {
+            return;
+        }
+    }
+    panic!("not all octets were ever taken");
+}
+
+fn all(stream: &Stream) -> Vec<usize> {
+    (0..stream.fpdus.len()).collect()
+}
+
+proptest! {
+    /// Draft §7.4.1: any segmentation, any order.
+    #[test]
+    fn any_order_hands_up_the_same(arrival in anyhow()) {
+        let mut bench = Bench::new(&arrival.stream, &roomy());
+        run(&mut bench, &arrival, 1);
+        prop_assert_eq!(bench.handed_up(&arrival.stream), all(&arrival.stream));
+        prop_assert_eq!(bench.receiver.error(), None);
+        prop_assert_eq!(bench.sink.complete, START + arrival.stream.octets.len() as u64);
+        prop_assert_eq!((bench.budget.used(), bench.stats().unlocatable), (0, 0));
+    }
+
+    /// With next to no room for holding, segments are refused and come again, and it ends all the same.
+    #[test]
+    fn any_order_with_little_room(arrival in anyhow(), room in 0u64..700) {
+        let mut bench = Bench::new(&arrival.stream, &Config::default());
+        bench.budget = HoldBudget::new(room);
+        let rounds = arrival.segments.len() + 2;
+        run(&mut bench, &arrival, rounds);
+        prop_assert_eq!(bench.handed_up(&arrival.stream), all(&arrival.stream));
+        prop_assert_eq!(bench.budget.used(), 0);
+    }
+
+    /// A sink that refuses some ULPDUs the first time gets them again.
+    #[test]
+    fn any_order_with_refusals(arrival in anyhow(), which in prop::collection::vec(any::<bool>(), 14)) {
+        let mut bench = Bench::new(&arrival.stream, &roomy());
+        for ((at, _), refuse) in arrival.stream.fpdus.iter().zip(which) {
+            if refuse {
+                bench.sink.refuse.insert(START + *at as u64);
+            }
+        }
+        let rounds = 2 * arrival.stream.fpdus.len() + 2;
+        run(&mut bench, &arrival, rounds);
+        while bench.receiver.is_blocked() {
+            bench.receiver.retry(&mut bench.sink, &mut bench.budget);
+        }
+        prop_assert_eq!(bench.handed_up(&arrival.stream), all(&arrival.stream));
+    }
+
+    /// With markers and an aligned sender, what is held is what no marker locates, and nothing else:
+    /// the FPDUs of a segment before its first marker's, when the segment before it is missing.
+    #[test]
+    fn aligned_and_marked_holds_only_the_unlocatable(arrival in aligned()) {
+        prop_assume!(arrival.stream.markers);
+        let b = arrival.stream.boundaries();
+        let mut bench = Bench::new(&arrival.stream, &roomy());
+        for segment in &arrival.segments {
+            let known = segment.start == 0 || bench.handed_up(&arrival.stream)
+                .iter().any(|i| b[*i + 1] == segment.start);
+            bench.arrive(segment.clone());
+            let up = bench.handed_up(&arrival.stream);
+            let marker = segment.start.next_multiple_of(512);
+            for i in 0..arrival.stream.fpdus.len() {
+                if segment.contains(&b[i]) && (known || b[i + 1] > marker) {
+                    prop_assert!(up.contains(&i), "FPDU {} can be located", i);
+                }
+            }
+            prop_assert_eq!(bench.stats().held, bench.stats().unlocatable);
+        }
+        prop_assert_eq!(bench.stats().held_max, bench.stats().unlocatable_max);
+        prop_assert_eq!(bench.stats().alignment_lost, 0);
+    }
+
+    /// One damaged octet anywhere, any order: what is handed up is a part of what was sent, and with
+    /// CRCs never a damaged ULPDU.
+    #[test]
+    fn damage_never_gets_through(arrival in anyhow(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        prop_assume!(arrival.stream.crc);
+        let mut bench = Bench::new(&arrival.stream, &roomy());
+        let at = at.index(bench.octets.len());
+        bench.octets[at] ^= 1 << bit;
+        for _ in 0..3 {
+            for segment in &arrival.segments {
+                bench.arrive(segment.clone());
+            }
+        }
+        let up = bench.handed_up(&arrival.stream);
+        let b = arrival.stream.boundaries();
+        let hit = b.partition_point(|start| *start <= at) - 1;
+        prop_assert!(!up.contains(&hit));
+        prop_assert_eq!(bench.sink.complete, START + b[hit] as u64);
+    }
+
+    /// Octets of no stream at all, in any order: no panic, and no more held than allowed.
+    #[test]
+    fn hostile_octets(
+        octets in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 1..6000),
+        cuts in prop::collection::vec(0usize..6000, 0..40),
+        seed in any::<u64>(),
+        markers in any::<bool>(),
+        crc in any::<bool>(),
+    ) {
+        let stream = Stream { octets, ..Stream::new(markers, crc) };
+        let n = stream.octets.len();
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut % (n + 1)).chain([0, n]).collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        let mut segments: Vec<Range<usize>> = cuts.windows(2).map(|pair| pair[0]..pair[1]).collect();
+        segments.sort_by_key(|s| (s.start as u64).wrapping_mul(seed | 1));
+        let config = Config { hold_limit: 2000, max_fpdu: 4000, ..Config::default() };
+        let mut bench = Bench::new(&stream, &config);
+        for segment in segments.iter().chain(&segments) {
+            bench.arrive(segment.clone());
+            prop_assert!(bench.stats().held <= 2000 + 4000);
+        }
+        bench.receiver.discard(&mut bench.budget);
+        prop_assert_eq!(bench.budget.used(), 0);
+    }
+}

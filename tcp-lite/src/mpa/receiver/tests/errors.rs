@@ -1,0 +1,193 @@
+//! RFC 5044 §8: what is wrong, when it is reported, and what is no longer handed up.
+
+use super::*;
+
+fn code(bench: &Bench) -> Option<(u64, u8)> {
+    bench.receiver.error().map(|error| (error.at.0 - START, error.code()))
+}
+
+/// Damages the FPDU that begins at `at`.
+fn damage(stream: &mut Stream, at: usize) {
+    stream.octets[at + 20] ^= 1;
+}
+
+/// Writes another FPDUPTR into the marker at `at`, and the CRC of the FPDU around it anew.
+fn forge(stream: &mut Stream, fpdu: usize, marker: usize, pointer: u16) {
+    stream.octets[marker + 2..marker + 4].copy_from_slice(&pointer.to_be_bytes());
+    let b = stream.boundaries();
+    let crc = crate::mpa::testing::slow_crc(&stream.octets[b[fpdu]..b[fpdu + 1] - 4]);
+    stream.octets[b[fpdu + 1] - 4..b[fpdu + 1]].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Code 2 in order: reported at once; nothing after it is handed up, all of it is swallowed.
+#[test]
+fn wrong_crc_in_order() {
+    let mut stream = stream(true, &[1000, 1000, 1000]);
+    let b = stream.boundaries();
+    damage(&mut stream, b[1]);
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[0]..b[3]);
+    assert_eq!(code(&bench), Some((b[1] as u64, 2)));
+    assert_eq!(bench.handed_up(&stream), [0]);
+    assert!(bench.is_taken(b[0]..b[3]));
+    bench.arrive(b[2]..b[3]);
+    assert_eq!(bench.sink.got.len(), 1);
+    assert_eq!(bench.budget.used(), 0);
+}
+
+/// Ahead of a gap a wrong CRC counts as loss: not taken, and fine when it comes again undamaged.
+#[test]
+fn wrong_crc_ahead_of_a_gap_is_dropped() {
+    let good = stream(true, &[1000, 1000, 1000, 1000]);
+    let b = good.boundaries();
+    let mut bad = good.clone();
+    damage(&mut bad, b[2]);
+    let mut bench = Bench::new(&bad, &Config::default());
+    bench.arrive(b[1]..b[4]);
+    assert_eq!(bench.handed_up(&good), [1], "what stands before it is good");
+    assert!(bench.is_taken(b[1]..b[2]) && bench.is_untouched(b[2]..b[4]));
+    assert_eq!((code(&bench), bench.stats().bad_crc_dropped), (None, 1));
+    bench.octets = good.octets.clone();
+    bench.arrive(b[2]..b[4]).arrive(b[0]..b[1]);
+    assert_eq!(bench.handed_up(&good), [0, 1, 2, 3]);
+}
+
+/// The same segment, damaged at its source, is an error once it is next in order.
+#[test]
+fn wrong_crc_at_the_source_is_reported_in_order() {
+    let mut stream = stream(true, &[1000, 1000]);
+    let b = stream.boundaries();
+    damage(&mut stream, b[1]);
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[1]..b[2]);
+    assert!(bench.is_untouched(b[1]..b[2]));
+    bench.arrive(b[0]..b[1]);
+    assert_eq!(code(&bench), None);
+    bench.arrive(b[1]..b[2]);
+    assert_eq!(code(&bench), Some((b[1] as u64, 2)));
+}
+
+/// RFC 5044 §8 lets an implementation drop the segment in order too.
+#[test]
+fn wrong_crc_in_order_may_be_dropped() {
+    let good = stream(true, &[1000, 1000]);
+    let b = good.boundaries();
+    let mut bad = good.clone();
+    damage(&mut bad, b[0]);
+    let config = Config { on_bad_crc: OnBadCrc::Drop, ..Config::default() };
+    let mut bench = Bench::new(&bad, &config);
+    bench.arrive(b[0]..b[1]);
+    assert!(bench.is_untouched(b[0]..b[1]));
+    assert_eq!(code(&bench), None);
+    bench.octets = good.octets.clone();
+    bench.arrive(b[0]..b[2]);
+    assert_eq!(bench.handed_up(&good), [0, 1]);
+    // An FPDU in two segments cannot be dropped as a whole: reported.
+    let mut bench = Bench::new(&bad, &config);
+    bench.arrive(b[0]..b[0] + 500).arrive(b[0] + 500..b[1]);
+    assert_eq!(code(&bench), Some((0, 2)));
+}
+
+/// Code 3 in order: the CRC is right and a marker inside points elsewhere.
+#[test]
+fn marker_against_length_in_order() {
+    let mut stream = stream(true, &[1000, 1000]);
+    let b = stream.boundaries();
+    forge(&mut stream, 1, 1536, 1536 - b[1] as u16 - 4);
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[0]..b[2]);
+    assert_eq!(code(&bench), Some((b[1] as u64, 3)));
+    assert_eq!(bench.handed_up(&stream), [0]);
+}
+
+/// Code 3 ahead of a gap: remembered, reported when the order reaches it, and meanwhile only what is
+/// earlier is handed up.
+#[test]
+fn marker_against_length_ahead_of_a_gap_is_reported_in_order() {
+    let mut stream = stream(true, &[1000, 1000, 1400, 1000, 1000]);
+    let b = stream.boundaries();
+    let markers: Vec<usize> = (b[2]..b[3]).filter(|at| at % 512 == 0).collect();
+    forge(&mut stream, 2, *markers.last().expect("two markers"), 4);
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[2]..b[3]);
+    assert_eq!((code(&bench), bench.handed_up(&stream)), (None, vec![]));
+    assert!(bench.is_taken(b[2]..b[3]));
+    bench.arrive(b[4]..b[5]).arrive(b[3]..b[4]);
+    assert_eq!(bench.handed_up(&stream), [], "nothing beyond the error");
+    bench.arrive(b[1]..b[2]);
+    assert_eq!(bench.handed_up(&stream), [1], "what is earlier is placed");
+    assert_eq!(code(&bench), None);
+    bench.arrive(b[0]..b[1]);
+    assert_eq!(bench.handed_up(&stream), [0, 1]);
+    assert_eq!(bench.sink.complete, START + b[2] as u64);
+    assert_eq!(code(&bench), Some((b[2] as u64, 3)));
+    assert_eq!(bench.budget.used(), 0);
+}
+
+/// Code 3 when a gap closes: the length of the FPDU before it leads into the middle of one that a
+/// marker had located.
+#[test]
+fn length_against_located_island_when_the_gap_closes() {
+    let mut stream = stream(true, &[400, 40, 1000]);
+    let b = stream.boundaries();
+    // FPDU 1 claims to be longer than it is.
+    stream.octets[b[1]..b[1] + 2].copy_from_slice(&200_u16.to_be_bytes());
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[2]..b[3]);
+    assert_eq!(bench.handed_up(&stream), [2]);
+    bench.arrive(b[0]..b[1]);
+    assert_eq!(code(&bench), None);
+    bench.arrive(b[1]..b[2]);
+    assert_eq!(code(&bench), Some((b[1] as u64, 3)));
+    assert_eq!(
+        bench.receiver.error().map(|e| e.fault),
+        Some(Fault::Boundary { boundary: START + b[2] as u64 })
+    );
+}
+
+/// The same, found ahead of another gap: reported when the order comes there.
+#[test]
+fn length_against_located_island_ahead_of_a_gap() {
+    let mut stream = stream(true, &[1000, 1000, 40, 1000]);
+    let b = stream.boundaries();
+    stream.octets[b[2]..b[2] + 2].copy_from_slice(&400_u16.to_be_bytes());
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[3]..b[4]).arrive(b[1]..b[2]);
+    assert_eq!(bench.handed_up(&stream), [1, 3]);
+    bench.arrive(b[2]..b[3]);
+    assert_eq!(code(&bench), None);
+    bench.arrive(b[0]..b[1]);
+    assert_eq!(code(&bench), Some((b[2] as u64, 3)));
+}
+
+/// A length that no buffer here can take is refused in order (code 2), and dropped ahead of a gap.
+#[test]
+fn too_long_to_take() {
+    let config = Config { max_fpdu: 1024, ..Config::default() };
+    let stream = stream(true, &[100, 1500, 100]);
+    let b = stream.boundaries();
+    let mut bench = Bench::new(&stream, &config);
+    bench.arrive(b[1]..b[2]);
+    assert!(bench.is_untouched(b[1]..b[2]));
+    bench.arrive(b[0]..b[1] + 8);
+    assert_eq!(code(&bench), Some((b[1] as u64, 2)));
+    assert!(matches!(
+        bench.receiver.error().map(|e| e.fault),
+        Some(Fault::TooLong { limit: 1024, .. })
+    ));
+    assert_eq!(bench.handed_up(&stream), [0]);
+}
+
+/// The largest ULPDU of RFC 5044 §3 fits the default limit.
+#[test]
+fn the_largest_ulpdu_is_taken() {
+    for phase in [0, 1, 60, 120] {
+        let stream = stream(true, &[4 * phase, 64_768]);
+        let mut bench = Bench::new(&stream, &Config::default());
+        for from in (0..stream.octets.len()).step_by(1448) {
+            bench.arrive(from..(from + 1448).min(stream.octets.len()));
+        }
+        assert_eq!(bench.handed_up(&stream), [0, 1]);
+        assert!(bench.stats().held_max < 64 * 1024);
+    }
+}

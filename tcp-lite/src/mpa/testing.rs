@@ -1,0 +1,120 @@
+//! For tests: streams of FPDUs built octet by octet from the text of RFC 5044, without the arithmetic
+//! under test, and a sink that checks what an LLP owes to DDP.
+
+use super::config::{Config, Params, Revision};
+use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
+use std::collections::{BTreeMap, HashSet};
+
+/// RFC 5044 §4.4: CRC32c by the book, one bit at a time.
+pub(crate) fn slow_crc(octets: &[u8]) -> u32 {
+    let mut crc = !0_u32;
+    for octet in octets {
+        crc ^= u32::from(*octet);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
+        }
+    }
+    !crc
+}
+
+/// A stream in Full Operation, from its first octet on.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    pub(crate) markers: bool,
+    pub(crate) crc: bool,
+    /// Count FPDUPTR from a marker in front of the header, as the draft's words can be read.
+    pub(crate) from_marker: bool,
+    pub(crate) octets: Vec<u8>,
+    /// First octet of each FPDU, and its ULPDU.
+    pub(crate) fpdus: Vec<(usize, Vec<u8>)>,
+}
+
+impl Stream {
+    pub(crate) fn new(markers: bool, crc: bool) -> Self {
+        Stream { markers, crc, from_marker: false, octets: Vec::new(), fpdus: Vec::new() }
+    }
+
+    /// Appends an FPDU.
+    pub(crate) fn fpdu(&mut self, ulpdu: &[u8]) -> &mut Self {
+        let start = self.octets.len();
+        let mut header = None;
+        let mut body = (ulpdu.len() as u16).to_be_bytes().to_vec();
+        body.extend_from_slice(ulpdu);
+        while body.len() % 4 != 0 {
+            body.push(0);
+        }
+        for octet in body {
+            self.marker_if_due(start, &mut header);
+            header.get_or_insert(self.octets.len());
+            self.octets.push(octet);
+        }
+        self.marker_if_due(start, &mut header);
+        let crc = if self.crc { slow_crc(&self.octets[start..]) } else { 0 };
+        self.octets.extend_from_slice(&crc.to_le_bytes());
+        self.fpdus.push((start, ulpdu.to_vec()));
+        self
+    }
+
+    fn marker_if_due(&mut self, start: usize, header: &mut Option<usize>) {
+        let at = self.octets.len();
+        if !self.markers || !at.is_multiple_of(512) {
+            return;
+        }
+        let pointer = match header {
+            None => 0,
+            Some(header) if self.from_marker && *header != start => at - start,
+            Some(header) => at - *header,
+        };
+        self.octets.extend_from_slice(&[0, 0]);
+        self.octets.extend_from_slice(&(pointer as u16).to_be_bytes());
+    }
+
+    /// Where each FPDU begins, and the end of the last one.
+    pub(crate) fn boundaries(&self) -> Vec<usize> {
+        self.fpdus.iter().map(|(at, _)| *at).chain([self.octets.len()]).collect()
+    }
+
+    pub(crate) fn params(&self) -> Params {
+        let revision = if self.from_marker { Revision::Zero } else { Revision::One };
+        Params { revision, markers_tx: self.markers, markers_rx: self.markers, crc: self.crc }
+    }
+}
+
+/// A ULPDU of `len` octets that differs from others.
+pub(crate) fn ulpdu(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (seed.wrapping_mul(131) ^ i.wrapping_mul(7) ^ (i >> 8)) as u8).collect()
+}
+
+/// Config with room for everything.
+pub(crate) fn roomy() -> Config {
+    Config { hold_limit: 1 << 24, ..Config::default() }
+}
+
+/// Remembers what was handed up, and asserts the rules of the seam.
+#[derive(Debug, Default)]
+pub(crate) struct Collector {
+    pub(crate) got: BTreeMap<u64, Vec<u8>>,
+    pub(crate) complete: u64,
+    /// Keys to refuse the first time.
+    pub(crate) refuse: HashSet<u64>,
+    pub(crate) refused: u64,
+}
+
+impl UlpduSink for Collector {
+    fn ulpdu(&mut self, key: OrderKey, ulpdu: Ulpdu<'_>) -> Disposition {
+        assert!(key.0 >= self.complete, "a key below the last order_complete");
+        if self.refuse.remove(&key.0) {
+            self.refused += 1;
+            return Disposition::Refused;
+        }
+        let mut octets = vec![0; ulpdu.len()];
+        assert_eq!(ulpdu.copy_prefix(&mut octets), ulpdu.len());
+        assert_eq!(self.got.insert(key.0, octets), None, "the same key twice");
+        Disposition::Placed(ulpdu.len())
+    }
+
+    fn order_complete(&mut self, before: OrderKey) {
+        assert!(before.0 >= self.complete, "order_complete went backwards");
+        self.complete = before.0;
+    }
+}

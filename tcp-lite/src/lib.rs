@@ -7,6 +7,7 @@
 //! Sans-IO: no clock, no random numbers, no system call.
 #![forbid(unsafe_code)]
 
+pub mod endpoint;
 pub mod mpa;
 pub mod seam;
 pub mod tcp;

@@ -1,0 +1,446 @@
+//! One stream as a worker holds it: TCP, MPA and DDP joined by direct calls.
+//!
+//! ```text
+//!             Connecting --TCP--> Startup --(Deciding)--> Established
+//!                  |                 |                      |      |
+//!                  |    key, version,| time-out       error |      | shutdown, peer's FIN
+//!                  v                 v                      v      v
+//!                Closed <--RST-- (aborted)              Failing  Closing
+//!                  ^                                        |      |
+//!                  +---- both FINs, or time-out and RST ----+------+
+//! ```
+//!
+//! Failing: DDP's one last message goes out, then the FIN; what the peer sends is acknowledged and
+//! thrown away until its FIN comes, so that no reset destroys that message on its way. Only the
+//! time-out resets.
+//!
+//! An endpoint is sans-IO. Order of calls, for each burst of segments or whatever else happened:
+//! [`input`](Endpoint::input) for each segment, [`handle_timeout`](Endpoint::handle_timeout) if
+//! [`poll_timeout`](Endpoint::poll_timeout) has come, [`poll_transmit`](Endpoint::poll_transmit),
+//! [`poll_event`](Endpoint::poll_event) until it says `None`, and `poll_timeout` last.
+
+mod config;
+mod event;
+mod teardown;
+mod upper;
+
+pub use config::{EndpointConfig, OnPeerClose, Open};
+pub use event::{CloseReason, Event, Origin, StreamParams};
+pub use upper::Context;
+
+use crate::mpa::{PrivateDataTooLong, ReceiverStats, Revision, SenderStats, Startup};
+use crate::seam::TxBatch;
+use crate::tcp::{self, Connection, DropReason, FourTuple, Segment, SeqNumber};
+use core::time::Duration;
+use ddp::{Message, PdId, PostError, Qn, RegionMemory, StreamConfig, StreamId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use thiserror::Error;
+use upper::{Notice, Stage, Up, Upper};
+use wire::Instant;
+
+/// How soon an FPDU that DDP refused, and that will not come again, is tried once more.
+const RETRY: Duration = Duration::from_millis(10);
+
+/// Where a stream is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum State {
+    /// TCP's handshake.
+    Connecting,
+    /// Start-up frames are expected.
+    Startup,
+    /// A request awaits [`Endpoint::mpa_accept`] or [`Endpoint::mpa_reject`].
+    Deciding,
+    /// Full Operation.
+    Established,
+    /// A graceful close is on its way: what comes is still placed.
+    Closing,
+    /// After an error or a reject: what comes is thrown away.
+    Failing,
+    /// Over.
+    Closed,
+}
+
+impl State {
+    /// A stable name for people and for machine-readable output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Connecting => "connecting",
+            State::Startup => "startup",
+            State::Deciding => "deciding",
+            State::Established => "established",
+            State::Closing => "closing",
+            State::Failing => "failing",
+            State::Closed => "closed",
+        }
+    }
+}
+
+/// Counters of all layers of one stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EndpointStats {
+    /// TCP.
+    pub tcp: tcp::Stats,
+    /// MPA, receive half.
+    pub mpa_rx: ReceiverStats,
+    /// MPA, send half.
+    pub mpa_tx: SenderStats,
+    /// DDP.
+    pub ddp: ddp::Counters,
+}
+
+/// Why a request could not be answered as asked; nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum AnswerError {
+    /// No request awaits a decision: it was answered, or the stream is over.
+    #[error("no MPA request awaits a decision")]
+    NoRequest,
+    /// More private data than the answer carries.
+    #[error(transparent)]
+    PrivateData(#[from] PrivateDataTooLong),
+}
+
+/// One stream. See the [module](self) for the order of calls.
+#[derive(Debug)]
+pub struct Endpoint<M: RegionMemory> {
+    conn: Connection,
+    upper: Upper<M>,
+    config: Arc<EndpointConfig>,
+    state: State,
+    /// End of the start-up, or of the patience with a teardown.
+    deadline: Option<Instant>,
+    /// Octets moved either way when the deadline was set: more of them move it.
+    progress: u64,
+    retry_at: Option<Instant>,
+    peer_closed: bool,
+    /// TCP's events that still have to be acted on.
+    tcp_events: VecDeque<tcp::Event>,
+    events: VecDeque<Event>,
+    reason: Option<Box<CloseReason>>,
+    /// `Closed` has still to be reported.
+    report: bool,
+    /// Counters of layers that are gone.
+    last_stats: Option<Box<EndpointStats>>,
+}
+
+impl<M: RegionMemory> Endpoint<M> {
+    /// Active open: sends a SYN, and then the MPA request that `config` says. `iss` and `mss` as for
+    /// [`Connection::connect`].
+    ///
+    /// # Errors
+    /// More private data than the request carries.
+    pub fn connect(
+        config: Arc<EndpointConfig>,
+        id: StreamId,
+        tuple: FourTuple,
+        iss: SeqNumber,
+        mss: u16,
+        now: Instant,
+        open: Open,
+    ) -> Result<Self, PrivateDataTooLong> {
+        let startup = Startup::initiator(&config.mpa, &open.private_data)?;
+        let conn = Connection::connect(config.tcp.clone(), tuple, iss, mss, now);
+        let upper = Upper::initiator(config.clone(), id, startup, open);
+        Ok(Endpoint::new(config, conn, upper))
+    }
+
+    /// Passive open by the segment `syn`. `iss` and `mss` as for [`Connection::accept`].
+    pub fn accept(
+        config: Arc<EndpointConfig>,
+        id: StreamId,
+        tuple: FourTuple,
+        iss: SeqNumber,
+        mss: u16,
+        syn: &Segment<'_>,
+        now: Instant,
+    ) -> Self {
+        let conn = Connection::accept(config.tcp.clone(), tuple, iss, mss, syn, now);
+        let upper = Upper::responder(config.clone(), id);
+        Endpoint::new(config, conn, upper)
+    }
+
+    fn new(config: Arc<EndpointConfig>, conn: Connection, upper: Upper<M>) -> Self {
+        Endpoint {
+            conn,
+            upper,
+            config,
+            state: State::Connecting,
+            deadline: None,
+            progress: 0,
+            retry_at: None,
+            peer_closed: false,
+            tcp_events: VecDeque::new(),
+            events: VecDeque::new(),
+            reason: None,
+            report: false,
+            last_stats: None,
+        }
+    }
+
+    /// A segment of this stream's connection arrived, checksum verified.
+    ///
+    /// # Errors
+    /// Why TCP dropped it.
+    pub fn input(
+        &mut self,
+        now: Instant,
+        segment: &Segment<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Result<(), DropReason> {
+        let up = &mut Up { upper: &mut self.upper, cx: Some(cx) };
+        let result = self.conn.input(now, segment, up);
+        self.after(now, cx);
+        result
+    }
+
+    /// Writes the segments that are due.
+    pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
+        let up = &mut Up { upper: &mut self.upper, cx: None };
+        self.conn.poll_transmit(now, up, tx);
+        self.collect_tcp_events();
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called; a time in the past means now.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if !self.tcp_events.is_empty() {
+            return Some(Instant::ZERO);
+        }
+        let idle = self.idle_deadline();
+        [self.conn.poll_timeout(), self.deadline, self.retry_at, idle].into_iter().flatten().min()
+    }
+
+    /// Time has passed. Follow it with [`poll_transmit`](Self::poll_transmit).
+    pub fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        let up = &mut Up { upper: &mut self.upper, cx: Some(cx) };
+        self.conn.handle_timeout(now, up);
+        self.after(now, cx);
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.deadline = None;
+            self.out_of_patience(now, cx);
+        }
+        if self.idle_deadline().is_some_and(|deadline| deadline <= now) {
+            self.shutdown_for(CloseReason::Idle, now);
+        }
+    }
+
+    /// The next thing that the owner should know.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        if let Some(event) = self.upper.full_mut().and_then(|full| full.stream.poll_event()) {
+            return Some(Event::Ddp(event));
+        }
+        if !core::mem::take(&mut self.report) {
+            return None;
+        }
+        self.last_stats = Some(Box::new(self.stats()));
+        self.upper.stage = Stage::Over;
+        let reason = self.reason.as_deref().cloned().unwrap_or(CloseReason::LocalAbort);
+        Some(Event::Closed { reason })
+    }
+
+    /// Accepts the request that [`Event::MpaRequest`] brought: the reply is sent, and Full Operation
+    /// begins. FPDUs go out once the peer's first one has come (RFC 5044 §7.1.2 (4)).
+    ///
+    /// # Errors
+    /// No request is there, or the private data is too long for the reply.
+    pub fn mpa_accept(
+        &mut self,
+        now: Instant,
+        pd: PdId,
+        private_data: &[u8],
+        stream: StreamConfig,
+        cx: &mut Context<'_, M>,
+    ) -> Result<(), AnswerError> {
+        let (State::Deciding, Stage::Startup(begin)) = (self.state, &mut self.upper.stage) else {
+            return Err(AnswerError::NoRequest);
+        };
+        let params = begin.startup.accept(private_data)?;
+        self.upper.enter_full(params, pd, stream, cx);
+        self.established(Vec::new());
+        self.after(now, cx);
+        Ok(())
+    }
+
+    /// Rejects the request that [`Event::MpaRequest`] brought, and closes. The draft's Start Key cannot
+    /// be rejected: the connection just closes.
+    ///
+    /// # Errors
+    /// No request is there, or the private data is too long for the reply.
+    pub fn mpa_reject(&mut self, now: Instant, private_data: &[u8]) -> Result<(), AnswerError> {
+        let (State::Deciding, Stage::Startup(begin)) = (self.state, &mut self.upper.stage) else {
+            return Err(AnswerError::NoRequest);
+        };
+        begin.startup.reject(private_data)?;
+        self.upper.take_prologue();
+        self.upper.stage = Stage::Over;
+        self.discard_and_close(CloseReason::RejectedHere, now);
+        Ok(())
+    }
+
+    /// Posts a message. It is sent in order behind what was posted before.
+    ///
+    /// # Errors
+    /// Before Full Operation, after a close, and as [`ddp::Stream::post`] says.
+    pub fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
+        self.upper.full_mut().ok_or(PostError::Closed)?.stream.post(message)
+    }
+
+    /// Adds `n` receive buffers to a queue.
+    ///
+    /// # Errors
+    /// Before Full Operation, after the end, and when there is no such queue.
+    pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
+        self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_buffers(qn, n)
+    }
+
+    /// Closes gracefully: what is posted is sent, then the FIN; what the peer still sends is placed and
+    /// delivered until it closes too.
+    pub fn shutdown(&mut self, now: Instant) {
+        self.shutdown_for(CloseReason::LocalShutdown, now);
+    }
+
+    /// Ends the stream at once, with a reset.
+    pub fn abort(&mut self, cx: &mut Context<'_, M>) {
+        self.abort_for(CloseReason::LocalAbort, cx);
+    }
+
+    /// The path carries segments of at most `mss` octets: see [`Connection::path_mtu`].
+    pub fn path_mtu(&mut self, mss: u16) {
+        self.conn.path_mtu(mss);
+    }
+
+    /// Where the stream is in its life.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// True when the endpoint can be dropped: nothing is left to report or to send, TIME-WAIT is over.
+    pub fn is_done(&self) -> bool {
+        self.state == State::Closed
+            && !self.report
+            && self.events.is_empty()
+            && self.conn.state() == tcp::State::Closed
+    }
+
+    /// TCP's side of the stream, to look at.
+    pub fn connection(&self) -> &Connection {
+        &self.conn
+    }
+
+    /// The DDP stream, to look at, in Full Operation.
+    pub fn stream(&self) -> Option<&ddp::Stream<M>> {
+        self.upper.full().map(|full| &full.stream)
+    }
+
+    /// What was agreed on, in Full Operation.
+    pub fn params(&self) -> Option<StreamParams> {
+        let full = self.upper.full()?;
+        Some(StreamParams::new(&full.params, self.upper.emss(), full.stream.version()))
+    }
+
+    /// The form of the request, while it awaits a decision or was agreed on.
+    pub fn revision(&self) -> Option<Revision> {
+        self.upper.full().map(|full| full.params.revision)
+    }
+
+    /// Counters of all layers.
+    pub fn stats(&self) -> EndpointStats {
+        let mut stats = self.last_stats.as_deref().copied().unwrap_or_default();
+        stats.tcp = *self.conn.stats();
+        if let Some(full) = self.upper.full() {
+            stats.mpa_rx = *full.receiver.stats();
+            stats.mpa_tx = *full.sender.stats();
+            stats.ddp = *full.stream.counters();
+        }
+        stats
+    }
+
+    /// When the last segment of the peer came that was not dropped.
+    pub fn idle_since(&self) -> Instant {
+        self.conn.idle_since()
+    }
+
+    fn idle_deadline(&self) -> Option<Instant> {
+        let timeout = self.config.idle_timeout.filter(|_| self.state == State::Established)?;
+        Some(self.conn.idle_since() + timeout)
+    }
+
+    fn collect_tcp_events(&mut self) {
+        while let Some(event) = self.conn.poll_event() {
+            self.tcp_events.push_back(event);
+        }
+    }
+
+    /// Acts on everything that a call into TCP has brought about.
+    fn after(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        self.collect_tcp_events();
+        // First what opens the stream, then what came over it, then what closes it.
+        if self.tcp_events.front() == Some(&tcp::Event::Connected) {
+            self.tcp_events.pop_front();
+            self.connected(now);
+        }
+        if let Some(notice) = self.upper.notice.take() {
+            self.notice(*notice, now, cx);
+        }
+        self.look_at_errors(now, cx);
+        while let Some(event) = self.tcp_events.pop_front() {
+            match event {
+                tcp::Event::Connected => self.connected(now),
+                tcp::Event::RemoteClosed => self.remote_closed(now, cx),
+                tcp::Event::Closed(reason) => self.finish(reason, cx),
+            }
+        }
+        self.retry_blocked(now, cx);
+    }
+
+    fn connected(&mut self, now: Instant) {
+        if self.state == State::Connecting {
+            self.upper.set_emss(self.conn.emss());
+            self.state = State::Startup;
+            // RFC 5044 §7.1.2 (10)
+            self.deadline = Some(now + self.config.mpa.startup_timeout);
+        }
+    }
+
+    fn notice(&mut self, notice: Notice, now: Instant, cx: &mut Context<'_, M>) {
+        match notice {
+            Notice::Request(request) => {
+                self.state = State::Deciding;
+                let (private_data, revision) = (request.private_data, request.revision);
+                self.events.push_back(Event::MpaRequest { private_data, revision });
+            }
+            Notice::Accepted { private_data } => self.established(private_data),
+            Notice::Rejected { private_data } => {
+                self.discard_and_close(CloseReason::RejectedByPeer { private_data }, now);
+            }
+            // RFC 5044 §8 code 4: closed at once.
+            Notice::Error(error) => self.abort_for(CloseReason::Startup(error), cx),
+        }
+    }
+
+    fn established(&mut self, private_data: Vec<u8>) {
+        let Some(params) = self.params() else { return };
+        self.state = State::Established;
+        self.deadline = None;
+        self.events.push_back(Event::Established { private_data, params });
+    }
+
+    /// An FPDU that DDP refused and TCP acknowledged is tried again.
+    fn retry_blocked(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        self.retry_at = None;
+        let Some(full) = self.upper.full_mut().filter(|full| full.receiver.is_blocked()) else {
+            return;
+        };
+        let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
+        full.receiver.retry(&mut full.stream.sink(ddp), cx.hold);
+        if full.receiver.is_blocked() {
+            self.retry_at = Some(now + RETRY);
+        }
+        self.look_at_errors(now, cx);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! How a stream ends: gracefully, half closed, after an error, abortively (RFC 5041 §6.2).
+
+use super::upper::Stage;
+use super::{CloseReason, Context, Endpoint, OnPeerClose, State};
+use crate::mpa::{MpaError, StartupError};
+use crate::tcp;
+use ddp::last_message::LastMessage;
+use ddp::{Failure, Message, RegionMemory, Stream};
+use wire::Instant;
+
+impl<M: RegionMemory> Endpoint<M> {
+    /// Errors that the order has reached, found by MPA or by DDP.
+    pub(super) fn look_at_errors(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        if !matches!(self.state, State::Established | State::Closing) {
+            return;
+        }
+        let Some(full) = self.upper.full() else { return };
+        if let Some(error) = full.stream.error().cloned() {
+            let message = full.stream.last_message(&error);
+            self.fail(CloseReason::Ddp(error), Some(message), now, cx);
+        } else if let Some(error) = full.receiver.error() {
+            self.fail_by_mpa(error, now, cx);
+        } else if let Some(why) = full.stream.failure() {
+            self.abort_for(CloseReason::DdpFailed(why), cx);
+        }
+    }
+
+    /// The peer's FIN came in order.
+    pub(super) fn remote_closed(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        match self.state {
+            State::Connecting | State::Startup | State::Deciding => {
+                self.abort_for(CloseReason::Startup(StartupError::Closed), cx);
+            }
+            State::Established | State::Closing => {
+                self.peer_closed = true;
+                let Some(full) = self.upper.full_mut() else { return };
+                // RFC 5044 §8 code 1
+                if let Some(error) = full.receiver.closed(cx.hold) {
+                    self.fail_by_mpa(error, now, cx);
+                    return;
+                }
+                full.stream.peer_closed();
+                if self.config.on_peer_close == OnPeerClose::Finish {
+                    self.shutdown_for(CloseReason::PeerShutdown, now);
+                }
+            }
+            State::Failing | State::Closed => {}
+        }
+    }
+
+    /// TCP is over.
+    pub(super) fn finish(&mut self, tcp: tcp::CloseReason, cx: &mut Context<'_, M>) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.state = State::Closed;
+        self.deadline = None;
+        let peer_first = self.peer_closed;
+        self.because(CloseReason::of_tcp(tcp, peer_first));
+        if tcp != tcp::CloseReason::Normal
+            && let Some(reason) = &mut self.reason
+            && reason.is_graceful()
+        {
+            // It had begun gracefully and did not end so.
+            **reason = CloseReason::of_tcp(tcp, peer_first);
+        }
+        let graceful = self.reason.as_ref().is_some_and(|reason| reason.is_graceful());
+        let aborted = self.reason.as_deref() == Some(&CloseReason::LocalAbort);
+        if let Some(full) = self.upper.full_mut() {
+            if !graceful || full.stream.outstanding() > 0 {
+                full.stream.fail(if aborted { Failure::Aborted } else { Failure::LlpLost });
+            }
+            full.receiver.discard(cx.hold);
+            full.stream.release(cx.buffers);
+        } else {
+            self.upper.stage = Stage::Over;
+        }
+        self.report = true;
+    }
+
+    /// Closes gracefully.
+    pub(super) fn shutdown_for(&mut self, why: CloseReason, now: Instant) {
+        match self.state {
+            State::Connecting | State::Startup | State::Deciding => {
+                self.upper.stage = Stage::Over;
+                self.discard_and_close(why, now);
+            }
+            State::Established => {
+                self.because(why);
+                self.state = State::Closing;
+                if let Some(full) = self.upper.full_mut() {
+                    full.stream.close();
+                }
+                // The FIN follows what the source still has.
+                self.conn.close();
+                self.be_patient(now);
+            }
+            State::Closing | State::Failing | State::Closed => {}
+        }
+    }
+
+    /// Ends the stream with a reset.
+    pub(super) fn abort_for(&mut self, why: CloseReason, cx: &mut Context<'_, M>) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.because(why);
+        // TCP has nothing more to say; the next poll_transmit sends its reset.
+        self.conn.abort();
+        self.collect_tcp_events();
+        self.tcp_events.clear();
+        self.finish(tcp::CloseReason::Aborted, cx);
+    }
+
+    /// Takes nothing more, and closes: the FIN follows what still has to be sent.
+    pub(super) fn discard_and_close(&mut self, why: CloseReason, now: Instant) {
+        self.because(why);
+        self.state = State::Failing;
+        self.conn.close();
+        self.be_patient(now);
+    }
+
+    /// The deadline has passed.
+    pub(super) fn out_of_patience(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        match self.state {
+            State::Startup | State::Deciding => {
+                self.abort_for(CloseReason::Startup(StartupError::Timeout), cx);
+            }
+            State::Closing if self.moved() > self.progress => self.be_patient(now),
+            State::Closing => {
+                if self.reason.as_deref() == Some(&CloseReason::LocalShutdown) {
+                    self.reason = Some(Box::new(CloseReason::PeerLingers));
+                }
+                self.abort_for(CloseReason::PeerLingers, cx);
+            }
+            State::Failing => self.abort_for(CloseReason::PeerLingers, cx),
+            State::Connecting | State::Established | State::Closed => {}
+        }
+    }
+
+    fn fail_by_mpa(&mut self, error: MpaError, now: Instant, cx: &mut Context<'_, M>) {
+        let content = LastMessage::llp(MpaError::ETYPE, error.code());
+        let message = Stream::<M>::message_of(&content);
+        self.fail(CloseReason::Mpa(error), Some(message), now, cx);
+    }
+
+    /// An error of the peer: the one last message, then the FIN (RFC 5041 §7.1).
+    fn fail(
+        &mut self,
+        why: CloseReason,
+        last: Option<Message<M>>,
+        now: Instant,
+        cx: &mut Context<'_, M>,
+    ) {
+        // A graceful close that was under way is none any more.
+        self.reason = None;
+        let wanted = self.config.last_message;
+        if let Some(full) = self.upper.full_mut() {
+            // RFC 5044 §8: no FPDU is handed up after an error.
+            full.receiver.discard(cx.hold);
+            match last {
+                Some(message) if wanted && full.may_send() => {
+                    // It cannot be posted when one was posted before, and then that one goes out.
+                    let _posted = full.stream.post_last(message);
+                }
+                _ => full.stream.fail(Failure::LlpLost),
+            }
+        }
+        self.discard_and_close(why, now);
+    }
+
+    /// The first cause stays.
+    fn because(&mut self, why: CloseReason) {
+        self.reason.get_or_insert_with(|| Box::new(why));
+    }
+
+    fn be_patient(&mut self, now: Instant) {
+        self.progress = self.moved();
+        self.deadline = Some(now + self.config.teardown_timeout);
+    }
+
+    fn moved(&self) -> u64 {
+        let stats = self.conn.stats();
+        stats.octets_in + stats.octets_acknowledged
+    }
+}

@@ -1,0 +1,360 @@
+//! What TCP calls: the octets of the start-up, then MPA and DDP.
+
+use super::config::{EndpointConfig, Open};
+use crate::mpa::{
+    HoldBudget, Params, Progress, Receiver, Request, Revision, Sender, Startup, StartupError,
+};
+use crate::seam::{SegmentSource, SpanSink, Taken};
+use ddp::{
+    BufferPool, PdId, RegionMemory, StagTable, Stream, StreamConfig, StreamId, VersionPolicy,
+};
+use std::sync::Arc;
+use wire::Instant;
+
+/// Octets behind a request that are kept until it is accepted.
+const MAX_BACKLOG: usize = 16 * 1024;
+
+/// What the worker lends to an endpoint for one call.
+#[derive(Debug)]
+pub struct Context<'a, M> {
+    /// The worker's STags.
+    pub stags: &'a StagTable<M>,
+    /// The worker's untagged buffers.
+    pub buffers: &'a mut BufferPool,
+    /// What the worker's streams may hold ahead of gaps.
+    pub hold: &'a mut HoldBudget,
+}
+
+/// Something that a span brought about.
+#[derive(Debug)]
+pub(super) enum Notice {
+    Request(Request),
+    Accepted { private_data: Vec<u8> },
+    Rejected { private_data: Vec<u8> },
+    Error(StartupError),
+}
+
+/// The layers above TCP.
+#[derive(Debug)]
+pub(super) struct Upper<M: RegionMemory> {
+    config: Arc<EndpointConfig>,
+    id: StreamId,
+    initiator: bool,
+    emss: usize,
+    /// What this end sends before its first FPDU; empty once acknowledged.
+    prologue: Box<[u8]>,
+    prologue_len: u64,
+    prologue_sent: u64,
+    pub(super) stage: Stage<M>,
+    pub(super) notice: Option<Box<Notice>>,
+}
+
+#[derive(Debug)]
+pub(super) enum Stage<M: RegionMemory> {
+    Startup(Box<Begin>),
+    Full(Box<Full<M>>),
+    /// Octets are taken and thrown away.
+    Over,
+}
+
+/// The Startup Phase.
+#[derive(Debug)]
+pub(super) struct Begin {
+    pub(super) startup: Startup,
+    /// Octets of the stream that belong to the start-up.
+    received: u64,
+    /// FPDUs that came with the request.
+    backlog: Vec<u8>,
+    open: Option<Open>,
+}
+
+/// Full Operation.
+#[derive(Debug)]
+pub(super) struct Full<M: RegionMemory> {
+    pub(super) receiver: Receiver,
+    pub(super) sender: Sender,
+    pub(super) stream: Stream<M>,
+    pub(super) params: Params,
+    initiator: bool,
+}
+
+impl<M: RegionMemory> Full<M> {
+    /// RFC 5044 §7.1.2 (4): a responder sends no FPDU before it has verified one.
+    pub(super) fn may_send(&self) -> bool {
+        self.initiator || self.receiver.stats().fpdus > 0
+    }
+}
+
+impl<M: RegionMemory> Upper<M> {
+    pub(super) fn initiator(
+        config: Arc<EndpointConfig>,
+        id: StreamId,
+        startup: Startup,
+        open: Open,
+    ) -> Self {
+        Upper::new(config, id, startup, Some(open))
+    }
+
+    pub(super) fn responder(config: Arc<EndpointConfig>, id: StreamId) -> Self {
+        let startup = Startup::responder(&config.mpa);
+        Upper::new(config, id, startup, None)
+    }
+
+    fn new(
+        config: Arc<EndpointConfig>,
+        id: StreamId,
+        startup: Startup,
+        open: Option<Open>,
+    ) -> Self {
+        let prologue: Box<[u8]> = startup.output().into();
+        Upper {
+            config,
+            id,
+            initiator: open.is_some(),
+            emss: 536,
+            prologue_len: prologue.len() as u64,
+            prologue,
+            prologue_sent: 0,
+            stage: Stage::Startup(Box::new(Begin {
+                startup,
+                received: 0,
+                backlog: Vec::new(),
+                open,
+            })),
+            notice: None,
+        }
+    }
+
+    /// The effective maximum segment size, in octets.
+    pub(super) fn set_emss(&mut self, emss: usize) {
+        self.emss = emss;
+        if let Stage::Full(full) = &mut self.stage {
+            full.sender.emss_changed(emss);
+        }
+    }
+
+    pub(super) fn emss(&self) -> usize {
+        self.emss
+    }
+
+    pub(super) fn full(&self) -> Option<&Full<M>> {
+        match &self.stage {
+            Stage::Full(full) => Some(full),
+            Stage::Startup(_) | Stage::Over => None,
+        }
+    }
+
+    pub(super) fn full_mut(&mut self) -> Option<&mut Full<M>> {
+        match &mut self.stage {
+            Stage::Full(full) => Some(full),
+            Stage::Startup(_) | Stage::Over => None,
+        }
+    }
+
+    /// What the start-up has written since is what will be sent.
+    pub(super) fn take_prologue(&mut self) {
+        if let Stage::Startup(begin) = &self.stage {
+            self.prologue = begin.startup.output().into();
+            self.prologue_len = self.prologue.len() as u64;
+        }
+    }
+
+    /// Full Operation begins after the octets that the start-up has taken; what came behind them goes
+    /// to DDP.
+    pub(super) fn enter_full(
+        &mut self,
+        params: Params,
+        pd: PdId,
+        mut stream: StreamConfig,
+        cx: &mut Context<'_, M>,
+    ) {
+        self.take_prologue();
+        let Stage::Startup(begin) = core::mem::replace(&mut self.stage, Stage::Over) else {
+            return;
+        };
+        stream.version = self.version(params.revision, stream.version);
+        let mut full = Box::new(Full {
+            receiver: Receiver::new(&self.config.mpa, &params, begin.received),
+            sender: Sender::new(&params, self.prologue_len, self.emss),
+            stream: Stream::new(self.id, pd, stream),
+            params,
+            initiator: self.initiator,
+        });
+        if !begin.backlog.is_empty() {
+            let Full { receiver, stream, .. } = &mut *full;
+            let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
+            let taken =
+                receiver.span(begin.received, &begin.backlog, &mut stream.sink(ddp), cx.hold);
+            // In order, TCP has acknowledged these octets: what DDP refuses of them now is lost.
+            if let Taken::Only(_) = taken {
+                stream.fail(ddp::Failure::LlpLost);
+            }
+        }
+        self.stage = Stage::Full(full);
+    }
+
+    /// The DDP version that goes with an MPA revision.
+    fn version(&self, revision: Revision, configured: VersionPolicy) -> VersionPolicy {
+        match revision {
+            // The draft's figures show version 0.
+            Revision::Draft => VersionPolicy::V0,
+            Revision::Zero if !self.initiator => VersionPolicy::AdoptFirst,
+            // RFC 5044 §C.2.5: the peer is an RDMAC one after all.
+            Revision::Zero if self.config.mpa.initiate == Revision::One => VersionPolicy::V0,
+            Revision::Zero | Revision::One => configured,
+        }
+    }
+
+    fn startup_span(
+        &mut self,
+        offset: u64,
+        octets: &[u8],
+        in_order: bool,
+        cx: &mut Context<'_, M>,
+    ) -> Taken {
+        let Stage::Startup(begin) = &mut self.stage else { return Taken::All };
+        if !in_order {
+            // Where Full Operation begins is not known yet: the peer sends it again.
+            return Taken::Only(offset..offset);
+        }
+        let (used, progress) = match begin.startup.input(octets) {
+            Ok(done) => done,
+            Err(error) => {
+                self.notice = Some(Box::new(Notice::Error(error)));
+                self.stage = Stage::Over;
+                return Taken::All;
+            }
+        };
+        begin.received += used as u64;
+        let rest = &octets[used..];
+        match progress {
+            None | Some(Progress::Request(_)) => {
+                let n = rest.len().min(MAX_BACKLOG - begin.backlog.len());
+                begin.backlog.extend_from_slice(&rest[..n]);
+                if let Some(Progress::Request(request)) = progress {
+                    self.notice = Some(Box::new(Notice::Request(request)));
+                }
+                let taken = used + n;
+                if taken == octets.len() {
+                    return Taken::All;
+                }
+                Taken::Only(offset..offset + taken as u64)
+            }
+            Some(Progress::Rejected { private_data }) => {
+                self.notice = Some(Box::new(Notice::Rejected { private_data }));
+                self.stage = Stage::Over;
+                Taken::All
+            }
+            Some(Progress::Accepted { params, private_data }) => {
+                let Some(open) = begin.open.take() else { return Taken::All };
+                self.notice = Some(Box::new(Notice::Accepted { private_data }));
+                self.enter_full(params, open.pd, open.stream, cx);
+                if rest.is_empty() {
+                    return Taken::All;
+                }
+                self.full_span(offset + used as u64, rest, cx).behind(offset)
+            }
+        }
+    }
+
+    fn full_span(&mut self, offset: u64, octets: &[u8], cx: &mut Context<'_, M>) -> Taken {
+        let Stage::Full(full) = &mut self.stage else { return Taken::All };
+        let Full { receiver, stream, .. } = &mut **full;
+        let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
+        receiver.span(offset, octets, &mut stream.sink(ddp), cx.hold)
+    }
+}
+
+impl Taken {
+    /// The same for a span that begins earlier, at `offset`, with octets that were taken.
+    fn behind(self, offset: u64) -> Taken {
+        match self {
+            Taken::All => Taken::All,
+            Taken::Only(range) => Taken::Only(offset..range.end),
+        }
+    }
+}
+
+/// [`Upper`] for the time of one call into TCP.
+pub(super) struct Up<'a, 'c, M: RegionMemory> {
+    pub(super) upper: &'a mut Upper<M>,
+    /// What spans need. Without it none is taken.
+    pub(super) cx: Option<&'a mut Context<'c, M>>,
+}
+
+impl<M: RegionMemory> SpanSink for Up<'_, '_, M> {
+    fn span(&mut self, _now: Instant, offset: u64, octets: &[u8], in_order: bool) -> Taken {
+        let Some(cx) = self.cx.as_deref_mut() else { return Taken::Only(offset..offset) };
+        match &self.upper.stage {
+            Stage::Startup(_) => self.upper.startup_span(offset, octets, in_order, cx),
+            Stage::Full(_) => self.upper.full_span(offset, octets, cx),
+            Stage::Over => Taken::All,
+        }
+    }
+
+    /// MPA knows by itself: it tells DDP as soon as an FPDU is handed up.
+    fn in_order_until(&mut self, _now: Instant, _offset: u64) {}
+
+    fn room(&self) -> u64 {
+        match &self.upper.stage {
+            Stage::Startup(begin) => (MAX_BACKLOG - begin.backlog.len()) as u64,
+            Stage::Full(_) | Stage::Over => u64::MAX,
+        }
+    }
+}
+
+impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
+    fn has_data(&self) -> bool {
+        if self.upper.prologue_sent < self.upper.prologue_len {
+            return true;
+        }
+        match &self.upper.stage {
+            Stage::Full(full) => full.may_send() && full.sender.has_data(&full.stream),
+            Stage::Startup(_) | Stage::Over => false,
+        }
+    }
+
+    fn fill(&mut self, offset: u64, emss: usize, in_flight: bool, out: &mut [u8]) -> usize {
+        let Upper { prologue, prologue_sent, stage, .. } = &mut *self.upper;
+        if let Some(rest) = prologue.get(offset as usize..).filter(|rest| !rest.is_empty()) {
+            // No FPDU behind it, so that the first one begins a segment.
+            let n = rest.len().min(out.len());
+            out[..n].copy_from_slice(&rest[..n]);
+            *prologue_sent = offset + n as u64;
+            return n;
+        }
+        let Stage::Full(full) = stage else { return 0 };
+        if !full.may_send() {
+            return 0;
+        }
+        let Full { sender, stream, .. } = &mut **full;
+        sender.emss_changed(emss);
+        sender.fill(stream, offset, in_flight, out)
+    }
+
+    fn refill(&mut self, offset: u64, out: &mut [u8]) {
+        let Upper { prologue, prologue_len, stage, .. } = &mut *self.upper;
+        let n = prologue_len.saturating_sub(offset).min(out.len() as u64) as usize;
+        let (first, rest) = out.split_at_mut(n);
+        first.copy_from_slice(&prologue[prologue.len().min(offset as usize)..][..n]);
+        if let Stage::Full(full) = stage
+            && !rest.is_empty()
+        {
+            full.sender.refill(&full.stream, offset + n as u64, rest);
+        }
+    }
+
+    fn acknowledged(&mut self, offset: u64) {
+        let Upper { prologue, prologue_len, stage, .. } = &mut *self.upper;
+        let Stage::Full(full) = stage else { return };
+        if offset >= *prologue_len && !prologue.is_empty() {
+            *prologue = Box::default();
+        }
+        let Full { sender, stream, .. } = &mut **full;
+        sender.acknowledged(stream, offset);
+    }
+
+    fn emss_changed(&mut self, emss: usize) {
+        self.upper.set_emss(emss);
+    }
+}

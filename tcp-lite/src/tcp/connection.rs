@@ -1,24 +1,36 @@
-//! The connection: what its owner sees of it.
+//! The connection: what its owner sees of it. What segments do to it is in `input`, what it sends in
+//! `output`, what time does in `timeouts`.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use wire::Instant;
 
+use super::challenge::ChallengeLimit;
 use super::config::Config;
-use super::drop_reason::DropReason;
 use super::isn::FourTuple;
-use super::segment::Segment;
-use super::seq::SeqNumber;
-use super::state::State;
+use super::receiver::Receiver;
+use super::segment::{Flags, Options, Segment};
+use super::sender::Sender;
+use super::seq::{ExtSeq, SeqNumber};
+use super::state::{State, Transition};
 use super::stats::{Info, Stats};
-use crate::seam::{SegmentSource, SpanSink, TxBatch};
+use super::timers::{Timer, Timers};
+
+/// MSS of a peer that says none (RFC 9293 §3.7.1 MUST-15).
+const DEFAULT_MSS_V4: u16 = 536;
+const DEFAULT_MSS_V6: u16 = 1220;
+
+/// Retransmissions after which the path is suspect, R1 (RFC 9293 §3.8.3 SHLD-10).
+const R1: u32 = 3;
 
 /// Why a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CloseReason {
     /// Both sides closed and everything was acknowledged.
     Normal,
-    /// The peer reset it (RFC 9293 §3.10.7.4, second check).
+    /// The peer reset it (RFC 9293 §3.10.7.4, second check), or opened anew before it was established.
     Reset,
     /// The peer refused our SYN with a reset.
     Refused,
@@ -43,11 +55,38 @@ pub enum Event {
 /// A TCP connection. See the [module](super) for the order of calls.
 #[derive(Debug)]
 pub struct Connection {
-    state: State,
-    config: Arc<Config>,
-    tuple: FourTuple,
-    stats: Stats,
-    idle_since: Instant,
+    pub(super) state: State,
+    /// A SYN, or SYN and ACK, is to be sent.
+    pub(super) syn_due: bool,
+    /// A keepalive probe is to be sent.
+    pub(super) keepalive_due: bool,
+    /// Both sides use timestamps.
+    pub(super) timestamps: bool,
+    /// Both sides scale their windows.
+    pub(super) scales: bool,
+    /// Opened by the peer.
+    pub(super) passive: bool,
+    /// The SYN was sent more than once.
+    pub(super) syn_lost: bool,
+    pub(super) send: Sender,
+    /// Meaningful once the peer's SYN has come.
+    pub(super) recv: Receiver,
+    pub(super) timers: Timers,
+    pub(super) stats: Stats,
+    pub(super) heard_at: Instant,
+    pub(super) keepalives_unanswered: u32,
+    /// Added to the millisecond clock for TSval (RFC 7323 §5.4).
+    ts_offset: u32,
+    pub(super) challenge: ChallengeLimit,
+    /// A reset to send and its sequence number.
+    pub(super) reset_due: Option<SeqNumber>,
+    /// Our MSS, for the SYN.
+    pub(super) our_mss: u16,
+    /// Window in the SYN sent last.
+    pub(super) syn_window: u16,
+    events: ArrayVec<Event, 3>,
+    pub(super) config: Arc<Config>,
+    pub(super) tuple: FourTuple,
 }
 
 impl Connection {
@@ -60,18 +99,37 @@ impl Connection {
         mss: u16,
         now: Instant,
     ) -> Connection {
-        let _ = (iss, mss);
+        let mut send = Sender::new(iss, mss, &config, now);
+        send.nxt = send.iss().plus(1);
+        let rmss = u64::from(mss);
         Connection {
             state: State::SynSent,
+            syn_due: true,
+            keepalive_due: false,
+            timestamps: false,
+            scales: false,
+            passive: false,
+            syn_lost: false,
+            recv: Receiver::new(SeqNumber(0), &config, rmss, 0, now),
+            send,
+            timers: Timers::new(),
+            stats: Stats::default(),
+            heard_at: now,
+            keepalives_unanswered: 0,
+            ts_offset: iss.0.rotate_left(16) ^ 0x9e37_79b9,
+            challenge: ChallengeLimit::new(now),
+            reset_due: None,
+            our_mss: mss,
+            syn_window: 0,
+            events: ArrayVec::new(),
             config,
             tuple,
-            stats: Stats::default(),
-            idle_since: now,
         }
     }
 
     /// Passive open by `syn`, a segment with SYN and neither ACK nor RST: SYN-RECEIVED (RFC 9293
-    /// §3.10.7.2). `iss` and `mss` as for [`connect`](Self::connect).
+    /// §3.10.7.2). `iss` and `mss` as for [`connect`](Self::connect). Text on the SYN is not taken, the
+    /// peer sends it again.
     pub fn accept(
         config: Arc<Config>,
         tuple: FourTuple,
@@ -80,66 +138,78 @@ impl Connection {
         syn: &Segment<'_>,
         now: Instant,
     ) -> Connection {
-        let _ = syn;
-        Connection { state: State::SynReceived, ..Self::connect(config, tuple, iss, mss, now) }
+        let mut conn = Self::connect(config, tuple, iss, mss, now);
+        conn.passive = true;
+        conn.stats.segments_in = 1;
+        conn.negotiate(syn, now);
+        conn.state = State::SynReceived;
+        conn
     }
 
-    /// A segment of this connection arrived (RFC 9293 §3.10.7). Octets never taken before go up at once.
-    /// Answers are sent by the next [`poll_transmit`](Self::poll_transmit).
-    ///
-    /// # Errors
-    /// Why the segment, or all its text, was dropped.
-    pub fn input<U: SpanSink + SegmentSource>(
-        &mut self,
-        now: Instant,
-        seg: &Segment<'_>,
-        up: &mut U,
-    ) -> Result<(), DropReason> {
-        let _ = (now, seg, up);
-        Err(DropReason::Closed)
-    }
-
-    /// Writes the segments that are due now: retransmissions, new data as far as the windows allow, and at
-    /// most one acknowledgement (more only for peers without SACK that need duplicates).
-    pub fn poll_transmit<U: SegmentSource + SpanSink>(
-        &mut self,
-        now: Instant,
-        up: &mut U,
-        tx: &mut impl TxBatch,
-    ) {
-        let _ = (now, up, tx);
+    /// Takes the peer's SYN: its number, and what both sides agree on.
+    pub(super) fn negotiate(&mut self, syn: &Segment<'_>, now: Instant) {
+        let config = &self.config;
+        let options = &syn.options;
+        // RFC 7323 §2.3: a larger shift is taken for 14. §2.2: both or none.
+        let scale = options.window_scale.filter(|_| config.window_scale).map(|s| s.min(14));
+        self.scales = scale.is_some();
+        self.send.shift = scale.unwrap_or(0);
+        let shift = if scale.is_some() { config.window_shift() } else { 0 };
+        self.send.sack = config.sack && options.sack_permitted; // RFC 2018 §2
+        self.timestamps = config.timestamps && options.timestamps.is_some(); // RFC 7323 §3.2
+        let default = match self.tuple.remote.ip() {
+            IpAddr::V4(_) => DEFAULT_MSS_V4,
+            IpAddr::V6(_) => DEFAULT_MSS_V6,
+        };
+        let peer_mss = options.mss.unwrap_or(default).max(config.min_mss);
+        self.send.set_mss(peer_mss, self.timestamps);
+        let options_len = if self.timestamps { super::segment::TIMESTAMPS_LEN } else { 0 };
+        let rmss = u64::from(self.our_mss).saturating_sub(options_len as u64).max(1);
+        self.recv = Receiver::new(syn.seq, config, rmss, shift, now);
+        if let Some(stamps) = options.timestamps.filter(|_| self.timestamps) {
+            self.recv.set_ts_recent(stamps.val, now);
+        }
+        // RFC 7323 §2.2: the window of a SYN is never scaled.
+        let window = u64::from(syn.window);
+        self.send.set_window(self.recv.irs(), self.send.una, window);
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
-    }
-
-    /// Time has passed. Follow it with [`poll_transmit`](Self::poll_transmit).
-    pub fn handle_timeout<U: SegmentSource + SpanSink>(&mut self, now: Instant, up: &mut U) {
-        let _ = (now, up);
+        self.timers.next()
     }
 
     /// The next thing to know.
     pub fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.events.pop_at(0)
     }
 
     /// No more data after what the source has now: a FIN follows it. Data still arrives until the peer
-    /// closes too (RFC 9293 §3.10.4).
-    pub fn close(&mut self) {}
+    /// closes too (RFC 9293 §3.10.4). Before the connection is established by our SYN, that ends it.
+    pub fn close(&mut self) {
+        match self.state {
+            State::SynSent => self.delete(CloseReason::Aborted),
+            _ => self.send.fin_queued = true,
+        }
+    }
 
-    /// Ends the connection at once with a reset, which the next [`poll_transmit`](Self::poll_transmit)
-    /// sends (RFC 9293 §3.10.5).
+    /// Ends the connection at once with a reset, which the next
+    /// [`poll_transmit`](Self::poll_transmit) sends (RFC 9293 §3.10.5).
     pub fn abort(&mut self) {
-        self.state = State::Closed;
+        use State::*;
+        if matches!(self.state, SynReceived | Established | FinWait1 | FinWait2 | CloseWait) {
+            self.reset_due = Some(self.send.control_seq().wire());
+        }
+        self.delete(CloseReason::Aborted);
     }
 
     /// The path carries segments of at most `mss` octets (MTU less IP and fixed TCP header): an ICMP
     /// message said so and was checked by the caller, or the interface changed. Never below the
     /// configured minimum, never above what the peer takes.
     pub fn path_mtu(&mut self, mss: u16) {
-        let _ = mss;
+        if self.send.set_path_mss(mss.max(self.config.min_mss)) {
+            self.stats.path_mtu_reductions += 1;
+        }
     }
 
     /// State.
@@ -155,7 +225,7 @@ impl Connection {
     /// Effective maximum segment size: payload octets of a data segment, options deducted (RFC 9293
     /// §3.7.1). Meaningful once connected.
     pub fn emss(&self) -> usize {
-        0
+        self.send.emss
     }
 
     /// Counters.
@@ -165,40 +235,131 @@ impl Connection {
 
     /// Present condition.
     pub fn info(&self) -> Info {
-        let _ = &self.config;
         Info {
             state: self.state,
-            emss: 0,
-            srtt: None,
-            rto: self.config.initial_rto,
-            cwnd: 0,
-            ssthresh: 0,
-            send_window: 0,
-            flight: 0,
-            receive_window: 0,
-            ranges: 0,
-            sack: false,
-            timestamps: false,
-            send_window_shift: None,
-            receive_window_shift: 0,
+            emss: self.send.emss,
+            srtt: self.send.rtt.srtt(),
+            rto: self.send.rtt.rto(&self.config),
+            cwnd: self.send.cc.cwnd(),
+            ssthresh: self.send.cc.ssthresh(),
+            send_window: self.send.wnd,
+            flight: self.send.flight(),
+            receive_window: self.recv.edge.since(self.recv.nxt),
+            ranges: self.recv.ranges(),
+            sack: self.send.sack,
+            timestamps: self.timestamps,
+            send_window_shift: self.scales.then_some(self.send.shift),
+            receive_window_shift: self.recv.shift,
         }
     }
 
     /// When the last segment of the peer that was not dropped arrived.
     pub fn idle_since(&self) -> Instant {
-        self.idle_since
+        self.heard_at
     }
 
     /// True after several retransmissions without an answer: the neighbour entry or the route may be
-    /// wrong (R1 of RFC 9293 §3.8.3).
+    /// wrong (R1 of RFC 9293 §3.8.3, MUST-20 (b)).
     pub fn path_suspect(&self) -> bool {
-        false
+        self.send.timeouts_in_a_row >= R1
     }
 
     /// In TIME-WAIT, true when `seg` is a SYN that may open the connection anew: replace this connection
-    /// by a new [`accept`](Self::accept) (RFC 9293 §3.6.1 MAY-2).
+    /// by a new [`accept`](Self::accept) (RFC 9293 §3.6.1 MAY-2, RFC 6191 §2).
     pub fn may_reopen(&self, seg: &Segment<'_>) -> bool {
-        let _ = seg;
-        false
+        let syn = seg.flags.has(Flags::SYN) && !seg.flags.any(Flags::ACK.with(Flags::RST));
+        let later_seq = seg.seq.after(self.recv.nxt.wire());
+        let later = match seg.options.timestamps.filter(|_| self.timestamps) {
+            Some(stamps) => {
+                let (val, recent) = (SeqNumber(stamps.val), SeqNumber(self.recv.ts_recent()));
+                val.after(recent) || (val == recent && later_seq)
+            }
+            None => later_seq,
+        };
+        self.state == State::TimeWait && syn && later
+    }
+
+    // --- what the other files share -----------------------------------------------------------------
+
+    /// Takes a legal transition; an illegal one changes nothing and says so.
+    pub(super) fn go(&mut self, by: Transition) -> bool {
+        let next = self.state.next(by);
+        debug_assert!(next.is_some(), "{} by {by:?}", self.state);
+        if let Some(state) = next {
+            self.state = state;
+        }
+        next.is_some()
+    }
+
+    /// At most one of each kind ever happens, so there is room.
+    pub(super) fn tell(&mut self, event: Event) {
+        if self.events.try_push(event).is_err() {
+            debug_assert!(false, "event {event:?} told too often");
+        }
+    }
+
+    /// CLOSED, told unless the end was told before (on entering TIME-WAIT).
+    pub(super) fn delete(&mut self, reason: CloseReason) {
+        if self.state == State::Closed {
+            return;
+        }
+        let told = self.state == State::TimeWait;
+        self.go(Transition::Delete);
+        self.stop();
+        if !told {
+            self.tell(Event::Closed(reason));
+        }
+    }
+
+    /// Nothing is due any more but a reset.
+    pub(super) fn stop(&mut self) {
+        self.timers.stop_all();
+        self.syn_due = false;
+        self.keepalive_due = false;
+        self.recv.ack_now = false;
+        self.recv.owed = 0;
+    }
+
+    /// ESTABLISHED.
+    pub(super) fn connected(&mut self, now: Instant) {
+        self.go(Transition::SynAcked);
+        self.syn_due = false;
+        self.timers.stop(Timer::Retransmit);
+        self.send.established(&self.config, self.syn_lost);
+        self.send.progress_at = now;
+        self.tell(Event::Connected);
+        if let Some(keepalive) = self.config.keepalive {
+            self.timers.set(Timer::Keepalive, now + keepalive.idle);
+        }
+    }
+
+    /// TSval now: milliseconds (RFC 7323 §5.4).
+    pub(super) fn ts_now(&self, now: Instant) -> u32 {
+        (now.as_millis() as u32).wrapping_add(self.ts_offset)
+    }
+
+    /// A segment of this connection with its acknowledgement, without payload. `seq` and `window` are the
+    /// caller's to choose.
+    pub(super) fn header(
+        &self,
+        now: Instant,
+        seq: ExtSeq,
+        flags: Flags,
+        window: u16,
+    ) -> Segment<'static> {
+        let timestamps = self.timestamps.then(|| super::segment::Timestamps {
+            val: self.ts_now(now),
+            ecr: self.recv.ts_recent(), // RFC 7323 §4.3 (3)
+        });
+        Segment {
+            src_port: self.tuple.local.port(),
+            dst_port: self.tuple.remote.port(),
+            seq: seq.wire(),
+            ack: self.recv.nxt.wire(),
+            flags: flags.with(Flags::ACK),
+            window,
+            options: Options { timestamps, ..Options::default() },
+            payload: &[],
+        }
     }
 }

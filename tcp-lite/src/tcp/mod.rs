@@ -21,15 +21,31 @@
 //! Left out: Nagle's algorithm (MPA packs what can be packed), the urgent mechanism (its octets are
 //! ordinary octets here), data on SYN segments (ignored, the peer sends it again), ECN.
 
+mod challenge;
 mod config;
+mod congestion;
 mod connection;
 mod drop_reason;
+mod input;
 mod isn;
+mod output;
+mod ranges;
+mod receiver;
+mod recovery;
 mod reset;
+mod rtt;
+mod scoreboard;
 mod segment;
+mod sender;
 mod seq;
 mod state;
 mod stats;
+mod timeouts;
+mod timers;
+mod window;
+
+#[cfg(test)]
+mod tests;
 
 pub use config::{Config, CongestionControl, Keepalive};
 pub use connection::{CloseReason, Connection, Event};

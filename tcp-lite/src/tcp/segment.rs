@@ -217,7 +217,7 @@ impl Options {
         let word =
             |at: usize| u32::from_be_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
         let legal = match kind {
-            OPT_SACK => len >= 10 && (len - 2) % 8 == 0,
+            OPT_SACK => len >= 10 && (len - 2).is_multiple_of(8),
             k if k == OPT_MSS.0 => len == OPT_MSS.1,
             k if k == OPT_WINDOW_SCALE.0 => len == OPT_WINDOW_SCALE.1,
             k if k == OPT_SACK_PERMITTED.0 => len == OPT_SACK_PERMITTED.1,

@@ -1,0 +1,44 @@
+//! How many challenge acknowledgements a connection sends (RFC 5961 §7).
+
+use wire::Instant;
+
+/// A bucket that fills anew every second. It is per connection, so that one connection's attacker learns
+/// nothing of another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChallengeLimit {
+    since: Instant,
+    sent: u32,
+}
+
+impl ChallengeLimit {
+    pub(crate) fn new(now: Instant) -> Self {
+        ChallengeLimit { since: now, sent: 0 }
+    }
+
+    /// Whether one more may be sent, which then counts.
+    pub(crate) fn allows(&mut self, now: Instant, per_second: u32) -> bool {
+        if now.saturating_since(self.since).as_secs() >= 1 {
+            *self = ChallengeLimit::new(now);
+        }
+        let allowed = self.sent < per_second;
+        self.sent += u32::from(allowed);
+        allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // RFC 5961 §7: so many per second and no more.
+    #[test]
+    fn so_many_per_second() {
+        let mut limit = ChallengeLimit::new(Instant::ZERO);
+        let allowed = |limit: &mut ChallengeLimit, at| {
+            (0..100).filter(|_| limit.allows(Instant::from_millis(at), 10)).count()
+        };
+        assert_eq!(allowed(&mut limit, 0), 10);
+        assert_eq!(allowed(&mut limit, 999), 0);
+        assert_eq!(allowed(&mut limit, 1000), 10);
+    }
+}

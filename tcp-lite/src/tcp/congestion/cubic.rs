@@ -1,0 +1,105 @@
+//! CUBIC (RFC 8312). Windows in segments and times in seconds, as in the text.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+/// C (RFC 8312 §5.1).
+const C: f64 = 0.4;
+/// beta_cubic (RFC 8312 §4.5).
+const BETA: f64 = 0.7;
+/// Growth per round trip of a standard TCP with CUBIC's decrease (RFC 8312 §4.2).
+const ALPHA_AIMD: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+
+/// State between congestion events.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cubic {
+    /// W_max; zero before the first loss and after a time-out.
+    w_max: f64,
+    /// W_last_max (§4.6).
+    w_last_max: f64,
+    epoch: Option<Epoch>,
+    /// Part of an octet not yet given to the window.
+    carry: f64,
+}
+
+/// The present congestion avoidance.
+#[derive(Clone, Copy, Debug)]
+struct Epoch {
+    start: Instant,
+    /// Window at its start.
+    cwnd: f64,
+    /// Where the cubic has its plateau, and when.
+    origin: f64,
+    k: f64,
+}
+
+impl Cubic {
+    /// Growth of `cwnd` in octets for `acked` octets (RFC 8312 §4.1 to §4.4).
+    pub(super) fn increase(
+        &mut self,
+        now: Instant,
+        cwnd: u64,
+        smss: u64,
+        acked: u64,
+        srtt: Duration,
+    ) -> u64 {
+        let smss = smss as f64;
+        let cwnd = cwnd as f64 / smss;
+        let w_max = self.w_max;
+        let epoch = *self.epoch.get_or_insert_with(|| Epoch::start(now, cwnd, w_max));
+        let rtt = srtt.as_secs_f64().max(1e-6);
+        let t = now.saturating_since(epoch.start).as_secs_f64();
+        let friendly = epoch.cwnd + ALPHA_AIMD * t / rtt; // Eq. 4
+        let segments = acked as f64 / smss;
+        let grow = if epoch.at(t) < friendly {
+            (friendly - cwnd).max(0.0).min(segments) // §4.2; never faster than slow start
+        } else {
+            // §4.3, §4.4; the target is bounded as RFC 9438 §4.2 does, half the window per round trip.
+            let target = epoch.at(t + rtt).clamp(cwnd, 1.5 * cwnd);
+            (target - cwnd) / cwnd * segments
+        };
+        let octets = grow * smss + self.carry;
+        self.carry = octets.fract();
+        octets as u64
+    }
+
+    /// The threshold in octets after a congestion event (RFC 8312 §4.5, §4.6).
+    pub(super) fn reduce(&mut self, cwnd: u64, smss: u64) -> u64 {
+        let segments = cwnd as f64 / smss as f64;
+        self.epoch = None;
+        self.w_max = if segments < self.w_last_max {
+            segments * (1.0 + BETA) / 2.0 // fast convergence
+        } else {
+            segments
+        };
+        self.w_last_max = segments;
+        (cwnd as f64 * BETA) as u64
+    }
+
+    /// RFC 8312 §4.7: the next congestion avoidance starts its cubic at the window it has then.
+    pub(super) fn on_timeout(&mut self) {
+        self.epoch = None;
+        self.w_max = 0.0;
+    }
+
+    /// Time does not count while the window is not what limits.
+    pub(super) fn pause(&mut self) {
+        self.epoch = None;
+    }
+}
+
+impl Epoch {
+    fn start(now: Instant, cwnd: f64, w_max: f64) -> Epoch {
+        if cwnd >= w_max {
+            return Epoch { start: now, cwnd, origin: cwnd, k: 0.0 };
+        }
+        // Eq. 2, where the window is W_max * beta: W_max * (1 - beta) is W_max less the window.
+        Epoch { start: now, cwnd, origin: w_max, k: ((w_max - cwnd) / C).cbrt() }
+    }
+
+    /// W_cubic(t) (Eq. 1).
+    fn at(&self, t: f64) -> f64 {
+        C * (t - self.k).powi(3) + self.origin
+    }
+}

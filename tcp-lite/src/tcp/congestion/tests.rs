@@ -1,0 +1,190 @@
+//! Congestion control by the numbers.
+
+use super::*;
+
+const SMSS: u64 = 1000;
+const RTT: Duration = Duration::from_millis(100);
+
+fn congestion(algorithm: CongestionControl) -> Congestion {
+    let config = Config { congestion: algorithm, ..Config::default() };
+    Congestion::new(&config, SMSS as usize, 10)
+}
+
+/// Acknowledges a whole window in segments during one round trip from `now`.
+fn round_trip(c: &mut Congestion, now: Instant) -> Instant {
+    let segments = c.cwnd() / SMSS;
+    for i in 0..segments {
+        let at = now + RTT * u32::try_from(i).unwrap() / u32::try_from(segments).unwrap();
+        c.on_ack(at, SMSS, RTT);
+    }
+    now + RTT
+}
+
+// RFC 6928, RFC 5681 §3.1: ten segments, doubling each round trip.
+#[test]
+fn slow_start_doubles_from_ten_segments() {
+    let mut c = congestion(CongestionControl::NewReno);
+    assert_eq!(c.cwnd(), 10 * SMSS);
+    let now = round_trip(&mut c, Instant::ZERO);
+    assert_eq!(c.cwnd(), 20 * SMSS);
+    round_trip(&mut c, now);
+    assert_eq!(c.cwnd(), 40 * SMSS);
+}
+
+// RFC 3465: an acknowledgement of many segments counts for 8, after a time-out for one.
+#[test]
+fn one_acknowledgement_grows_slow_start_by_a_bounded_amount() {
+    let mut c = congestion(CongestionControl::NewReno);
+    c.on_ack(Instant::ZERO, 100 * SMSS, RTT);
+    assert_eq!(c.cwnd(), 18 * SMSS);
+    c.on_timeout(100 * SMSS, false);
+    c.on_ack(Instant::ZERO, 100 * SMSS, RTT);
+    assert_eq!(c.cwnd(), 2 * SMSS);
+}
+
+// RFC 5681 §3.1, §3.2: half of what was in flight, then one segment per round trip.
+#[test]
+fn newreno_halves_and_adds_one_segment_per_round_trip() {
+    let mut c = congestion(CongestionControl::NewReno);
+    c.on_loss(40 * SMSS);
+    assert_eq!((c.cwnd(), c.ssthresh()), (20 * SMSS, 20 * SMSS));
+    let mut now = Instant::ZERO;
+    for expected in [21, 22, 23] {
+        now = round_trip(&mut c, now);
+        assert_eq!(c.cwnd(), expected * SMSS);
+    }
+}
+
+// RFC 5681 §3.1 (4): at least two segments.
+#[test]
+fn the_threshold_is_at_least_two_segments() {
+    for algorithm in [CongestionControl::NewReno, CongestionControl::Cubic] {
+        let mut c = congestion(algorithm);
+        for _ in 0..20 {
+            c.on_loss(SMSS);
+        }
+        assert_eq!(c.ssthresh(), 2 * SMSS);
+    }
+}
+
+// RFC 5681 §3.1: one segment after a time-out; the threshold is reduced once for the same segment.
+#[test]
+fn a_timeout_restarts_slow_start_and_reduces_the_threshold_once() {
+    let mut c = congestion(CongestionControl::NewReno);
+    c.on_timeout(40 * SMSS, false);
+    assert_eq!((c.cwnd(), c.ssthresh()), (SMSS, 20 * SMSS));
+    c.on_timeout(SMSS, true);
+    assert_eq!((c.cwnd(), c.ssthresh()), (SMSS, 20 * SMSS));
+}
+
+// RFC 5681 §4.1: the restart window.
+#[test]
+fn idleness_restarts_from_the_initial_window() {
+    let mut c = congestion(CongestionControl::Cubic);
+    round_trip(&mut c, Instant::ZERO);
+    c.after_idle(10);
+    assert_eq!(c.cwnd(), 10 * SMSS);
+    c.after_idle(20);
+    assert_eq!(c.cwnd(), 10 * SMSS, "never grows it");
+}
+
+// RFC 6582 §3.2 (3): no burst at the end of recovery.
+#[test]
+fn recovery_ends_with_little_more_than_is_in_flight() {
+    let mut c = congestion(CongestionControl::NewReno);
+    c.on_loss(100 * SMSS);
+    c.on_recovered(5 * SMSS);
+    assert_eq!(c.cwnd(), 6 * SMSS);
+    c.on_loss(100 * SMSS);
+    c.on_recovered(80 * SMSS);
+    assert_eq!(c.cwnd(), 50 * SMSS);
+}
+
+// RFC 8312 §4.5: 0.7 of the window.
+#[test]
+fn cubic_reduces_to_seven_tenths() {
+    let mut c = congestion(CongestionControl::Cubic);
+    c.cwnd = 1000 * SMSS;
+    c.on_loss(1000 * SMSS);
+    assert_eq!((c.cwnd(), c.ssthresh()), (700 * SMSS, 700 * SMSS));
+}
+
+// RFC 8312 §4.1, Eq. 1 and 2: concave towards W_max, there at K, convex beyond.
+#[test]
+fn cubic_reaches_the_old_window_after_k_and_goes_beyond() {
+    let mut c = congestion(CongestionControl::Cubic);
+    c.cwnd = 1000 * SMSS;
+    c.on_loss(1000 * SMSS);
+    let k = (1000.0f64 * 0.3 / 0.4).cbrt(); // 9.09 s
+    let mut now = Instant::ZERO;
+    let mut sizes = Vec::new();
+    while now.as_millis() < (2.2 * k * 1000.0) as u64 {
+        sizes.push((now.as_millis() as f64 / 1000.0, c.cwnd() as f64 / SMSS as f64));
+        now = round_trip(&mut c, now);
+    }
+    for (t, w) in sizes {
+        let expected = 0.4 * (t - k).powi(3) + 1000.0;
+        assert!((w - expected).abs() < 0.02 * expected, "at {t}: {w}, expected {expected}");
+    }
+}
+
+// RFC 8312 §4.6: the second loss at a smaller window gives room.
+#[test]
+fn cubic_converges_fast() {
+    let mut cubic = Cubic::default();
+    cubic.reduce(1000 * SMSS, SMSS);
+    cubic.reduce(800 * SMSS, SMSS);
+    let at_plateau = cubic.reduce(900 * SMSS, SMSS);
+    assert_eq!(at_plateau, 630 * SMSS);
+    let w = format!("{cubic:?}");
+    assert!(w.contains("w_max: 900.0"), "grown again: {w}");
+    let mut cubic = Cubic::default();
+    cubic.reduce(1000 * SMSS, SMSS);
+    cubic.reduce(800 * SMSS, SMSS);
+    let w = format!("{cubic:?}");
+    assert!(w.contains("w_max: 680.0"), "800 * 1.7 / 2: {w}");
+}
+
+// RFC 8312 §4.2: on short paths at least as fast as standard TCP with the same decrease.
+#[test]
+fn cubic_is_friendly_on_short_paths() {
+    let mut c = congestion(CongestionControl::Cubic);
+    c.cwnd = 20 * SMSS;
+    c.on_loss(20 * SMSS);
+    let rtt = Duration::from_millis(1);
+    let mut now = Instant::ZERO;
+    for _ in 0..20 {
+        for _ in 0..c.cwnd() / SMSS {
+            c.on_ack(now, SMSS, rtt);
+        }
+        now += rtt;
+    }
+    // 14 + 0.529 * 19
+    assert!(c.cwnd() >= 23 * SMSS, "{}", c.cwnd());
+}
+
+// RFC 8312 §4.7: after a time-out the cubic starts flat at the window of the moment.
+#[test]
+fn cubic_after_a_timeout_starts_at_its_window() {
+    let mut c = congestion(CongestionControl::Cubic);
+    c.cwnd = 1000 * SMSS;
+    c.on_timeout(1000 * SMSS, false);
+    assert_eq!(c.ssthresh(), 700 * SMSS);
+    c.cwnd = 700 * SMSS;
+    c.on_ack(Instant::ZERO, SMSS, RTT);
+    let before = c.cwnd();
+    round_trip(&mut c, Instant::ZERO);
+    let growth = c.cwnd() - before;
+    assert!(growth < 2 * SMSS, "flat: {growth}");
+}
+
+#[test]
+fn the_window_stays_below_its_bound() {
+    let config = Config { max_cwnd: 50 * SMSS, ..Config::default() };
+    let mut c = Congestion::new(&config, SMSS as usize, 10);
+    let mut now = Instant::ZERO;
+    for _ in 0..10 {
+        now = round_trip(&mut c, now);
+    }
+    assert_eq!(c.cwnd(), 50 * SMSS);
+}

@@ -1,0 +1,383 @@
+//! SEGMENT ARRIVES (RFC 9293 §3.10.7), with RFC 5961's and RFC 7323's checks.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use super::connection::{CloseReason, Connection, Event};
+use super::drop_reason::DropReason;
+use super::receiver::Text;
+use super::segment::{Flags, Segment};
+use super::sender::AckInfo;
+use super::seq::ExtSeq;
+use super::state::{State, Transition};
+use super::timers::Timer;
+use super::window::{Acceptance, acceptance};
+use crate::seam::{SegmentSource, SpanSink};
+
+impl Connection {
+    /// A segment of this connection arrived (RFC 9293 §3.10.7). Octets never taken before go up at once.
+    /// Answers are sent by the next [`poll_transmit`](Self::poll_transmit).
+    ///
+    /// # Errors
+    /// Why the segment, or all its text, was dropped.
+    pub fn input<U: SpanSink + SegmentSource>(
+        &mut self,
+        now: Instant,
+        seg: &Segment<'_>,
+        up: &mut U,
+    ) -> Result<(), DropReason> {
+        self.stats.segments_in += 1;
+        match self.state {
+            State::Closed => return Err(DropReason::Closed),
+            State::SynSent => self.input_syn_sent(now, seg, up)?,
+            _ => self.input_other(now, seg, up)?,
+        }
+        self.heard_at = now;
+        self.keepalives_unanswered = 0;
+        Ok(())
+    }
+
+    // --- SYN-SENT (RFC 9293 §3.10.7.3) --------------------------------------------------------------
+
+    fn input_syn_sent<U: SpanSink + SegmentSource>(
+        &mut self,
+        now: Instant,
+        seg: &Segment<'_>,
+        up: &mut U,
+    ) -> Result<(), DropReason> {
+        let acked = seg.flags.has(Flags::ACK);
+        if acked {
+            let ack = self.send.una.near(seg.ack);
+            if ack <= self.send.iss() || ack > self.send.nxt {
+                if !seg.flags.has(Flags::RST) {
+                    self.reset_due = Some(seg.ack);
+                }
+                return Err(DropReason::BadAck);
+            }
+        }
+        if seg.flags.has(Flags::RST) {
+            if !acked {
+                return Err(DropReason::BlindReset);
+            }
+            self.delete(CloseReason::Refused);
+            return Ok(());
+        }
+        if !seg.flags.has(Flags::SYN) {
+            return Err(DropReason::NoAck); // fifth: neither SYN nor RST
+        }
+        self.negotiate(seg, now);
+        self.recv.offered(self.syn_window);
+        if !acked {
+            // Simultaneous open (RFC 9293 §3.5, figure 7). Text is not taken, the peer sends it again.
+            self.go(Transition::SynArrived);
+            self.syn_due = true;
+            self.timers.stop(Timer::Retransmit);
+            return Ok(());
+        }
+        self.measure_syn(now);
+        self.connected(now);
+        self.recv.ack_now = true;
+        self.announce_emss(up);
+        // Sixth step of §3.10.7.4 for what else is in the segment.
+        self.text_and_fin(now, seg, self.recv.irs().plus(1), up)
+    }
+
+    /// The SYN's round trip, if it was sent once (RFC 6298 §3).
+    fn measure_syn(&mut self, now: Instant) {
+        if !self.syn_lost {
+            self.send.rtt.sample(now.saturating_since(self.send.last_sent), 1, &self.config);
+        }
+    }
+
+    // --- other states (RFC 9293 §3.10.7.4) ----------------------------------------------------------
+
+    fn input_other<U: SpanSink + SegmentSource>(
+        &mut self,
+        now: Instant,
+        seg: &Segment<'_>,
+        up: &mut U,
+    ) -> Result<(), DropReason> {
+        let mut start = self.recv.nxt.near(seg.seq);
+        let mut syn = seg.flags.has(Flags::SYN);
+        if self.state == State::SynReceived && syn && start == self.recv.irs() {
+            if !seg.flags.has(Flags::ACK) {
+                self.syn_due = true; // our SYN and ACK was lost
+                return Err(DropReason::UnexpectedSyn);
+            }
+            // Simultaneous open: the SYN is trimmed off, the acknowledgement counts (appendix A.2).
+            start = start.plus(1);
+            syn = false;
+        }
+        self.check_timestamp(now, seg)?;
+        let len = seg.payload.len() as u32 + u32::from(syn) + u32::from(seg.flags.has(Flags::FIN));
+        let accepted = acceptance(start, len, self.recv.nxt, self.recv.edge);
+        if accepted == Acceptance::Unacceptable {
+            return Err(self.unacceptable(now, seg, start, len));
+        }
+        if seg.flags.has(Flags::RST) {
+            return self.reset_arrived(now, start);
+        }
+        if syn {
+            return Err(self.syn_arrived(now));
+        }
+        self.check_ack(now, seg)?;
+        if let Some(stamps) = seg.options.timestamps.filter(|_| self.timestamps) {
+            self.recv.record_timestamp(start, stamps, now);
+        }
+        self.process_ack(now, seg, start, up);
+        if accepted == Acceptance::AckOnly {
+            self.recv.ack_now = true;
+            return Err(DropReason::OutOfWindow);
+        }
+        self.text_and_fin(now, seg, start, up)
+    }
+
+    /// RFC 7323 §3.2 and §5.3 R1.
+    fn check_timestamp(&mut self, now: Instant, seg: &Segment<'_>) -> Result<(), DropReason> {
+        if !self.timestamps || seg.flags.has(Flags::RST) {
+            return Ok(());
+        }
+        let Some(stamps) = seg.options.timestamps else {
+            return Err(DropReason::NoTimestamp);
+        };
+        if self.recv.is_old(stamps, now) {
+            self.answer(now, seg.payload.is_empty());
+            return Err(DropReason::OldTimestamp);
+        }
+        Ok(())
+    }
+
+    /// First check failed: answered with an acknowledgement unless it is a reset.
+    fn unacceptable(
+        &mut self,
+        now: Instant,
+        seg: &Segment<'_>,
+        start: ExtSeq,
+        len: u32,
+    ) -> DropReason {
+        if seg.flags.has(Flags::RST) {
+            return DropReason::OutOfWindow; // RFC 5961 §3: silently
+        }
+        if self.state == State::TimeWait
+            && seg.flags.has(Flags::FIN)
+            && start.plus(u64::from(len)) == self.recv.nxt
+        {
+            // The FIN again: restart the 2 MSL time-out.
+            self.timers.set(Timer::Wait, now + self.config.time_wait);
+        }
+        self.stats.octets_duplicate += self.recv.nxt.since(start).min(seg.payload.len() as u64);
+        if seg.flags.has(Flags::SYN) {
+            return self.syn_arrived(now); // RFC 5961 §4: irrespective of the sequence number
+        }
+        self.answer(now, seg.payload.is_empty());
+        DropReason::OutOfWindow
+    }
+
+    /// An acknowledgement in reply; limited for segments without text, so that two ends never answer each
+    /// other for ever.
+    fn answer(&mut self, now: Instant, limited: bool) {
+        if !limited || self.challenge.allows(now, self.config.challenge_acks_per_second) {
+            self.recv.ack_now = true;
+        }
+    }
+
+    /// RFC 5961 §3.2, §4.2, §5.2: an acknowledgement that only the true peer can make use of.
+    fn send_challenge(&mut self, now: Instant) {
+        if self.challenge.allows(now, self.config.challenge_acks_per_second) {
+            self.stats.challenge_acks += 1;
+            self.recv.ack_now = true;
+        }
+    }
+
+    /// Second check: a reset inside the window.
+    fn reset_arrived(&mut self, now: Instant, start: ExtSeq) -> Result<(), DropReason> {
+        if start != self.recv.nxt {
+            self.send_challenge(now);
+            return Err(DropReason::BlindReset);
+        }
+        let reason = match self.state {
+            State::SynReceived if !self.passive => CloseReason::Refused,
+            // Both FINs were sent; only data that was not acknowledged makes it a loss.
+            State::Closing | State::LastAck if self.send.flight() <= 1 => CloseReason::Normal,
+            _ => CloseReason::Reset,
+        };
+        self.delete(reason);
+        Ok(())
+    }
+
+    /// Fourth check: a SYN that is not the beginning.
+    fn syn_arrived(&mut self, now: Instant) -> DropReason {
+        if self.state == State::SynReceived && self.passive {
+            self.delete(CloseReason::Reset); // back to LISTEN, which is the listener's
+        } else {
+            self.send_challenge(now);
+        }
+        DropReason::UnexpectedSyn
+    }
+
+    /// Fifth check, what does not pass.
+    fn check_ack(&mut self, now: Instant, seg: &Segment<'_>) -> Result<(), DropReason> {
+        if !seg.flags.has(Flags::ACK) {
+            return Err(DropReason::NoAck);
+        }
+        let ack = self.send.una.near(seg.ack);
+        if self.state == State::SynReceived {
+            if ack <= self.send.una || ack > self.send.nxt {
+                self.reset_due = Some(seg.ack);
+                return Err(DropReason::BadAck);
+            }
+        } else if !self.send.is_acceptable(ack) {
+            self.send_challenge(now);
+            return Err(DropReason::BadAck);
+        }
+        Ok(())
+    }
+
+    /// Fifth check, an acceptable acknowledgement.
+    fn process_ack<U: SpanSink + SegmentSource>(
+        &mut self,
+        now: Instant,
+        seg: &Segment<'_>,
+        start: ExtSeq,
+        up: &mut U,
+    ) {
+        let ack = self.send.una.near(seg.ack);
+        let window = u64::from(seg.window) << self.send.shift;
+        if self.state == State::SynReceived {
+            self.measure_syn(now);
+            self.connected(now);
+            self.send.set_window(start, ack, window);
+            self.announce_emss(up);
+            return;
+        }
+        if ack < self.send.una {
+            return; // an old acknowledgement can be ignored
+        }
+        let sack_news = self.send.sack && self.send.sack(&seg.options.sack);
+        let bare = seg.seq_len() == 0;
+        let echo = self.echo(now, seg);
+        let info = AckInfo { seq: start, ack, window, bare, sack_news, echo };
+        if self.send.on_ack(now, info, &self.config, &mut self.stats) {
+            up.acknowledged(self.send.acknowledged_offset());
+            self.restart_retransmit_timer(now);
+            if self.send.fin_sent && self.send.una == self.send.nxt {
+                self.fin_acked(now);
+            }
+        }
+    }
+
+    /// RFC 6298 §5.2, §5.3.
+    fn restart_retransmit_timer(&mut self, now: Instant) {
+        if self.send.board.is_empty() {
+            self.timers.stop(Timer::Retransmit);
+        } else {
+            self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
+        }
+    }
+
+    /// How old the echoed timestamp is (RFC 7323 §4.1); its clock ticks in milliseconds.
+    fn echo(&self, now: Instant, seg: &Segment<'_>) -> Option<Duration> {
+        let stamps = seg.options.timestamps.filter(|_| self.timestamps)?;
+        let age = self.ts_now(now).wrapping_sub(stamps.ecr);
+        (age < 1 << 31).then(|| Duration::from_millis(u64::from(age.max(1))))
+    }
+
+    fn fin_acked(&mut self, now: Instant) {
+        match self.state {
+            State::FinWait1 => {
+                self.go(Transition::FinAcked);
+                self.timers.set(Timer::Wait, now + self.config.fin_wait_2);
+            }
+            State::Closing => self.enter_time_wait(now, Transition::FinAcked),
+            State::LastAck => {
+                self.go(Transition::FinAcked);
+                self.stop();
+                self.tell(Event::Closed(CloseReason::Normal));
+            }
+            _ => {}
+        }
+    }
+
+    /// Seventh and eighth check.
+    fn text_and_fin<U: SpanSink + SegmentSource>(
+        &mut self,
+        now: Instant,
+        seg: &Segment<'_>,
+        start: ExtSeq,
+        up: &mut U,
+    ) -> Result<(), DropReason> {
+        if !self.state.may_receive() {
+            // A FIN came before, or the connection is gone: there is nothing to receive.
+            if seg.seq_len() > 0 {
+                self.recv.ack_now = self.state != State::Closed;
+                return Err(DropReason::PastFin);
+            }
+            return Ok(());
+        }
+        if self.state == State::FinWait2 && seg.seq_len() > 0 {
+            self.timers.set(Timer::Wait, now + self.config.fin_wait_2);
+        }
+        let end = start.plus(seg.payload.len() as u64);
+        let past_fin = !seg.payload.is_empty() && self.recv.fin().is_some_and(|fin| end > fin);
+        let mut text = Text::Taken;
+        if !seg.payload.is_empty() {
+            let (config, stats) = (&self.config, &mut self.stats);
+            text = self.recv.text(now, start, seg.payload, config, stats, up);
+        }
+        // A FIN beyond the window is trimmed off (§3.10.7.4, first check).
+        let fin = seg.flags.has(Flags::FIN) && end < self.recv.edge.max(self.recv.nxt.plus(1));
+        if fin && !self.recv.fin_seen(end) || past_fin {
+            self.recv.ack_now = true;
+            return Err(DropReason::PastFin);
+        }
+        if self.recv.take_fin() {
+            self.fin_arrived(now);
+        }
+        self.arm_delayed_ack(now);
+        match text {
+            Text::Taken => Ok(()),
+            Text::Refused => Err(DropReason::Refused),
+        }
+    }
+
+    /// RFC 9293 §3.8.6.3 MUST-40, RFC 5681 §4.2.
+    fn arm_delayed_ack(&mut self, now: Instant) {
+        if self.recv.ack_now || self.recv.unacked_segments == 0 {
+            return;
+        }
+        if self.config.delayed_ack.is_zero() {
+            self.recv.ack_now = true;
+        } else if !self.timers.is_set(Timer::DelayedAck) {
+            self.timers.set(Timer::DelayedAck, now + self.config.delayed_ack);
+        }
+    }
+
+    fn fin_arrived(&mut self, now: Instant) {
+        if self.state == State::FinWait2 {
+            self.enter_time_wait(now, Transition::FinArrived);
+        } else {
+            self.go(Transition::FinArrived);
+            self.tell(Event::RemoteClosed);
+        }
+    }
+
+    /// Everything is over but for old segments (RFC 9293 §3.6.1 MUST-13).
+    fn enter_time_wait(&mut self, now: Instant, by: Transition) {
+        if self.state == State::FinWait2 {
+            self.tell(Event::RemoteClosed);
+        }
+        self.go(by);
+        self.timers.stop_all();
+        self.timers.set(Timer::Wait, now + self.config.time_wait);
+        self.tell(Event::Closed(CloseReason::Normal));
+    }
+
+    /// The upper layer learns the effective MSS as soon as it is known.
+    pub(super) fn announce_emss(&mut self, up: &mut impl SegmentSource) {
+        if self.send.emss_news {
+            self.send.emss_news = false;
+            up.emss_changed(self.send.emss);
+        }
+    }
+}

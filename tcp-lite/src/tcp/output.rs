@@ -1,0 +1,458 @@
+//! What a connection sends: SYNs, retransmissions, new data, probes, acknowledgements, resets.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use super::connection::Connection;
+use super::receiver::Receiver;
+use super::recovery::{Choice, NextSeg, Phase};
+use super::scoreboard::Resend;
+use super::segment::{Flags, HEADER_LEN, Options, Segment, TIMESTAMPS_LEN, Timestamps};
+use super::seq::SeqNumber;
+use super::state::{State, Transition};
+use super::timers::Timer;
+use super::window::{SendRoom, send_room};
+use crate::seam::{SegmentSource, SpanSink, TxBatch};
+
+/// Wait before a small segment is sent into a small window (RFC 9293 §3.8.6.2.1: 0.1 to 1 s).
+const OVERRIDE: Duration = Duration::from_millis(200);
+
+/// Outcome of one attempt to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sent {
+    Yes,
+    /// Nothing to send that fits the peer's window.
+    Declined,
+    /// The congestion window is full.
+    CwndFull,
+    /// No buffer left in the batch.
+    BatchFull,
+}
+
+impl Connection {
+    /// Writes the segments that are due now: retransmissions, new data as far as the windows allow, and at
+    /// most one acknowledgement (more only for peers without SACK, which count duplicates).
+    pub fn poll_transmit<U: SegmentSource + SpanSink>(
+        &mut self,
+        now: Instant,
+        up: &mut U,
+        tx: &mut impl TxBatch,
+    ) {
+        self.send_reset(now, tx);
+        match self.state {
+            State::Closed => return,
+            State::SynSent | State::SynReceived => return self.send_syn(now, up.room(), tx),
+            _ => {}
+        }
+        self.announce_emss(up);
+        if self.state.may_retransmit() {
+            self.send_data(now, up, tx);
+        }
+        self.send_keepalive(now, up.room(), tx);
+        self.send_acks(now, up.room(), tx);
+    }
+
+    // --- SYN, RST -----------------------------------------------------------------------------------
+
+    fn send_reset(&mut self, now: Instant, tx: &mut impl TxBatch) {
+        let Some(seq) = self.reset_due else { return };
+        let mut seg = self.header(now, self.send.nxt, Flags::RST, 0);
+        seg.seq = seq;
+        if !matches!(self.state, State::Closed) || !self.timestamps {
+            seg.options = Options::default();
+        }
+        if self.state != State::Closed {
+            // The answer to an unacceptable acknowledgement: <SEQ=SEG.ACK><CTL=RST>.
+            seg.flags = Flags::RST;
+            seg.ack = SeqNumber(0);
+        }
+        if self.put(&seg, tx) {
+            self.reset_due = None;
+        }
+    }
+
+    /// <SEQ=ISS><CTL=SYN>, or <SEQ=ISS><ACK=RCV.NXT><CTL=SYN,ACK> (RFC 9293 §3.10.1, §3.10.7.2).
+    fn send_syn(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
+        if !self.syn_due {
+            return;
+        }
+        let reply = self.state == State::SynReceived;
+        let window = Receiver::syn_window(u64::from(self.config.receive_window), room);
+        let mut seg = self.header(now, self.send.iss(), Flags::SYN, window);
+        let config = &self.config;
+        // RFC 7323 §2.2, §3.2, RFC 2018 §2: offered in a SYN, repeated in its answer if the peer did.
+        let stamps = if reply { self.timestamps } else { config.timestamps };
+        let scale = if reply { self.scales } else { config.window_scale };
+        seg.options = Options {
+            mss: Some(self.our_mss), // RFC 9293 §3.7.1 SHLD-5
+            window_scale: scale.then(|| config.window_shift()),
+            sack_permitted: if reply { self.send.sack } else { config.sack },
+            timestamps: stamps.then(|| Timestamps {
+                val: self.ts_now(now),
+                ecr: if reply { self.recv.ts_recent() } else { 0 },
+            }),
+            ..Options::default()
+        };
+        if !reply {
+            seg.flags = Flags::SYN;
+            seg.ack = SeqNumber(0);
+        }
+        if !self.put(&seg, tx) {
+            return;
+        }
+        self.syn_due = false;
+        self.syn_window = window;
+        self.syn_lost |= self.timers.is_set(Timer::Retransmit);
+        if reply {
+            self.recv.offered(window);
+        }
+        if !self.timers.is_set(Timer::Retransmit) {
+            self.send.last_sent = now;
+            self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
+        }
+    }
+
+    // --- data ---------------------------------------------------------------------------------------
+
+    fn send_data<U: SegmentSource + SpanSink>(
+        &mut self,
+        now: Instant,
+        up: &mut U,
+        tx: &mut impl TxBatch,
+    ) {
+        if self.send.board.is_empty() && up.has_data() {
+            // RFC 5681 §4.1: idle restart.
+            let idle = now.saturating_since(self.send.last_sent);
+            if idle > self.send.rtt.rto(&self.config) {
+                self.send.cc.after_idle(self.config.initial_window);
+            }
+        }
+        if self.send.probe_due && self.send.wnd == 0 {
+            self.send_probe(now, up, tx);
+        }
+        let stopped_by = loop {
+            match self.send_next(now, up, tx) {
+                Sent::Yes => self.send.last_sent = now,
+                stopped_by => break stopped_by,
+            }
+        };
+        match stopped_by {
+            Sent::CwndFull => self.send.cwnd_limited = true,
+            Sent::Declined => self.send.cwnd_limited = false,
+            Sent::BatchFull | Sent::Yes => {}
+        }
+        self.arm_send_timers(now, up.has_data());
+    }
+
+    /// One segment, by the order of RFC 6675 §4 (NextSeg).
+    fn send_next<U: SegmentSource + SpanSink>(
+        &mut self,
+        now: Instant,
+        up: &mut U,
+        tx: &mut impl TxBatch,
+    ) -> Sent {
+        let has_data = self.state.may_send() && up.has_data();
+        let lost = self.next_lost_in_window();
+        let room = send_room(
+            self.send.usable(),
+            self.send.emss,
+            self.send.max_wnd,
+            self.send.flight(),
+            self.send.probe_due,
+        );
+        let records_left = self.send.board.len() < self.config.max_records;
+        let choice = Choice {
+            phase: self.send.phase,
+            una: self.send.una,
+            cwnd_open: self.send.cwnd_open(),
+            force: self.send.force,
+            lost: lost.is_some(),
+            new: has_data && records_left && room != SendRoom::Closed,
+            sack: self.send.sack,
+        };
+        let next = choice.next();
+        if self.fin_is_next(has_data, next) {
+            return self.send_fin(now, up, tx);
+        }
+        match (next, lost) {
+            (NextSeg::Lost, Some(resend)) => self.resend(now, resend, false, up, tx),
+            (NextSeg::New, _) => self.send_new(now, room, up, tx),
+            (NextSeg::Doubtful, _) => match self.send.board.next_doubtful() {
+                Some(resend) => self.resend(now, resend, false, up, tx),
+                None => Sent::Declined,
+            },
+            (NextSeg::Rescue, _) => self.send_rescue(now, up, tx),
+            (NextSeg::CwndFull, _) => Sent::CwndFull,
+            _ => Sent::Declined,
+        }
+    }
+
+    /// The next lost segment, unless the peer's window shrank to its left (RFC 9293 §3.8.6 SHLD-16); the
+    /// part of it that is in the window.
+    fn next_lost_in_window(&mut self) -> Option<Resend> {
+        if self.send.wnd == 0 {
+            return None; // probes do it
+        }
+        let resend = self.send.board.next_lost()?;
+        (resend.start < self.send.right_edge()).then_some(resend)
+    }
+
+    /// A FIN follows the last data, whatever the congestion window; a peer without room for it answers and
+    /// it is sent again.
+    fn fin_is_next(&self, has_data: bool, next: NextSeg) -> bool {
+        self.send.fin_queued
+            && !self.send.fin_sent
+            && !has_data
+            && self.state.may_send()
+            && next != NextSeg::Lost
+    }
+
+    fn send_new<U: SegmentSource + SpanSink>(
+        &mut self,
+        now: Instant,
+        room: SendRoom,
+        up: &mut U,
+        tx: &mut impl TxBatch,
+    ) -> Sent {
+        let in_flight = self.send.flight() > 0;
+        let (room, may_decline) = match room {
+            SendRoom::Use(room) => (room, in_flight),
+            SendRoom::IfWhole(room) => (room, true),
+            SendRoom::Closed => return Sent::Declined,
+        };
+        self.write_new(now, room, may_decline, up, tx)
+    }
+
+    /// Lets the source write at most `room` octets.
+    fn write_new<U: SegmentSource + SpanSink>(
+        &mut self,
+        now: Instant,
+        room: usize,
+        may_decline: bool,
+        up: &mut U,
+        tx: &mut impl TxBatch,
+    ) -> Sent {
+        let header_len = self.header_len();
+        let Some(out) = tx.segment(header_len + room) else { return Sent::BatchFull };
+        let offset = self.send.offset(self.send.nxt);
+        let payload = &mut out[header_len..header_len + room];
+        let len = up.fill(offset, self.send.emss, may_decline, payload).min(room);
+        if len == 0 {
+            return Sent::Declined;
+        }
+        let last = !up.has_data();
+        let fin = last && self.send.fin_queued && self.send.usable() > len as u64;
+        let mut flags = if last { Flags::PSH } else { Flags::default() }; // RFC 9293 §3.9.1.2 MUST-61
+        if fin {
+            flags = flags.with(Flags::FIN);
+        }
+        let window = self.recv.advertise(up.room());
+        self.header(now, self.send.nxt, flags, window).emit_header(out);
+        tx.commit(header_len + len);
+        self.stats.octets_out += len as u64;
+        self.stats.segments_out += 1;
+        self.sent_new(now, len, fin);
+        Sent::Yes
+    }
+
+    fn send_fin<U: SegmentSource + SpanSink>(
+        &mut self,
+        now: Instant,
+        up: &mut U,
+        tx: &mut impl TxBatch,
+    ) -> Sent {
+        let window = self.recv.advertise(up.room());
+        let seg = self.header(now, self.send.nxt, Flags::FIN, window);
+        if !self.put(&seg, tx) {
+            return Sent::BatchFull;
+        }
+        self.sent_new(now, 0, true);
+        Sent::Yes
+    }
+
+    fn sent_new(&mut self, now: Instant, len: usize, fin: bool) {
+        if self.send.board.is_empty() {
+            self.send.progress_at = now;
+        }
+        self.send.board.push(self.send.nxt, len as u16, fin, now);
+        self.send.nxt = self.send.nxt.plus(len as u64 + u64::from(fin));
+        self.send.probe_due = false;
+        self.ack_went_out(false);
+        if fin {
+            self.send.fin_sent = true;
+            self.go(Transition::FinSent);
+        }
+    }
+
+    /// Sends a segment again: the same octets at the same boundaries, cut only where the path or the
+    /// peer's window has become smaller.
+    fn resend<U: SegmentSource + SpanSink>(
+        &mut self,
+        now: Instant,
+        resend: Resend,
+        rescue: bool,
+        up: &mut U,
+        tx: &mut impl TxBatch,
+    ) -> Sent {
+        let in_window = self.send.right_edge().since(resend.start).max(1);
+        let most = self.send.emss.min(usize::try_from(in_window).unwrap_or(usize::MAX));
+        self.write_again(now, resend, most, rescue, up, tx)
+    }
+
+    fn write_again<U: SegmentSource + SpanSink>(
+        &mut self,
+        now: Instant,
+        mut resend: Resend,
+        most: usize,
+        rescue: bool,
+        up: &mut U,
+        tx: &mut impl TxBatch,
+    ) -> Sent {
+        let header_len = self.header_len();
+        let Some(out) = tx.segment(header_len + resend.len.min(most)) else {
+            return Sent::BatchFull;
+        };
+        if resend.len > most {
+            resend = self.send.board.cut(resend, most);
+        }
+        if resend.len > 0 {
+            let payload = &mut out[header_len..header_len + resend.len];
+            up.refill(self.send.offset(resend.start), payload);
+        }
+        let mut flags = if resend.len > 0 { Flags::PSH } else { Flags::default() };
+        if resend.fin {
+            flags = flags.with(Flags::FIN);
+        }
+        let window = self.recv.advertise(up.room());
+        self.header(now, resend.start, flags, window).emit_header(out);
+        tx.commit(header_len + resend.len);
+        self.send.board.resent(resend, now, rescue);
+        self.send.force = false;
+        self.stats.segments_out += 1;
+        self.stats.segments_retransmitted += 1;
+        self.stats.octets_retransmitted += resend.len as u64;
+        self.ack_went_out(false);
+        if resend.start == self.send.una {
+            // RFC 6675 §6: a fresh time-out for a fresh transmission of the oldest segment.
+            self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
+        }
+        Sent::Yes
+    }
+
+    /// RFC 6675 §4, NextSeg rule 4.
+    fn send_rescue<U: SegmentSource + SpanSink>(
+        &mut self,
+        now: Instant,
+        up: &mut U,
+        tx: &mut impl TxBatch,
+    ) -> Sent {
+        let Some(resend) = self.send.board.last_unsacked() else { return Sent::Declined };
+        let sent = self.resend(now, resend, true, up, tx);
+        if sent == Sent::Yes
+            && let Phase::Recovery { point, .. } = self.send.phase
+        {
+            self.send.phase = Phase::Recovery { point, rescue_above: point };
+        }
+        sent
+    }
+
+    /// Probes a closed window: what is outstanding again, or one octet of new data (RFC 9293 §3.8.6.1
+    /// MUST-36).
+    fn send_probe<U: SegmentSource + SpanSink>(
+        &mut self,
+        now: Instant,
+        up: &mut U,
+        tx: &mut impl TxBatch,
+    ) {
+        let sent = match self.send.board.head() {
+            Some(head) => self.write_again(now, head, self.send.emss, true, up, tx),
+            None if up.has_data() && self.state.may_send() => self.write_new(now, 1, false, up, tx),
+            None => Sent::Declined,
+        };
+        if sent == Sent::Yes {
+            self.send.probe_due = false;
+            self.send.probing = true;
+            self.stats.window_probes += 1;
+        }
+    }
+
+    fn arm_send_timers(&mut self, now: Instant, has_data: bool) {
+        if !self.send.board.is_empty() {
+            self.timers.stop(Timer::Persist);
+            if !self.timers.is_set(Timer::Retransmit) {
+                // RFC 6298 §5.1
+                self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
+            }
+        } else if has_data && self.state.may_send() && !self.timers.is_set(Timer::Persist) {
+            // Nothing in flight and nothing sent: the window is closed or silly.
+            let wait = match self.send.usable() {
+                0 => self.send.rtt.rto(&self.config),
+                _ => OVERRIDE,
+            };
+            self.timers.set(Timer::Persist, now + wait);
+        }
+    }
+
+    // --- acknowledgements ---------------------------------------------------------------------------
+
+    /// RFC 9293 §3.8.4 SHLD-12: without data, one before SND.NXT, so that the peer answers.
+    fn send_keepalive(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
+        if !self.keepalive_due {
+            return;
+        }
+        let window = self.recv.advertise(room);
+        let seg = self.header(now, self.send.nxt.minus(1), Flags::default(), window);
+        if self.put(&seg, tx) {
+            self.keepalive_due = false;
+            self.stats.keepalive_probes += 1;
+        }
+    }
+
+    fn send_acks(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
+        if self.state.may_receive() && !self.recv.ack_now && self.recv.update_due(room) {
+            self.recv.ack_now = true;
+        }
+        // RFC 5681 §4.2: a peer without SACK gets one duplicate for each segment beyond a gap.
+        let mut owed = if self.send.sack { 1 } else { self.recv.owed.max(1) };
+        self.recv.owed = 0;
+        while self.recv.ack_now && owed > 0 {
+            let window = self.recv.advertise(room);
+            let mut seg = self.header(now, self.send.control_seq(), Flags::default(), window);
+            if self.send.sack {
+                seg.options.sack = self.recv.sack_blocks(); // RFC 2018 §4
+            }
+            if !self.put(&seg, tx) {
+                self.recv.owed = owed;
+                return;
+            }
+            self.stats.acks_out += 1;
+            owed -= 1;
+            if owed == 0 {
+                self.ack_went_out(true);
+            }
+        }
+    }
+
+    fn ack_went_out(&mut self, pure: bool) {
+        self.recv.acknowledged(pure);
+        if !self.recv.ack_now {
+            self.timers.stop(Timer::DelayedAck);
+        }
+    }
+
+    // --- writing ------------------------------------------------------------------------------------
+
+    fn header_len(&self) -> usize {
+        HEADER_LEN + if self.timestamps { TIMESTAMPS_LEN } else { 0 }
+    }
+
+    /// Writes a segment without payload. False when the batch is full.
+    fn put(&mut self, seg: &Segment<'_>, tx: &mut impl TxBatch) -> bool {
+        let Some(out) = tx.segment(seg.wire_len()) else { return false };
+        let len = seg.emit(out);
+        tx.commit(len);
+        self.stats.segments_out += 1;
+        true
+    }
+}

@@ -1,0 +1,180 @@
+//! Disjoint ranges of sequence space, sorted. The receiver keeps what it took beyond a gap, the sender
+//! what the peer SACKed. No octets, two numbers per range.
+//!
+//! ```text
+//!   in order -->|        |#####|    |##|  |########|
+//!            RCV.NXT      range     range  range
+//! ```
+
+use super::seq::ExtSeq;
+
+/// From `start` up to, not including, `end`; never empty inside [`Ranges`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Range {
+    pub(crate) start: ExtSeq,
+    pub(crate) end: ExtSeq,
+}
+
+impl Range {
+    pub(crate) fn len(self) -> u64 {
+        self.end.since(self.start)
+    }
+}
+
+/// Sorted, disjoint and not touching each other.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges {
+    ranges: Vec<Range>,
+    octets: u64,
+}
+
+impl Ranges {
+    pub(crate) fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Sum of the lengths.
+    pub(crate) fn octets(&self) -> u64 {
+        self.octets
+    }
+
+    /// From the lowest to the highest.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Range> + '_ {
+        self.ranges.iter().copied()
+    }
+
+    /// End of the highest range.
+    pub(crate) fn highest(&self) -> Option<ExtSeq> {
+        self.ranges.last().map(|r| r.end)
+    }
+
+    /// The range that covers `at`.
+    pub(crate) fn containing(&self, at: ExtSeq) -> Option<Range> {
+        let i = self.ranges.partition_point(|r| r.end <= at);
+        self.ranges.get(i).copied().filter(|r| r.start <= at)
+    }
+
+    /// The first part of `start..end` that no range covers.
+    pub(crate) fn first_gap(&self, start: ExtSeq, end: ExtSeq) -> Option<Range> {
+        let mut i = self.ranges.partition_point(|r| r.end <= start);
+        let mut at = start;
+        if let Some(r) = self.ranges.get(i)
+            && r.start <= at
+        {
+            at = r.end;
+            i += 1;
+        }
+        let until = self.ranges.get(i).map_or(end, |r| r.start.min(end));
+        (at < until).then_some(Range { start: at, end: until })
+    }
+
+    /// True when `range` touches or overlaps a range, so that inserting it needs no further one.
+    pub(crate) fn touches(&self, range: Range) -> bool {
+        let i = self.ranges.partition_point(|r| r.end < range.start);
+        self.ranges.get(i).is_some_and(|r| r.start <= range.end)
+    }
+
+    /// Adds `range` and returns the one that now holds it.
+    pub(crate) fn insert(&mut self, range: Range) -> Range {
+        let first = self.ranges.partition_point(|r| r.end < range.start);
+        let past = first + self.ranges[first..].partition_point(|r| r.start <= range.end);
+        if first == past {
+            self.ranges.insert(first, range);
+            self.octets += range.len();
+            return range;
+        }
+        let merged = Range {
+            start: range.start.min(self.ranges[first].start),
+            end: range.end.max(self.ranges[past - 1].end),
+        };
+        let before: u64 = self.ranges[first..past].iter().map(|r| r.len()).sum();
+        self.ranges[first] = merged;
+        self.ranges.drain(first + 1..past);
+        self.octets = self.octets - before + merged.len();
+        merged
+    }
+
+    /// Forgets everything below `at`.
+    pub(crate) fn remove_below(&mut self, at: ExtSeq) {
+        let gone = self.ranges.partition_point(|r| r.end <= at);
+        if gone > 0 {
+            self.octets -= self.ranges.drain(..gone).map(|r| r.len()).sum::<u64>();
+        }
+        if let Some(r) = self.ranges.first_mut()
+            && r.start < at
+        {
+            self.octets -= at.since(r.start);
+            r.start = at;
+        }
+    }
+
+    /// Everything below `at` has arrived: forgets it and returns how far the order is complete now.
+    pub(crate) fn advance(&mut self, at: ExtSeq) -> ExtSeq {
+        let end = self.containing(at).map_or(at, |r| r.end);
+        self.remove_below(end);
+        end
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.ranges.clear();
+        self.octets = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::seq::SeqNumber;
+    use proptest::prelude::*;
+
+    fn at(n: u64) -> ExtSeq {
+        ExtSeq::initial(SeqNumber(u32::MAX - 20)).plus(n)
+    }
+
+    fn range(start: u64, end: u64) -> Range {
+        Range { start: at(start), end: at(end) }
+    }
+
+    proptest! {
+        // Against a set of octets: coverage, gaps, merging, octet count, order and advance.
+        #[test]
+        fn behave_like_a_set_of_octets(
+            inserts in prop::collection::vec((0u64..120, 1u64..20), 1..40),
+            probe in 0u64..140,
+            len in 1u64..30,
+        ) {
+            let mut ranges = Ranges::default();
+            let mut set = [false; 160];
+            for (start, n) in inserts {
+                let touched = ranges.touches(range(start, start + n));
+                let before = ranges.len();
+                let merged = ranges.insert(range(start, start + n));
+                prop_assert!(merged.start <= at(start) && merged.end >= at(start + n));
+                prop_assert_eq!(touched, ranges.len() <= before);
+                set[start as usize..(start + n) as usize].fill(true);
+            }
+            prop_assert_eq!(ranges.octets(), set.iter().filter(|b| **b).count() as u64);
+            let list: Vec<_> = ranges.iter().collect();
+            prop_assert!(list.windows(2).all(|w| w[0].end < w[1].start));
+            prop_assert_eq!(ranges.containing(at(probe)).is_some(), set[probe as usize]);
+            let gap = (probe..probe + len).find(|i| !set[*i as usize % 160] || *i >= 160);
+            match (ranges.first_gap(at(probe), at((probe + len).min(160))), gap) {
+                (Some(found), Some(gap)) => {
+                    prop_assert_eq!(found.start, at(gap));
+                    let end = (gap..(probe + len).min(160)).find(|i| set[*i as usize]);
+                    prop_assert_eq!(found.end, at(end.unwrap_or((probe + len).min(160))));
+                }
+                (None, gap) => prop_assert!(gap.is_none_or(|g| g >= 160)),
+                (found, None) => prop_assert!(false, "{:?}", found),
+            }
+            let complete = (probe..160).find(|i| !set[*i as usize]).unwrap_or(160);
+            prop_assert_eq!(ranges.advance(at(probe)), at(complete));
+            let left = set[complete as usize..].iter().filter(|b| **b).count() as u64;
+            prop_assert_eq!(ranges.octets(), left);
+        }
+    }
+}

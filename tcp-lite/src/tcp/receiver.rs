@@ -1,0 +1,325 @@
+//! The receive half: what was taken, what to acknowledge, how much to let the peer send.
+//!
+//! Every octet goes up at once and at most once; this half remembers ranges only.
+
+use arrayvec::ArrayVec;
+use wire::Instant;
+
+use super::config::Config;
+use super::ranges::{Range, Ranges};
+use super::segment::{MAX_SACK_BLOCKS, Timestamps};
+use super::seq::{ExtSeq, SeqNumber};
+use super::stats::Stats;
+use super::window::ReceiveWindow;
+use crate::seam::{SpanSink, Taken};
+
+/// After this long without news the saved timestamp says nothing any more (RFC 7323 §5.5): 24 days.
+const TS_RECENT_LIFETIME_SECS: u64 = 24 * 86_400;
+
+/// Duplicate acknowledgements owed at most to a peer without SACK.
+const MAX_OWED: u8 = 8;
+
+/// The receive half of a connection.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    /// RCV.NXT.
+    pub(crate) nxt: ExtSeq,
+    /// RCV.NXT + RCV.WND as last advertised.
+    pub(crate) edge: ExtSeq,
+    irs: ExtSeq,
+    ranges: Ranges,
+    /// A number inside each range heard of most recently, the latest first (RFC 2018 §4).
+    recent: ArrayVec<ExtSeq, MAX_SACK_BLOCKS>,
+    /// Sequence number of the peer's FIN, once seen.
+    fin: Option<ExtSeq>,
+    /// TS.Recent and when it was set (RFC 7323 §4.3, §5.5).
+    ts_recent: u32,
+    ts_recent_at: Instant,
+    /// Last.ACK.sent (RFC 7323 §4.3).
+    last_ack_sent: ExtSeq,
+    /// Configured window, octets.
+    target: u64,
+    /// RMSS: most octets of payload that the peer puts into a segment.
+    rmss: u64,
+    /// Our window scale shift.
+    pub(crate) shift: u8,
+    /// An acknowledgement is due now.
+    pub(crate) ack_now: bool,
+    /// Data segments since the last acknowledgement.
+    pub(crate) unacked_segments: u32,
+    /// Duplicate acknowledgements owed to a peer without SACK, beyond the one of `ack_now`.
+    pub(crate) owed: u8,
+}
+
+/// What became of the text of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Text {
+    /// Something was taken, or there was nothing new in it.
+    Taken,
+    /// New octets, none of which was taken.
+    Refused,
+}
+
+impl Receiver {
+    /// For a peer whose initial sequence number is `irs`; nothing is advertised yet. `shift` is zero
+    /// unless both sides scale.
+    pub(crate) fn new(irs: SeqNumber, config: &Config, rmss: u64, shift: u8, now: Instant) -> Self {
+        let irs = ExtSeq::initial(irs);
+        let nxt = irs.plus(1);
+        Receiver {
+            nxt,
+            edge: nxt,
+            irs,
+            ranges: Ranges::default(),
+            recent: ArrayVec::new(),
+            fin: None,
+            ts_recent: 0,
+            ts_recent_at: now,
+            last_ack_sent: nxt,
+            target: u64::from(config.receive_window),
+            rmss,
+            shift,
+            ack_now: false,
+            unacked_segments: 0,
+            owed: 0,
+        }
+    }
+
+    /// IRS.
+    pub(crate) fn irs(&self) -> ExtSeq {
+        self.irs
+    }
+
+    /// Ranges taken beyond the gap.
+    pub(crate) fn ranges(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// True while something is missing before what was taken.
+    pub(crate) fn has_gap(&self) -> bool {
+        !self.ranges.is_empty()
+    }
+
+    /// Stream offset of a sequence number: zero for the first octet after the SYN.
+    pub(crate) fn offset(&self, seq: ExtSeq) -> u64 {
+        seq.since(self.irs.plus(1))
+    }
+
+    // --- text ---------------------------------------------------------------------------------------
+
+    /// The text of an acceptable segment, which starts at `start`: what is in the window and was never
+    /// taken goes up (RFC 9293 §3.10.7.4, seventh check; SHLD-31).
+    pub(crate) fn text(
+        &mut self,
+        now: Instant,
+        start: ExtSeq,
+        payload: &[u8],
+        config: &Config,
+        stats: &mut Stats,
+        up: &mut impl SpanSink,
+    ) -> Text {
+        let had_gap = self.has_gap();
+        let beyond = start > self.nxt;
+        let end = start.plus(payload.len() as u64).min(self.edge);
+        let end = self.fin.map_or(end, |fin| fin.min(end));
+        let len = payload.len() as u64;
+        let (mut fresh, mut taken) = (0, 0);
+        let mut at = start.max(self.nxt);
+        while let Some(gap) = self.ranges.first_gap(at, end) {
+            let from = gap.start.since(start) as usize;
+            let octets = &payload[from..from + gap.len() as usize];
+            fresh += gap.len();
+            taken += self.hand_up(now, gap, octets, config, stats, up);
+            at = gap.end.max(self.nxt);
+        }
+        if beyond && let Some(range) = self.ranges.containing(start) {
+            self.note_recent(range); // also for a duplicate (RFC 2018 §4)
+        }
+        let outside = start.plus(len).since(end.max(start));
+        stats.octets_duplicate += len - fresh - outside.min(len - fresh);
+        stats.octets_refused += fresh - taken + outside;
+        stats.octets_in += taken;
+        stats.out_of_order_max = stats.out_of_order_max.max(self.ranges.octets());
+        // RFC 5681 §4.2: at once beyond a gap, when a gap is filled, for what was not taken or not
+        // new; else every second segment.
+        self.unacked_segments += 1;
+        if had_gap || self.has_gap() || taken < len || self.unacked_segments >= 2 {
+            self.ack_now = true;
+        }
+        if beyond && self.owed < MAX_OWED {
+            self.owed += 1;
+        }
+        if fresh > 0 && taken == 0 { Text::Refused } else { Text::Taken }
+    }
+
+    /// Hands up octets that were never taken and returns how many are now.
+    fn hand_up(
+        &mut self,
+        now: Instant,
+        gap: Range,
+        octets: &[u8],
+        config: &Config,
+        stats: &mut Stats,
+        up: &mut impl SpanSink,
+    ) -> u64 {
+        let in_order = gap.start == self.nxt;
+        if !in_order && !self.has_place_for(gap, config.max_ranges) {
+            return 0;
+        }
+        let offset = self.offset(gap.start);
+        let taken = match up.span(now, offset, octets, in_order) {
+            Taken::All => gap,
+            Taken::Only(part) => {
+                let start = part.start.clamp(offset, offset + gap.len());
+                let end = part.end.clamp(start, offset + gap.len());
+                Range { start: self.irs.plus(1 + start), end: self.irs.plus(1 + end) }
+            }
+        };
+        if taken.len() == 0 {
+            return 0;
+        }
+        if taken.start == self.nxt {
+            self.nxt = self.ranges.advance(taken.end);
+            up.in_order_until(now, self.offset(self.nxt));
+        } else {
+            stats.octets_out_of_order += taken.len();
+            let range = self.ranges.insert(taken);
+            self.note_recent(range);
+        }
+        taken.len()
+    }
+
+    /// Whether a span beyond the gap can be remembered: at the bound only next to a range, and never at
+    /// twice the bound, which an upper layer that takes parts could reach.
+    fn has_place_for(&self, range: Range, max_ranges: usize) -> bool {
+        let n = self.ranges.len();
+        n < max_ranges || (n < 2 * max_ranges && self.ranges.touches(range))
+    }
+
+    /// A FIN at `at`, in the window. Returns false when it contradicts what came before.
+    pub(crate) fn fin_seen(&mut self, at: ExtSeq) -> bool {
+        let taken_past = at < self.nxt || self.ranges.highest().is_some_and(|end| end > at);
+        match self.fin {
+            Some(fin) if fin != at => return false,
+            None if taken_past => return false,
+            _ => self.fin = Some(at),
+        }
+        if at > self.nxt {
+            self.ack_now = true;
+        }
+        true
+    }
+
+    /// The peer's FIN, once everything before it was taken: RCV.NXT goes over it, once.
+    pub(crate) fn take_fin(&mut self) -> bool {
+        let due = self.fin == Some(self.nxt);
+        if due {
+            self.nxt = self.nxt.plus(1);
+            self.edge = self.edge.max(self.nxt);
+            self.ack_now = true;
+        }
+        due
+    }
+
+    /// The sequence number of the peer's FIN.
+    pub(crate) fn fin(&self) -> Option<ExtSeq> {
+        self.fin
+    }
+
+    // --- SACK ---------------------------------------------------------------------------------------
+
+    fn note_recent(&mut self, range: Range) {
+        self.recent.retain(|at| *at < range.start || *at >= range.end);
+        if self.recent.is_full() {
+            self.recent.pop();
+        }
+        self.recent.insert(0, range.start);
+    }
+
+    /// SACK blocks to report: first the range that changed last, then the others by age (RFC 2018 §4).
+    pub(crate) fn sack_blocks(&self) -> ArrayVec<(SeqNumber, SeqNumber), MAX_SACK_BLOCKS> {
+        let mut blocks: ArrayVec<Range, MAX_SACK_BLOCKS> = ArrayVec::new();
+        let recent = self.recent.iter().filter_map(|at| self.ranges.containing(*at));
+        for range in recent.chain(self.ranges.iter()) {
+            if blocks.is_full() {
+                break;
+            }
+            if !blocks.contains(&range) {
+                blocks.push(range);
+            }
+        }
+        // The FIN takes a sequence number too.
+        let end = |r: &Range| if self.fin == Some(r.end) { r.end.plus(1) } else { r.end };
+        blocks.iter().map(|r| (r.start.wire(), end(r).wire())).collect()
+    }
+
+    // --- window -------------------------------------------------------------------------------------
+
+    fn window(&self, room: u64) -> ReceiveWindow {
+        ReceiveWindow {
+            rcv_nxt: self.nxt,
+            right_edge: self.edge,
+            wanted: self.target.min(room),
+            step: self.rmss.min(self.target / 2), // RFC 9293 §3.8.6.2.2
+            shift: self.shift,
+        }
+    }
+
+    /// The window field of a segment sent now; `room` is what the upper layer takes.
+    pub(crate) fn advertise(&mut self, room: u64) -> u16 {
+        let window = self.window(room);
+        self.edge = window.next_edge();
+        self.last_ack_sent = self.nxt;
+        window.field(self.edge)
+    }
+
+    /// The unscaled window of a SYN (RFC 7323 §2.2).
+    pub(crate) fn syn_window(target: u64, room: u64) -> u16 {
+        u16::try_from(target.min(room)).unwrap_or(u16::MAX)
+    }
+
+    /// Our SYN, or SYN and ACK, offered this window.
+    pub(crate) fn offered(&mut self, window: u16) {
+        self.edge = self.edge.max(self.nxt.plus(u64::from(window)));
+    }
+
+    /// True when the window should be told to the peer although nothing else is to be sent.
+    pub(crate) fn update_due(&self, room: u64) -> bool {
+        self.window(room).worth_an_update(self.rmss, self.target)
+    }
+
+    /// The acknowledgement that was due went out. With a gap left, one on a data segment does not count:
+    /// it has no SACK blocks.
+    pub(crate) fn acknowledged(&mut self, pure: bool) {
+        if pure || !self.has_gap() {
+            self.ack_now = false;
+            self.unacked_segments = 0;
+        }
+    }
+
+    // --- timestamps ---------------------------------------------------------------------------------
+
+    /// TS.Recent, to echo.
+    pub(crate) fn ts_recent(&self) -> u32 {
+        self.ts_recent
+    }
+
+    /// The timestamp of the SYN.
+    pub(crate) fn set_ts_recent(&mut self, val: u32, now: Instant) {
+        self.ts_recent = val;
+        self.ts_recent_at = now;
+    }
+
+    /// RFC 7323 §5.3 R1 and §5.5: true for a timestamp older than the one saved, if that is still good.
+    pub(crate) fn is_old(&self, stamps: Timestamps, now: Instant) -> bool {
+        let idle = now.saturating_since(self.ts_recent_at).as_secs();
+        SeqNumber(stamps.val).before(SeqNumber(self.ts_recent)) && idle < TS_RECENT_LIFETIME_SECS
+    }
+
+    /// RFC 7323 §4.3 (2), §5.3 R3: the timestamp of an acceptable segment at `seq`.
+    pub(crate) fn record_timestamp(&mut self, seq: ExtSeq, stamps: Timestamps, now: Instant) {
+        if seq <= self.last_ack_sent {
+            self.set_ts_recent(stamps.val, now);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Round-trip time and retransmission time-out (RFC 6298, RFC 7323 appendix G).
+
+use core::time::Duration;
+
+use super::config::Config;
+
+/// Least time-out added to the smoothed round trip, as a part of the configured minimum: with 200 ms it
+/// is 50 ms, above the 40 ms for which peers delay acknowledgements.
+const VARIANCE_FLOOR: u32 = 4;
+
+/// After a lost SYN, the time-out with which data starts (RFC 6298 §5.7).
+const RTO_AFTER_SYN_LOSS: Duration = Duration::from_secs(3);
+
+/// The estimator of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RttEstimator {
+    /// SRTT and RTTVAR, nanoseconds; no measurement yet: zero and `measured` false.
+    srtt: u64,
+    rttvar: u64,
+    measured: bool,
+    /// Without backing off.
+    rto: Duration,
+    /// Doublings of the time-out.
+    backoff: u32,
+}
+
+impl RttEstimator {
+    pub(crate) fn new(config: &Config) -> Self {
+        // RFC 6298 §2.1
+        RttEstimator { srtt: 0, rttvar: 0, measured: false, rto: config.initial_rto, backoff: 0 }
+    }
+
+    /// A measurement of a segment that was not sent twice, or by timestamps (RFC 6298 §3). `per_rtt` is
+    /// how many measurements a round trip is expected to give (RFC 7323 appendix G), at least 1.
+    pub(crate) fn sample(&mut self, rtt: Duration, per_rtt: u64, config: &Config) {
+        let r = rtt.as_nanos().min(u128::from(u64::MAX) / 4) as u64;
+        if self.measured {
+            // RFC 6298 §2.3: alpha = 1/8, beta = 1/4, RTTVAR first.
+            let n = per_rtt.max(1);
+            self.rttvar = blend(self.rttvar, self.srtt.abs_diff(r), 4 * n);
+            self.srtt = blend(self.srtt, r, 8 * n);
+        } else {
+            // RFC 6298 §2.2
+            self.srtt = r;
+            self.rttvar = r / 2;
+            self.measured = true;
+        }
+        self.backoff = 0;
+        let floor = config.min_rto / VARIANCE_FLOOR;
+        let var = Duration::from_nanos(self.rttvar.saturating_mul(4)).max(floor);
+        let rto = Duration::from_nanos(self.srtt).saturating_add(var);
+        self.rto = rto.clamp(config.min_rto, config.max_rto); // RFC 6298 §2.4, §2.5
+    }
+
+    /// The time-out now.
+    pub(crate) fn rto(&self, config: &Config) -> Duration {
+        self.rto.saturating_mul(1 << self.backoff.min(16)).min(config.max_rto)
+    }
+
+    /// The timer has expired (RFC 6298 §5.5).
+    pub(crate) fn back_off(&mut self) {
+        self.backoff = (self.backoff + 1).min(16);
+    }
+
+    /// The peer answers again although nothing could be measured (a window that opened).
+    pub(crate) fn forget_backoff(&mut self) {
+        self.backoff = 0;
+    }
+
+    /// The SYN had to be sent again and nothing was measured (RFC 6298 §5.7).
+    pub(crate) fn after_syn_loss(&mut self) {
+        if !self.measured {
+            self.rto = self.rto.max(RTO_AFTER_SYN_LOSS);
+        }
+        self.backoff = 0;
+    }
+
+    /// SRTT, once measured.
+    pub(crate) fn srtt(&self) -> Option<Duration> {
+        self.measured.then(|| Duration::from_nanos(self.srtt))
+    }
+}
+
+/// (1 - 1/weight) * old + new / weight, without loss of small differences in sign.
+fn blend(old: u64, new: u64, weight: u64) -> u64 {
+    if new >= old { old + (new - old) / weight } else { old - (old - new) / weight }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn config() -> Config {
+        Config { min_rto: 40 * MS, ..Config::default() }
+    }
+
+    // RFC 6298 §2.1: one second before the first measurement.
+    #[test]
+    fn starts_at_one_second() {
+        assert_eq!(RttEstimator::new(&config()).rto(&config()), Duration::from_secs(1));
+    }
+
+    // RFC 6298 §2.2 and §2.3, with numbers worked out by hand.
+    #[test]
+    fn follows_the_formulas() {
+        let mut rtt = RttEstimator::new(&config());
+        rtt.sample(100 * MS, 1, &config());
+        assert_eq!(rtt.srtt(), Some(100 * MS));
+        assert_eq!(rtt.rto(&config()), 300 * MS); // 100 + 4 * 50
+        rtt.sample(180 * MS, 1, &config());
+        // RTTVAR = 3/4 * 50 + 1/4 * 80 = 57.5; SRTT = 7/8 * 100 + 1/8 * 180 = 110
+        assert_eq!(rtt.srtt(), Some(110 * MS));
+        assert_eq!(rtt.rto(&config()), 340 * MS);
+    }
+
+    // RFC 6298 §2.4, §2.5: bounds.
+    #[test]
+    fn stays_within_its_bounds() {
+        let mut rtt = RttEstimator::new(&config());
+        for _ in 0..100 {
+            rtt.sample(Duration::from_micros(50), 1, &config());
+        }
+        assert_eq!(rtt.rto(&config()), 40 * MS);
+        for _ in 0..100 {
+            rtt.sample(Duration::from_secs(100), 1, &config());
+        }
+        assert_eq!(rtt.rto(&config()), Duration::from_secs(60));
+    }
+
+    // RFC 6298 §5.5: doubles, up to the maximum; a measurement ends it.
+    #[test]
+    fn backs_off_exponentially() {
+        let mut rtt = RttEstimator::new(&config());
+        rtt.sample(100 * MS, 1, &config());
+        let mut seen = Vec::new();
+        for _ in 0..10 {
+            seen.push(rtt.rto(&config()).as_millis());
+            rtt.back_off();
+        }
+        assert_eq!(seen, [300, 600, 1200, 2400, 4800, 9600, 19200, 38400, 60000, 60000]);
+        rtt.sample(100 * MS, 1, &config());
+        assert!(rtt.rto(&config()) < 300 * MS);
+    }
+
+    // RFC 6298 §5.7: three seconds for data after a lost SYN.
+    #[test]
+    fn a_lost_syn_makes_it_three_seconds() {
+        let mut rtt = RttEstimator::new(&config());
+        rtt.back_off();
+        rtt.after_syn_loss();
+        assert_eq!(rtt.rto(&config()), Duration::from_secs(3));
+    }
+
+    // RFC 7323 appendix G: many measurements per round trip weigh as one.
+    #[test]
+    fn many_measurements_weigh_as_one() {
+        let mut one = RttEstimator::new(&config());
+        let mut many = one;
+        one.sample(100 * MS, 1, &config());
+        many.sample(100 * MS, 1, &config());
+        one.sample(200 * MS, 1, &config());
+        for _ in 0..10 {
+            many.sample(200 * MS, 10, &config());
+        }
+        let (one, many) = (one.srtt().unwrap(), many.srtt().unwrap());
+        assert!(one.abs_diff(many) < MS, "{one:?} {many:?}");
+    }
+}

@@ -1,0 +1,347 @@
+//! Whole transfers between two connections over a channel that loses, reorders and duplicates, in virtual
+//! time: every octet arrives once, and both ends come to an end.
+
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::script::tuple;
+use super::upper::{Batch, Take, Upper};
+use crate::tcp::{
+    CloseReason, Config, CongestionControl, Connection, Event, Flags, FourTuple, Segment,
+    SeqNumber, State,
+};
+use wire::Instant;
+
+/// A small generator of random numbers, so that a seed says everything (xorshift64*).
+#[derive(Clone, Debug)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn per_mille(&mut self, n: u64) -> bool {
+        self.next() >> 33 & 0x3ff < n * 1024 / 1000
+    }
+}
+
+/// What the channel does to segments, per thousand.
+#[derive(Clone, Debug)]
+struct Faults {
+    loss: u64,
+    duplication: u64,
+    reordering: u64,
+    delay: Duration,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct InFlight {
+    /// Reversed, so that the heap gives the earliest.
+    at: std::cmp::Reverse<(Instant, u64)>,
+    to: usize,
+    octets: Vec<u8>,
+}
+
+struct End {
+    conn: Option<Connection>,
+    up: Upper,
+    events: Vec<Event>,
+    close_sent: bool,
+}
+
+struct Pair {
+    ends: [End; 2],
+    heap: BinaryHeap<InFlight>,
+    random: Random,
+    faults: Faults,
+    now: Instant,
+    sent: u64,
+    configs: [Arc<Config>; 2],
+    mss: [u16; 2],
+    /// While this is in the future, the second end takes nothing.
+    stalled_until: Instant,
+    drop_first_fins: u32,
+}
+
+impl Pair {
+    fn run(&mut self, limit: Instant) {
+        let (config, iss) = (self.configs[0].clone(), SeqNumber(u32::MAX - 5000));
+        let first = Connection::connect(config, tuple(), iss, self.mss[0], self.now);
+        self.ends[0].conn = Some(first);
+        self.poll(0);
+        let mut steps = 0;
+        while self.step() {
+            steps += 1;
+            let (first, second) = (&self.ends[0].conn, &self.ends[1].conn);
+            assert!(self.now < limit, "no end by {:?}: {first:?} {second:?}", self.now);
+            assert!(steps < 1_000_000, "too many segments: {first:?} {second:?}");
+        }
+    }
+
+    /// The next thing that happens. False when nothing will.
+    fn step(&mut self) -> bool {
+        let timeout = |end: &End| end.conn.as_ref().and_then(Connection::poll_timeout);
+        let timers = [timeout(&self.ends[0]), timeout(&self.ends[1])];
+        let arrival = self.heap.peek().map(|f| f.at.0.0);
+        let stall = Some(self.stalled_until).filter(|at| *at > self.now);
+        let Some(next) = timers.into_iter().flatten().chain(arrival).chain(stall).min() else {
+            return false;
+        };
+        self.now = self.now.max(next);
+        if stall == Some(next) {
+            self.ends[1].up.room = u64::MAX;
+            self.ends[1].up.take = Take::All;
+            self.poll(1);
+        } else if arrival == Some(next) {
+            let frame = self.heap.pop().expect("peeked");
+            self.arrive(frame.to, &frame.octets);
+            self.poll(frame.to);
+        } else {
+            for i in [0, 1] {
+                let end = &mut self.ends[i];
+                if let Some(conn) = &mut end.conn {
+                    conn.handle_timeout(self.now, &mut end.up);
+                }
+                self.poll(i);
+            }
+        }
+        true
+    }
+
+    fn arrive(&mut self, to: usize, octets: &[u8]) {
+        let seg = Segment::parse(octets).expect("we send well-formed segments");
+        let end = &mut self.ends[to];
+        match &mut end.conn {
+            Some(conn) => {
+                let _ = conn.input(self.now, &seg, &mut end.up); // a drop is what faults are for
+            }
+            None if seg.flags == Flags::SYN => {
+                let FourTuple { local, remote } = tuple();
+                let tuple = FourTuple { local: remote, remote: local };
+                let iss = SeqNumber(77);
+                let config = self.configs[1].clone();
+                end.conn =
+                    Some(Connection::accept(config, tuple, iss, self.mss[1], &seg, self.now));
+            }
+            None => {}
+        }
+    }
+
+    fn poll(&mut self, i: usize) {
+        let end = &mut self.ends[i];
+        let Some(conn) = &mut end.conn else { return };
+        let mut batch = Batch::new(32);
+        conn.poll_transmit(self.now, &mut end.up, &mut batch);
+        while let Some(event) = conn.poll_event() {
+            end.events.push(event);
+        }
+        // Each end closes when all its data is with TCP.
+        if conn.state().is_synchronized() && !end.close_sent {
+            end.close_sent = true;
+            conn.close();
+            conn.poll_transmit(self.now, &mut end.up, &mut batch);
+        }
+        let full = batch.segments.len() == 32;
+        for octets in batch.segments {
+            self.transmit(1 - i, octets);
+        }
+        if full {
+            self.poll(i);
+        }
+    }
+
+    fn transmit(&mut self, to: usize, octets: Vec<u8>) {
+        self.sent += 1;
+        let fin = Segment::parse(&octets).is_ok_and(|s| s.flags.has(Flags::FIN));
+        if fin && self.drop_first_fins > 0 {
+            self.drop_first_fins -= 1;
+            return;
+        }
+        let copies = 1 + u32::from(self.random.per_mille(self.faults.duplication));
+        for _ in 0..copies {
+            if self.random.per_mille(self.faults.loss) {
+                continue;
+            }
+            let mut at = self.now + self.faults.delay;
+            if self.random.per_mille(self.faults.reordering) {
+                at += self.faults.delay * (self.random.next() % 8) as u32 / 4;
+            }
+            let at = std::cmp::Reverse((at, self.sent));
+            self.heap.push(InFlight { at, to, octets: octets.clone() });
+        }
+    }
+
+    /// Both got everything, once, in order, and ended normally.
+    fn check(&self) -> Result<(), TestCaseError> {
+        for (i, end) in self.ends.iter().enumerate() {
+            let conn = end.conn.as_ref().expect("connected");
+            prop_assert_eq!(conn.state(), State::Closed);
+            let done = [Event::Connected, Event::RemoteClosed, Event::Closed(CloseReason::Normal)];
+            prop_assert_eq!(&end.events, &done, "end {}", i);
+            prop_assert_eq!(end.up.in_order, self.ends[1 - i].up.len, "received by {}", i);
+            prop_assert_eq!(end.up.acked, end.up.len, "acknowledged to {}", i);
+            prop_assert_eq!(conn.stats().octets_in, end.up.in_order);
+            prop_assert_eq!(conn.stats().octets_acknowledged, end.up.len + 1);
+        }
+        Ok(())
+    }
+}
+
+fn pair(seed: u64, configs: [Config; 2], mss: [u16; 2], lens: [u64; 2], faults: Faults) -> Pair {
+    let end = |len| End {
+        conn: None,
+        up: Upper { len, ..Upper::default() },
+        events: Vec::new(),
+        close_sent: false,
+    };
+    Pair {
+        ends: lens.map(end),
+        heap: BinaryHeap::new(),
+        random: Random(seed | 1),
+        faults,
+        now: Instant::ZERO,
+        sent: 0,
+        configs: configs.map(Arc::new),
+        mss,
+        stalled_until: Instant::ZERO,
+        drop_first_fins: 0,
+    }
+}
+
+fn any_config() -> impl Strategy<Value = Config> {
+    let window = prop_oneof![Just(600u32), Just(4_000), Just(60_000), Just(1 << 20)];
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    (window, flags, 1usize..20).prop_map(
+        |(receive_window, (sack, stamps, scale, cubic), ranges)| Config {
+            receive_window,
+            sack,
+            timestamps: stamps,
+            window_scale: scale,
+            congestion: if cubic { CongestionControl::Cubic } else { CongestionControl::NewReno },
+            max_ranges: ranges,
+            min_mss: 20,
+            retransmission_limit: Duration::from_secs(3600),
+            syn_limit: Duration::from_secs(3600),
+            fin_wait_2: Duration::from_secs(3600),
+            time_wait: Duration::from_secs(7200), // outlives any run of lost FINs
+            ..Config::default()
+        },
+    )
+}
+
+fn any_faults() -> impl Strategy<Value = Faults> {
+    let rates = (0u64..250, 0u64..150, 0u64..300);
+    let delay = prop_oneof![Just(50u64), Just(1_000), Just(20_000), Just(150_000)];
+    (rates, delay).prop_map(|((loss, duplication, reordering), micros)| Faults {
+        loss,
+        duplication,
+        reordering,
+        delay: Duration::from_micros(micros),
+    })
+}
+
+fn any_mss() -> impl Strategy<Value = u16> {
+    prop_oneof![Just(33u16), Just(88), Just(536), Just(1460), Just(8960)]
+}
+
+const FOREVER: Instant = Instant::from_millis(48 * 3600 * 1000);
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    // RFC 9293 §3.8: both streams arrive whole, whatever the network does, with any options and windows.
+    #[test]
+    fn every_octet_arrives_once(
+        seed: u64,
+        configs in [any_config(), any_config()],
+        mss in [any_mss(), any_mss()],
+        lens in [0u64..60_000, 0u64..60_000],
+        records in [0usize..3000, 0usize..3000],
+        faults in any_faults(),
+    ) {
+        let mut pair = pair(seed, configs, mss, lens, faults);
+        pair.ends[0].up.record = records[0];
+        pair.ends[1].up.record = records[1];
+        pair.run(FOREVER);
+        pair.check()?;
+    }
+
+    // RFC 9293 §3.8.6.1: a window that stays closed for long is probed until it opens, also through loss.
+    #[test]
+    fn a_closed_window_opens_again(
+        seed: u64,
+        configs in [any_config(), any_config()],
+        lens in [1u64..60_000, 0u64..5_000],
+        stall_ms in 1u64..200_000,
+        faults in any_faults(),
+        whole: bool,
+    ) {
+        let mut pair = pair(seed, configs, [1460, 1460], lens, faults);
+        pair.stalled_until = Instant::from_millis(stall_ms);
+        pair.ends[1].up.room = 0;
+        pair.ends[1].up.take = if whole { Take::Only(0..0) } else { Take::Only(0..lens[0] / 2) };
+        pair.run(FOREVER);
+        pair.check()?;
+    }
+
+    // RFC 9293 §3.6: lost FINs are sent again; both sides end.
+    #[test]
+    fn lost_fins_are_sent_again(
+        seed: u64,
+        configs in [any_config(), any_config()],
+        lens in [0u64..3_000, 0u64..3_000],
+        drop_first_fins in 1u32..6,
+        faults in any_faults(),
+    ) {
+        let mut pair = pair(seed, configs, [1460, 1460], lens, faults);
+        pair.drop_first_fins = drop_first_fins;
+        pair.run(FOREVER);
+        pair.check()?;
+    }
+}
+
+/// A larger transfer, for throughput: segments sent and virtual time are what loss recovery makes of them.
+fn transfer(config: Config, faults: Faults) -> (Duration, Connection) {
+    let config = Config { time_wait: Duration::from_millis(1), ..config };
+    let mut pair = pair(7, [config.clone(), config], [1460, 1460], [8 << 20, 0], faults);
+    pair.run(FOREVER);
+    pair.check().unwrap();
+    (pair.now.saturating_since(Instant::ZERO), pair.ends[0].conn.take().unwrap())
+}
+
+// RFC 6675, RFC 5681: 1 % of loss is repaired by fast recovery, nearly without time-outs, and nearly only
+// what was lost is sent again.
+#[test]
+fn one_percent_of_loss_is_repaired_fast() {
+    for sack in [true, false] {
+        for congestion in [CongestionControl::Cubic, CongestionControl::NewReno] {
+            let faults =
+                Faults { loss: 10, duplication: 0, reordering: 0, delay: Duration::from_millis(5) };
+            let config = Config { sack, congestion, ..Config::default() };
+            let (time, conn) = transfer(config, faults);
+            let stats = conn.stats();
+            assert!(
+                time < Duration::from_secs(8),
+                "sack {sack} {congestion:?}: {time:?} {stats:?}"
+            );
+            assert!(stats.segments_retransmitted < 8 * 1024 * 1024 / 1448 / 20, "{stats:?}");
+            assert!(stats.fast_recoveries > 3 * stats.timeouts, "{stats:?}");
+        }
+    }
+}
+
+// RFC 5681 §3.1: without loss, nothing is sent twice and slow start fills the window.
+#[test]
+fn without_loss_nothing_is_sent_twice() {
+    let faults = Faults { loss: 0, duplication: 0, reordering: 0, delay: Duration::from_millis(5) };
+    let (time, conn) = transfer(Config::default(), faults);
+    assert_eq!(conn.stats().segments_retransmitted, 0);
+    assert!(time < Duration::from_millis(250), "{time:?}");
+}

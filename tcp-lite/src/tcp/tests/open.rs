@@ -1,0 +1,320 @@
+//! RFC 9293 §3.5, §3.10.7.2, §3.10.7.3: establishing a connection.
+
+use super::script::{active, config, established, passive};
+use crate::tcp::Config;
+use std::time::Duration;
+
+// RFC 9293 §3.5, figure 6: the three-way handshake, our side active.
+#[test]
+fn active_open() {
+    active(
+        config(),
+        "0.0 > S 0:0(0) win 10000 <mss 1000,sackOK>
+         0.0 state SYN-SENT
+         0.1 < S. 0:0(0) ack 1 win 5000 <mss 800,sackOK>
+         0.1 > . 1:1(0) ack 1 win 10000
+         0.1 state ESTABLISHED
+         0.1 event Connected
+         0.1 emss 800",
+    );
+}
+
+// RFC 9293 §3.10.7.2: our side passive.
+#[test]
+fn passive_open() {
+    passive(
+        config(),
+        "S 0:0(0) win 5000 <mss 800,sackOK>",
+        "0.0 > S. 0:0(0) ack 1 win 10000 <mss 1000,sackOK>
+         0.0 state SYN-RECEIVED
+         0.1 < . 1:1(0) ack 1 win 5000
+         0.1 state ESTABLISHED
+         0.1 event Connected
+         0.1 emss 800",
+    );
+}
+
+// RFC 9293 §3.5, figure 7: simultaneous open.
+#[test]
+fn simultaneous_open() {
+    active(
+        config(),
+        "0.0 > S 0:0(0) win 10000 <mss 1000,sackOK>
+         0.1 < S 0:0(0) win 5000 <mss 800,sackOK>
+         0.1 state SYN-RECEIVED
+         0.1 > S. 0:0(0) ack 1 win 10000 <mss 1000,sackOK>
+         0.2 < S. 0:0(0) ack 1 win 5000 <mss 800,sackOK>
+         0.2 state ESTABLISHED
+         0.2 event Connected
+         0.2 write 100
+         0.2 > P. 1:101(100) ack 1",
+    );
+}
+
+// RFC 9293 §3.5, simultaneous open completed by a plain acknowledgement.
+#[test]
+fn simultaneous_open_completed_by_an_ack() {
+    active(
+        config(),
+        "0.0 > S 0:0(0)
+         0.1 < S 0:0(0) win 5000
+         0.1 > S. 0:0(0) ack 1
+         0.2 < . 1:1(0) ack 1 win 5000
+         0.2 state ESTABLISHED",
+    );
+}
+
+// RFC 9293 §3.5, figure 8: an old duplicate SYN is answered, its owner resets, the true one gets through.
+#[test]
+fn old_duplicate_syn_is_reset_by_its_owner() {
+    passive(
+        config(),
+        "S 0:0(0) win 5000",
+        "0.0 > S. 0:0(0) ack 1
+         0.1 < R 1:1(0) win 0
+         0.1 state CLOSED
+         0.1 event Closed(Reset)",
+    );
+}
+
+// RFC 9293 §3.10.7.3, first: an unacceptable acknowledgement in SYN-SENT is reset, unless it is a reset.
+#[test]
+fn unacceptable_ack_in_syn_sent_is_reset() {
+    active(
+        config(),
+        "0.0 > S 0:0(0)
+         0.1 < S. 0:0(0) ack 2 win 5000 ! BadAck
+         0.1 > R 2:2(0)
+         0.2 < . 0:0(0) ack 0 win 5000 ! BadAck
+         0.2 > R 0:0(0)
+         0.3 < R. 0:0(0) ack 2 win 0 ! BadAck
+         0.3 state SYN-SENT",
+    );
+}
+
+// RFC 9293 §3.10.7.3, second: a reset with an acceptable acknowledgement refuses, one without is dropped.
+#[test]
+fn reset_in_syn_sent() {
+    active(
+        config(),
+        "0.0 > S 0:0(0)
+         0.1 < R 0:0(0) win 0 ! BlindReset
+         0.1 state SYN-SENT
+         0.2 < R. 0:0(0) ack 1 win 0
+         0.2 state CLOSED
+         0.2 event Closed(Refused)",
+    );
+}
+
+// RFC 9293 §3.10.7.3, fifth: neither SYN nor RST.
+#[test]
+fn neither_syn_nor_reset_in_syn_sent_is_dropped() {
+    active(
+        config(),
+        "0.0 > S 0:0(0)
+         0.1 < . 1:11(10) ack 1 win 5000 ! NoAck
+         0.1 state SYN-SENT",
+    );
+}
+
+// RFC 9293 §3.10.7.3, fourth: text on the SYN and ACK is taken.
+#[test]
+fn text_on_the_syn_ack_is_taken() {
+    active(
+        config(),
+        "0.0 > S 0:0(0)
+         0.1 < S. 0:50(50) ack 1 win 5000
+         0.1 > . 1:1(0) ack 51
+         0.1 got 50",
+    );
+}
+
+// RFC 9293 §3.10.7.2: text on a SYN is not acknowledged by us; the peer sends it again.
+#[test]
+fn text_on_a_syn_comes_again() {
+    passive(
+        config(),
+        "S 0:50(50) win 5000",
+        "0.0 > S. 0:0(0) ack 1
+         0.1 < P. 1:51(50) ack 1 win 5000
+         0.1 got 50
+         0.14 > . 1:1(0) ack 51",
+    );
+}
+
+// RFC 9293 §3.10.7.4, SYN-RECEIVED: the SYN again means that our answer was lost.
+#[test]
+fn a_repeated_syn_is_answered_again() {
+    passive(
+        config(),
+        "S 0:0(0) win 5000",
+        "0.0 > S. 0:0(0) ack 1
+         0.5 < S 0:0(0) win 5000 ! UnexpectedSyn
+         0.5 > S. 0:0(0) ack 1
+         0.5 state SYN-RECEIVED",
+    );
+}
+
+// RFC 9293 §3.10.7.4, fourth: another SYN in the window returns a passive connection to LISTEN.
+#[test]
+fn another_syn_in_syn_received_returns_to_listen() {
+    passive(
+        config(),
+        "S 0:0(0) win 5000",
+        "0.0 > S. 0:0(0) ack 1
+         0.5 < S 100:100(0) win 5000 ! UnexpectedSyn
+         0.5 state CLOSED
+         0.5 event Closed(Reset)",
+    );
+}
+
+// RFC 9293 §3.10.7.4, fifth: an unacceptable acknowledgement in SYN-RECEIVED is reset.
+#[test]
+fn unacceptable_ack_in_syn_received_is_reset() {
+    passive(
+        config(),
+        "S 0:0(0) win 5000",
+        "0.0 > S. 0:0(0) ack 1
+         0.1 < . 1:1(0) ack 0 win 5000 ! BadAck
+         0.1 > R 0:0(0)
+         0.2 < . 1:1(0) ack 2 win 5000 ! BadAck
+         0.2 > R 2:2(0)
+         0.2 state SYN-RECEIVED
+         0.3 < . 1:1(0) ack 1 win 5000
+         0.3 state ESTABLISHED",
+    );
+}
+
+// RFC 9293 §3.10.7.4, SYN-RECEIVED by an active open: a reset refuses.
+#[test]
+fn reset_after_simultaneous_open_refuses() {
+    active(
+        config(),
+        "0.0 > S 0:0(0)
+         0.1 < S 0:0(0) win 5000
+         0.1 > S. 0:0(0) ack 1
+         0.2 < R 1:1(0) win 0
+         0.2 event Closed(Refused)",
+    );
+}
+
+// RFC 9293 §3.8.3 MUST-22, RFC 6298 §5.5: the SYN is sent again with doubled time-outs.
+#[test]
+fn the_syn_is_sent_again() {
+    active(
+        config(),
+        "0.0 > S 0:0(0)
+         1.0 > S 0:0(0)
+         3.0 > S 0:0(0)
+         7.0 > S 0:0(0)
+         7.1 < S. 0:0(0) ack 1 win 5000
+         7.1 > . 1:1(0) ack 1",
+    );
+}
+
+// RFC 6298 §5.7 and RFC 5681 §3.1: after a lost SYN, data starts with 3 s and one segment.
+#[test]
+fn a_lost_syn_makes_data_start_slowly() {
+    active(
+        config(),
+        "0.0 > S 0:0(0)
+         1.0 > S 0:0(0)
+         1.1 < S. 0:0(0) ack 1 win 5000 <mss 1000>
+         1.1 > . 1:1(0) ack 1
+         2.0 write 3000
+         2.0 > . 1:1001(1000) ack 1
+         5.0 > P. 1:1001(1000) ack 1",
+    );
+}
+
+// RFC 9293 §3.8.3 MUST-23: for three minutes at least, then the open fails.
+#[test]
+fn the_open_times_out_after_three_minutes() {
+    let mut script = active(config(), "0 > S 0:0(0)");
+    script.run(
+        "1 > S 0:0(0)
+         3 > S 0:0(0)
+         7 > S 0:0(0)
+         15 > S 0:0(0)
+         31 > S 0:0(0)
+         63 > S 0:0(0)
+         123 > S 0:0(0)
+         182.9 state SYN-SENT
+         183 state CLOSED
+         183 event Closed(Timeout)",
+    );
+}
+
+// RFC 9293 §3.10.4, §3.10.5: CLOSE and ABORT in SYN-SENT delete the TCB, without a reset.
+#[test]
+fn close_and_abort_in_syn_sent() {
+    for what in ["close", "abort"] {
+        active(
+            config(),
+            &format!(
+                "0.0 > S 0:0(0)
+                 0.1 {what}
+                 0.1 state CLOSED
+                 0.1 event Closed(Aborted)
+                 0.2 < S. 0:0(0) ack 1 win 5000 ! Closed"
+            ),
+        );
+    }
+}
+
+// RFC 9293 §3.10.4: CLOSE in SYN-RECEIVED waits for ESTABLISHED.
+#[test]
+fn close_in_syn_received_waits() {
+    passive(
+        config(),
+        "S 0:0(0) win 5000",
+        "0.0 > S. 0:0(0) ack 1
+         0.1 close
+         0.1 state SYN-RECEIVED
+         0.2 < . 1:1(0) ack 1 win 5000
+         0.2 > F. 1:1(0) ack 1
+         0.2 state FIN-WAIT-1",
+    );
+}
+
+// RFC 9293 §3.10.5: ABORT in SYN-RECEIVED resets.
+#[test]
+fn abort_in_syn_received_resets() {
+    passive(
+        config(),
+        "S 0:0(0) win 0",
+        "0.0 > S. 0:0(0) ack 1
+         0.1 abort
+         0.1 > R. 1:1(0) ack 1
+         0.1 state CLOSED",
+    );
+}
+
+// RFC 9293 §3.10.7.4: the acknowledgement of our SYN may carry text and FIN.
+#[test]
+fn text_and_fin_with_the_last_ack_of_the_handshake() {
+    passive(
+        config(),
+        "S 0:0(0) win 5000",
+        "0.0 > S. 0:0(0) ack 1
+         0.1 < F. 1:51(50) ack 1 win 5000
+         0.1 > . 1:1(0) ack 52
+         0.1 state CLOSE-WAIT
+         0.1 event Connected
+         0.1 event RemoteClosed
+         0.1 got 50",
+    );
+}
+
+// A full batch delays the SYN and every other answer; nothing is lost.
+#[test]
+fn a_full_batch_delays() {
+    established(
+        Config { delayed_ack: Duration::ZERO, ..config() },
+        "0.0 batch 0
+         0.1 < P. 1:11(10) ack 1 win 5000
+         0.1 write 100
+         0.2 batch 10
+         0.2 > P. 1:101(100) ack 11",
+    );
+}

@@ -1,0 +1,194 @@
+//! An upper layer for tests: a stream of known octets in each direction.
+
+use std::ops::Range;
+
+use crate::seam::{SegmentSource, SpanSink, Taken, TxBatch};
+use wire::Instant;
+
+/// What the upper layer takes of each span.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Take {
+    #[default]
+    All,
+    /// Of stream offsets only these.
+    Only(Range<u64>),
+}
+
+/// Sends `len` octets of the pattern in records, checks that what arrives follows the pattern, and that
+/// TCP keeps its side of the seam.
+#[derive(Debug)]
+pub(super) struct Upper {
+    /// Octets of the stream to send, in all.
+    pub(super) len: u64,
+    /// Octets given to TCP.
+    pub(super) filled: u64,
+    /// Record size; zero: whatever fits a segment.
+    pub(super) record: usize,
+    pub(super) acked: u64,
+    pub(super) emss: usize,
+    pub(super) room: u64,
+    pub(super) take: Take,
+    /// Octets received in order.
+    pub(super) in_order: u64,
+    /// Everything taken, as sorted ranges of offsets.
+    pub(super) taken: Vec<Range<u64>>,
+    pub(super) spans: Vec<Range<u64>>,
+}
+
+impl Default for Upper {
+    fn default() -> Self {
+        Upper {
+            len: 0,
+            filled: 0,
+            record: 0,
+            acked: 0,
+            emss: 0,
+            room: u64::MAX,
+            take: Take::All,
+            in_order: 0,
+            taken: Vec::new(),
+            spans: Vec::new(),
+        }
+    }
+}
+
+impl Upper {
+    /// The octet at `offset` of either stream.
+    pub(super) fn octet(offset: u64) -> u8 {
+        (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+    }
+
+    /// The spans handed up since the last call.
+    pub(super) fn take_spans(&mut self) -> String {
+        let spans: Vec<_> =
+            self.spans.drain(..).map(|s| format!("{}:{}", s.start, s.end)).collect();
+        spans.join(" ")
+    }
+
+    fn write(offset: u64, out: &mut [u8]) {
+        for (i, octet) in out.iter_mut().enumerate() {
+            *octet = Self::octet(offset + i as u64);
+        }
+    }
+
+    fn insert(&mut self, new: Range<u64>) {
+        for old in &self.taken {
+            assert!(new.end <= old.start || old.end <= new.start, "{new:?} was taken before");
+        }
+        let at = self.taken.partition_point(|r| r.start < new.start);
+        self.taken.insert(at, new);
+        let mut i = 1;
+        while i < self.taken.len() {
+            if self.taken[i - 1].end == self.taken[i].start {
+                self.taken[i - 1].end = self.taken[i].end;
+                self.taken.remove(i);
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    fn complete(&self) -> u64 {
+        self.taken.first().filter(|r| r.start == 0).map_or(0, |r| r.end)
+    }
+}
+
+impl SpanSink for Upper {
+    fn span(&mut self, _: Instant, offset: u64, octets: &[u8], in_order: bool) -> Taken {
+        assert!(!octets.is_empty());
+        assert_eq!(in_order, offset == self.complete(), "span at {offset}");
+        for (i, octet) in octets.iter().enumerate() {
+            assert_eq!(*octet, Self::octet(offset + i as u64), "octet {}", offset + i as u64);
+        }
+        let span = offset..offset + octets.len() as u64;
+        self.spans.push(span.clone());
+        let (part, taken) = match &self.take {
+            Take::All => (span, Taken::All),
+            Take::Only(of) => {
+                let start = of.start.clamp(span.start, span.end);
+                let part = start..of.end.clamp(start, span.end);
+                (part.clone(), Taken::Only(part))
+            }
+        };
+        if !part.is_empty() {
+            self.insert(part);
+        }
+        taken
+    }
+
+    fn in_order_until(&mut self, _: Instant, offset: u64) {
+        assert!(offset > self.in_order);
+        assert_eq!(offset, self.complete());
+        self.in_order = offset;
+    }
+
+    fn room(&self) -> u64 {
+        self.room
+    }
+}
+
+impl SegmentSource for Upper {
+    fn has_data(&self) -> bool {
+        self.filled < self.len
+    }
+
+    fn fill(&mut self, offset: u64, emss: usize, in_flight: bool, out: &mut [u8]) -> usize {
+        assert_eq!(offset, self.filled);
+        assert!(!out.is_empty() && out.len() <= emss);
+        let record = if self.record == 0 { emss } else { self.record.min(emss) };
+        let want = record.min((self.len - self.filled) as usize);
+        if want > out.len() && in_flight {
+            return 0;
+        }
+        let n = want.min(out.len());
+        Self::write(offset, &mut out[..n]);
+        self.filled += n as u64;
+        n
+    }
+
+    fn refill(&mut self, offset: u64, out: &mut [u8]) {
+        assert!(self.acked <= offset && offset + out.len() as u64 <= self.filled);
+        Self::write(offset, out);
+    }
+
+    fn acknowledged(&mut self, offset: u64) {
+        assert!(self.acked <= offset && offset <= self.filled);
+        self.acked = offset;
+    }
+
+    fn emss_changed(&mut self, emss: usize) {
+        assert!(emss > 0);
+        self.emss = emss;
+    }
+}
+
+/// Segments in memory, at most `limit` of them.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) segments: Vec<Vec<u8>>,
+    limit: usize,
+    open: Option<Vec<u8>>,
+}
+
+impl Batch {
+    pub(super) fn new(limit: usize) -> Batch {
+        Batch { segments: Vec::new(), limit, open: None }
+    }
+}
+
+impl TxBatch for Batch {
+    fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.segments.len() >= self.limit {
+            return None;
+        }
+        self.open = Some(vec![0xaa; len]);
+        self.open.as_deref_mut()
+    }
+
+    fn commit(&mut self, len: usize) {
+        let mut octets = self.open.take().expect("segment before commit");
+        octets.truncate(len);
+        assert_eq!(octets.len(), len);
+        self.segments.push(octets);
+    }
+}

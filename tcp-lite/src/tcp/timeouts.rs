@@ -1,0 +1,97 @@
+//! What time does to a connection (RFC 9293 §3.10.8).
+
+use wire::Instant;
+
+use super::connection::{CloseReason, Connection};
+use super::state::State;
+use super::timers::Timer;
+use crate::seam::{SegmentSource, SpanSink};
+
+impl Connection {
+    /// Time has passed. Follow it with [`poll_transmit`](Self::poll_transmit).
+    pub fn handle_timeout<U: SegmentSource + SpanSink>(&mut self, now: Instant, up: &mut U) {
+        for timer in Timer::ALL {
+            if !self.timers.expire(timer, now) {
+                continue;
+            }
+            match timer {
+                Timer::Retransmit => match self.state {
+                    State::SynSent | State::SynReceived => self.syn_timeout(now),
+                    _ => self.retransmit_timeout(now),
+                },
+                Timer::Persist => self.persist_timeout(now, up.has_data()),
+                Timer::DelayedAck => self.recv.ack_now = true,
+                Timer::Keepalive => self.keepalive_timeout(now, up.has_data()),
+                Timer::Wait if self.state == State::TimeWait => self.delete(CloseReason::Normal),
+                Timer::Wait => self.reset_after_silence(),
+            }
+        }
+    }
+
+    /// RFC 9293 §3.8.3 MUST-22, MUST-23; RFC 6298 §5.5.
+    fn syn_timeout(&mut self, now: Instant) {
+        if now.saturating_since(self.send.progress_at) >= self.config.syn_limit {
+            self.delete(CloseReason::Timeout);
+            return;
+        }
+        self.syn_lost = true;
+        self.syn_due = true;
+        self.send.timeouts_in_a_row += 1;
+        self.send.rtt.back_off();
+        self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
+    }
+
+    fn retransmit_timeout(&mut self, now: Instant) {
+        if self.send.board.is_empty() {
+            return;
+        }
+        // RFC 9293 §3.8.3 MUST-20 (c): R2.
+        if now.saturating_since(self.send.progress_at) >= self.config.retransmission_limit {
+            self.delete(CloseReason::Timeout);
+            return;
+        }
+        if self.send.wnd == 0 {
+            // RFC 9293 §3.8.6.1: what is outstanding probes the window; no sign of congestion.
+            self.send.probe_due = true;
+            self.send.rtt.back_off();
+        } else {
+            self.send.on_timeout(&mut self.stats);
+        }
+        self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
+    }
+
+    /// Nothing in flight, data waiting, the window closed or silly.
+    fn persist_timeout(&mut self, now: Instant, has_data: bool) {
+        if !has_data || !self.send.board.is_empty() {
+            return;
+        }
+        self.send.probe_due = true;
+        self.timers.set(Timer::Persist, now + self.send.rtt.rto(&self.config));
+    }
+
+    /// RFC 9293 §3.8.4.
+    fn keepalive_timeout(&mut self, now: Instant, has_data: bool) {
+        let Some(keepalive) = self.config.keepalive else { return };
+        if !matches!(self.state, State::Established | State::CloseWait | State::FinWait2) {
+            return;
+        }
+        let idle_until = self.heard_at + keepalive.idle;
+        if idle_until > now || !self.send.board.is_empty() || has_data {
+            // MUST-26: not idle, or retransmission and window probes do the work.
+            self.timers.set(Timer::Keepalive, idle_until.max(now + keepalive.interval));
+            return;
+        }
+        if self.keepalives_unanswered >= keepalive.probes {
+            self.reset_after_silence();
+            return;
+        }
+        self.keepalives_unanswered += 1;
+        self.keepalive_due = true;
+        self.timers.set(Timer::Keepalive, now + keepalive.interval);
+    }
+
+    fn reset_after_silence(&mut self) {
+        self.reset_due = Some(self.send.control_seq().wire());
+        self.delete(CloseReason::Timeout);
+    }
+}

@@ -1,0 +1,87 @@
+//! The timers of a connection: one table.
+
+use wire::Instant;
+
+/// What a timer is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Timer {
+    /// Retransmission of the oldest unacknowledged segment, SYN included (RFC 6298 §5), or the next
+    /// probe of a closed window while something is unacknowledged.
+    Retransmit,
+    /// Data waits, nothing is in flight and the window is closed or silly (RFC 9293 §3.8.6.1).
+    Persist,
+    /// A delayed acknowledgement (RFC 9293 §3.8.6.3).
+    DelayedAck,
+    /// Idle connection (RFC 9293 §3.8.4).
+    Keepalive,
+    /// End of TIME-WAIT, or of FIN-WAIT-2.
+    Wait,
+}
+
+impl Timer {
+    pub(crate) const ALL: [Timer; 5] =
+        [Timer::Retransmit, Timer::Persist, Timer::DelayedAck, Timer::Keepalive, Timer::Wait];
+}
+
+const OFF: Instant = Instant::from_nanos(u64::MAX);
+
+/// When each timer expires.
+#[derive(Clone, Debug)]
+pub(crate) struct Timers {
+    at: [Instant; Timer::ALL.len()],
+}
+
+impl Timers {
+    pub(crate) fn new() -> Self {
+        Timers { at: [OFF; Timer::ALL.len()] }
+    }
+
+    pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
+        self.at[timer as usize] = at;
+    }
+
+    pub(crate) fn stop(&mut self, timer: Timer) {
+        self.at[timer as usize] = OFF;
+    }
+
+    pub(crate) fn stop_all(&mut self) {
+        self.at = [OFF; Timer::ALL.len()];
+    }
+
+    pub(crate) fn is_set(&self, timer: Timer) -> bool {
+        self.at[timer as usize] != OFF
+    }
+
+    /// Stops the timer when it has expired, and says so.
+    pub(crate) fn expire(&mut self, timer: Timer, now: Instant) -> bool {
+        let expired = self.at[timer as usize] <= now && self.is_set(timer);
+        if expired {
+            self.stop(timer);
+        }
+        expired
+    }
+
+    /// The first to expire.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.at.iter().copied().min().filter(|at| *at != OFF)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_comes_first_and_expires_once() {
+        let mut timers = Timers::new();
+        assert_eq!(timers.next(), None);
+        timers.set(Timer::Keepalive, Instant::from_millis(30));
+        timers.set(Timer::Persist, Instant::from_millis(20));
+        assert_eq!(timers.next(), Some(Instant::from_millis(20)));
+        assert!(!timers.expire(Timer::Persist, Instant::from_millis(19)));
+        assert!(timers.expire(Timer::Persist, Instant::from_millis(20)));
+        assert!(!timers.expire(Timer::Persist, Instant::from_millis(20)));
+        assert!(!timers.expire(Timer::Wait, Instant::from_millis(20)));
+        assert_eq!(timers.next(), Some(Instant::from_millis(30)));
+    }
+}

@@ -1,0 +1,205 @@
+//! Windows as pure functions: which segments are acceptable, what to advertise, when a small window is
+//! worth using.
+
+use super::seq::ExtSeq;
+
+/// Outcome of the first check of RFC 9293 §3.10.7.4 (table 6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Acceptance {
+    /// Some of it is in the window.
+    Acceptable,
+    /// Our window is closed and the segment starts at RCV.NXT: its text is not acceptable, its
+    /// acknowledgement is used all the same.
+    AckOnly,
+    /// Not acceptable: answer with an acknowledgement.
+    Unacceptable,
+}
+
+/// Judges a segment of `len` octets of sequence space at `seq` against the window
+/// `rcv_nxt..right_edge`.
+pub(crate) fn acceptance(seq: ExtSeq, len: u32, rcv_nxt: ExtSeq, right_edge: ExtSeq) -> Acceptance {
+    let inside = |at: ExtSeq| rcv_nxt <= at && at < right_edge;
+    let ok = match (len, rcv_nxt == right_edge) {
+        (0, true) => seq == rcv_nxt,
+        (0, false) => inside(seq),
+        (_, true) if seq == rcv_nxt => return Acceptance::AckOnly,
+        (_, true) => false,
+        // A segment longer than the window reaches over both edges.
+        (len, false) => {
+            let last = seq.plus(u64::from(len) - 1);
+            inside(seq) || inside(last) || (seq < rcv_nxt && last >= right_edge)
+        }
+    };
+    if ok { Acceptance::Acceptable } else { Acceptance::Unacceptable }
+}
+
+/// What the receiver knows when it says how much it takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReceiveWindow {
+    pub(crate) rcv_nxt: ExtSeq,
+    /// Right edge advertised last.
+    pub(crate) right_edge: ExtSeq,
+    /// Octets wanted in the window: the configured target or the room above, whichever is less.
+    pub(crate) wanted: u64,
+    /// Least advance of the right edge, min(RMSS, half the configured window).
+    pub(crate) step: u64,
+    /// Window scale shift, at most 14.
+    pub(crate) shift: u8,
+}
+
+impl ReceiveWindow {
+    /// The right edge to advertise: never left of the last one (RFC 9293 §3.8.6 SHLD-14), advanced
+    /// in steps only (§3.8.6.2.2 MUST-39).
+    pub(crate) fn next_edge(&self) -> ExtSeq {
+        let most = u64::from(u16::MAX) << self.shift;
+        let wanted = (self.wanted.min(most) >> self.shift) << self.shift;
+        let candidate = self.rcv_nxt.plus(wanted);
+        if candidate.since(self.right_edge) >= self.step.max(1) {
+            return candidate;
+        }
+        // The edge stays; what does not divide by the scale is rounded up, so that it never moves left.
+        let unit = 1u64 << self.shift;
+        let units = self.right_edge.since(self.rcv_nxt).div_ceil(unit);
+        self.rcv_nxt.plus((units * unit).min(most))
+    }
+
+    /// The window field for a right edge that [`next_edge`](Self::next_edge) gave.
+    pub(crate) fn field(&self, edge: ExtSeq) -> u16 {
+        let units = edge.since(self.rcv_nxt) >> self.shift;
+        u16::try_from(units).unwrap_or(u16::MAX)
+    }
+
+    /// True when the window has grown so much that the peer should hear of it without being asked: by
+    /// two segments or half of the whole, or at all when it could not send one segment.
+    pub(crate) fn worth_an_update(&self, rmss: u64, target: u64) -> bool {
+        let gain = self.next_edge().since(self.right_edge);
+        let open = self.right_edge.since(self.rcv_nxt);
+        gain >= (2 * rmss).min(target / 2).max(1) || (open < rmss && gain >= self.step.max(1))
+    }
+}
+
+/// Outcome of the sender's silly window avoidance (RFC 9293 §3.8.6.2.1 MUST-38).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SendRoom {
+    /// A full segment fits (1), or at least half the largest window ever seen with nothing in flight (3),
+    /// or the override time-out (4): use it, cutting what does not fit.
+    Use(usize),
+    /// Only if everything that would be sent fits (2): the source may decline.
+    IfWhole(usize),
+    /// The window is closed.
+    Closed,
+}
+
+/// How much of a `usable` window to use for a segment of at most `emss` octets.
+pub(crate) fn send_room(
+    usable: u64,
+    emss: usize,
+    max_window: u64,
+    flight: u64,
+    override_due: bool,
+) -> SendRoom {
+    if usable >= emss as u64 {
+        return SendRoom::Use(emss);
+    }
+    match usable as usize {
+        0 => SendRoom::Closed,
+        room if override_due || (flight == 0 && usable >= max_window.div_ceil(2)) => {
+            SendRoom::Use(room)
+        }
+        room => SendRoom::IfWhole(room),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::seq::SeqNumber;
+    use proptest::prelude::*;
+
+    fn at(n: i64) -> ExtSeq {
+        let base = ExtSeq::initial(SeqNumber(5));
+        if n < 0 { base.minus(n.unsigned_abs()) } else { base.plus(n as u64) }
+    }
+
+    // RFC 9293 §3.10.7.4, table 6: all four cases and their edges; window 10 octets or none.
+    #[test]
+    fn acceptability_table() {
+        use Acceptance::*;
+        for (seq, len, window, expected) in [
+            (0, 0, 0, Acceptable),
+            (-1, 0, 0, Unacceptable),
+            (1, 0, 0, Unacceptable),
+            (0, 0, 10, Acceptable),
+            (9, 0, 10, Acceptable),
+            (10, 0, 10, Unacceptable),
+            (-1, 0, 10, Unacceptable),
+            (0, 1, 0, AckOnly),
+            (1, 1, 0, Unacceptable),
+            (-1, 1, 0, Unacceptable),
+            (0, 5, 10, Acceptable),
+            (9, 5, 10, Acceptable),
+            (10, 5, 10, Unacceptable),
+            (-5, 5, 10, Unacceptable),
+            (-5, 6, 10, Acceptable),
+            (-5, 30, 10, Acceptable),
+        ] {
+            let got = acceptance(at(seq), len, at(0), at(window));
+            assert_eq!(got, expected, "seq {seq} len {len} window {window}");
+        }
+    }
+
+    // RFC 9293 §3.8.6.2.1, rules (1) to (4).
+    #[test]
+    fn sender_avoids_silly_windows() {
+        assert_eq!(send_room(5000, 1448, 5000, 0, false), SendRoom::Use(1448));
+        assert_eq!(send_room(1448, 1448, 65535, 9999, false), SendRoom::Use(1448));
+        assert_eq!(send_room(700, 1448, 65535, 2000, false), SendRoom::IfWhole(700));
+        assert_eq!(send_room(700, 1448, 65535, 0, false), SendRoom::IfWhole(700));
+        assert_eq!(send_room(700, 1448, 1400, 0, false), SendRoom::Use(700));
+        assert_eq!(send_room(700, 1448, 1400, 1, false), SendRoom::IfWhole(700));
+        assert_eq!(send_room(700, 1448, 65535, 0, true), SendRoom::Use(700));
+        assert_eq!(send_room(0, 1448, 65535, 0, false), SendRoom::Closed);
+    }
+
+    proptest! {
+        // RFC 9293 §3.8.6 SHLD-14: the right edge never moves left, whatever the room; the field says
+        // exactly what the edge is.
+        #[test]
+        fn the_right_edge_never_moves_left(
+            shift in 0u8..=14,
+            steps in prop::collection::vec((0u64..200_000, 0u64..1 << 31), 1..50),
+        ) {
+            let mut w = ReceiveWindow {
+                rcv_nxt: at(0),
+                right_edge: at(0),
+                wanted: 0,
+                step: 1460,
+                shift,
+            };
+            for (arrived, room) in steps {
+                let open = w.right_edge.since(w.rcv_nxt);
+                w.rcv_nxt = w.rcv_nxt.plus(arrived.min(open));
+                w.wanted = room;
+                let edge = w.next_edge();
+                prop_assert!(edge >= w.right_edge);
+                prop_assert_eq!(w.rcv_nxt.plus(u64::from(w.field(edge)) << shift), edge);
+                w.right_edge = edge;
+            }
+        }
+
+        // RFC 9293 §3.8.6.2.2 MUST-39: it moves by a step or, for rounding, by less than one unit.
+        #[test]
+        fn the_right_edge_moves_in_steps(open in 0u64..60_000, room in 0u64..70_000) {
+            let w = ReceiveWindow {
+                rcv_nxt: at(0),
+                right_edge: at(open as i64),
+                wanted: room,
+                step: 1460,
+                shift: 2,
+            };
+            let gain = w.next_edge().since(w.right_edge);
+            prop_assert!(!(4..1460).contains(&gain));
+            prop_assert_eq!(gain >= 1460, (room & !3) >= open + 1460);
+        }
+    }
+}

@@ -192,7 +192,7 @@ mod tests {
             let octets = &data[2..];
             let outcome = Sink::new(data[0]).run(octets, &pieces(octets.len(), data[1]));
             assert!(!outcome.failed, "{name}");
-            assert_eq!(outcome.events.len(), 6, "{name}");
+            assert_eq!(outcome.events.len(), 5, "{name}");
             assert_eq!(outcome.memory[1200..1500], [b'b'; 300], "{name}");
         }
     }

@@ -170,7 +170,7 @@ pub enum Checksum {
 pub struct Impairment {
     /// Random loss.
     pub loss: f64,
-    /// Loss in bursts (Gilbert-Elliott), on top of the random one.
+    /// Loss in bursts (Gilbert-Elliott); `loss` is then the loss between bursts.
     pub burst_loss: Option<BurstLoss>,
     /// Probability that a frame is held back by `reorder_delay`.
     pub reorder: f64,
@@ -186,8 +186,8 @@ pub struct Impairment {
     pub corrupt: f64,
     /// Bits per second; `None` for no bound.
     pub rate: Option<u64>,
-    /// Frames that wait for the rate or the delay; more are dropped.
-    pub queue: u32,
+    /// Octets that may wait for the rate; what does not fit is dropped.
+    pub queue: u64,
     /// The same seed impairs the same way.
     pub seed: u64,
 }
@@ -452,4 +452,95 @@ pub struct ManagementSection {
     pub drain_timeout: Duration,
     /// Log filter in `tracing`'s syntax, such as `info` or `info,control=debug`.
     pub log: String,
+}
+
+impl Prefix {
+    /// The same with host bits zero.
+    pub fn network(self) -> Self {
+        let address = match self.address {
+            IpAddr::V4(v4) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.len.min(32))).unwrap_or(0);
+                IpAddr::V4((u32::from(v4) & mask).into())
+            }
+            IpAddr::V6(v6) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.len.min(128))).unwrap_or(0);
+                IpAddr::V6((u128::from(v6) & mask).into())
+            }
+        };
+        Self { address, len: self.len }
+    }
+
+    /// True if `address` is in this network.
+    pub fn contains(self, address: IpAddr) -> bool {
+        address.is_ipv4() == self.address.is_ipv4()
+            && Self { address, len: self.len }.network().address == self.network().address
+    }
+}
+
+impl std::fmt::Display for Prefix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.address, self.len)
+    }
+}
+
+impl PortKind {
+    /// The word that stands for it in the file and in the API.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Pci { .. } => "pci",
+            Self::AfXdp { .. } => "af_xdp",
+            Self::AfPacket { .. } => "af_packet",
+            Self::Tap { .. } => "tap",
+            Self::Memif { .. } => "memif",
+            Self::Ring { .. } => "ring",
+        }
+    }
+
+    /// The device, address, socket or link.
+    pub fn device(&self) -> String {
+        match self {
+            Self::Pci { address, .. } => address.clone(),
+            Self::AfXdp { device, .. } | Self::AfPacket { device } | Self::Tap { device } => {
+                device.clone()
+            }
+            Self::Memif { socket, id, .. } => format!("{}#{id}", socket.display()),
+            Self::Ring { link } => link.clone(),
+        }
+    }
+}
+
+impl Backing {
+    /// The word that stands for it in the file and in the API.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Anonymous => "anonymous",
+            Self::Hugepages => "hugepages",
+            Self::SharedMemory { .. } => "shared-memory",
+            Self::File { .. } => "file",
+        }
+    }
+}
+
+impl Delivery {
+    /// The word that stands for it in the file and in the API.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Events => "events",
+            Self::File { .. } => "file",
+            Self::Echo => "echo",
+            Self::Discard => "discard",
+        }
+    }
+}
+
+impl RegionSection {
+    /// `rw`, `r`, `w` or `-`, as the API shows it.
+    pub fn access_word(&self) -> &'static str {
+        match (self.remote_read, self.remote_write) {
+            (true, true) => "rw",
+            (true, false) => "r",
+            (false, true) => "w",
+            (false, false) => "-",
+        }
+    }
 }

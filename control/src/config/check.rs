@@ -1,0 +1,265 @@
+//! What one section says about another: references, duplicates, and sums that must fit.
+
+use std::net::IpAddr;
+
+use super::document::Sections;
+use super::errors::{Places, Sink};
+use super::types::*;
+use super::values::show_size;
+use crate::advert;
+
+/// Reports everything that is wrong between the sections of one file.
+pub(super) fn file(sections: &Sections, sink: &Sink) {
+    unique_names(sections, sink);
+    ports(sections, sink);
+    interfaces(sections, sink);
+    regions(sections, sink);
+    listeners(sections, sink);
+}
+
+fn unique_names(sections: &Sections, sink: &Sink) {
+    fn check<'a>(sink: &Sink, kind: &str, names: impl Iterator<Item = (&'a str, &'a Places)>) {
+        let mut seen: Vec<&str> = Vec::new();
+        for (name, places) in names {
+            if seen.contains(&name) {
+                sink.report_at(
+                    places,
+                    "name",
+                    format!("\"{name}\" is the name of an earlier {kind} too: choose another"),
+                );
+            }
+            seen.push(name);
+        }
+    }
+    check(sink, "port", sections.ports.iter().map(|(x, p)| (x.name.as_str(), p)));
+    check(sink, "interface", sections.interfaces.iter().map(|(x, p)| (x.name.as_str(), p)));
+    check(sink, "region", sections.regions.iter().map(|(x, p)| (x.name.as_str(), p)));
+    check(sink, "listener", sections.listeners.iter().map(|(x, p)| (x.name.as_str(), p)));
+}
+
+/// The key of a port that names its device.
+pub(super) fn device_key(kind: &PortKind) -> &'static str {
+    match kind {
+        PortKind::Pci { .. } => "address",
+        PortKind::AfXdp { .. } | PortKind::AfPacket { .. } | PortKind::Tap { .. } => "device",
+        PortKind::Memif { .. } => "id",
+        PortKind::Ring { .. } => "link",
+    }
+}
+
+/// True if two ports cannot both be opened.
+pub(super) fn same_device(a: &PortKind, b: &PortKind) -> bool {
+    use PortKind::*;
+    match (a, b) {
+        (Pci { address: a, .. }, Pci { address: b, .. }) => a == b,
+        (AfXdp { device: a, .. } | AfPacket { device: a } | Tap { device: a }, _) => match b {
+            AfXdp { device: b, .. } | AfPacket { device: b } | Tap { device: b } => a == b,
+            _ => false,
+        },
+        (Memif { socket: a, id: i, role: r, .. }, Memif { socket: b, id: j, role: s, .. }) => {
+            a == b && i == j && r == s
+        }
+        _ => false,
+    }
+}
+
+fn ports(sections: &Sections, sink: &Sink) {
+    for (index, (port, places)) in sections.ports.iter().enumerate() {
+        let mut earlier = sections.ports[..index].iter().map(|(port, _)| port);
+        if let Some(other) = earlier.find(|other| same_device(&other.kind, &port.kind)) {
+            let device = port.kind.device();
+            sink.report_at(
+                places,
+                device_key(&port.kind),
+                format!("{device} belongs to port \"{}\" already: name another", other.name),
+            );
+        }
+    }
+}
+
+fn interfaces(sections: &Sections, sink: &Sink) {
+    for (index, (interface, places)) in sections.interfaces.iter().enumerate() {
+        if !sections.port_names.contains(&interface.port) {
+            sink.report_at(places, "port", dangling(&interface.port, "port", &sections.port_names));
+        }
+        for (other, _) in &sections.interfaces[..index] {
+            if other.port == interface.port && other.vlan == interface.vlan {
+                let key = if interface.vlan.is_some() { "vlan" } else { "port" };
+                sink.report_at(
+                    places,
+                    key,
+                    format!(
+                        "interface \"{}\" is on the same port and VLAN: add the addresses there, or \
+                         write another vlan",
+                        other.name
+                    ),
+                );
+            }
+        }
+        for (at, prefix) in interface.addresses.iter().enumerate() {
+            let earlier = sections.interfaces[..index].iter().flat_map(|(i, _)| &i.addresses);
+            let mut earlier = earlier.chain(&interface.addresses[..at]);
+            if earlier.any(|other| other.address == prefix.address) {
+                let address = prefix.address;
+                sink.report_at(
+                    places,
+                    "addresses",
+                    format!("{address} is there twice: remove one"),
+                );
+            }
+        }
+    }
+}
+
+fn regions(sections: &Sections, sink: &Sink) {
+    let limits = &sections.limits;
+    if sections.regions.len() > limits.0.regions as usize {
+        let (number, limit) = (sections.regions.len(), limits.0.regions);
+        sink.report_at(
+            &limits.1,
+            "regions",
+            format!("is {limit}, but the file has {number} regions: raise it or remove some"),
+        );
+    }
+    let sizes = sections.regions.iter().filter_map(|(region, _)| region.size);
+    let total = sizes.fold(0u64, u64::saturating_add);
+    if total > limits.0.region_memory {
+        sink.report_at(
+            &limits.1,
+            "region_memory",
+            format!(
+                "is {}, but the regions have {} together: raise it or make them smaller",
+                show_size(limits.0.region_memory),
+                show_size(total)
+            ),
+        );
+    }
+    for (index, (region, places)) in sections.regions.iter().enumerate() {
+        for (other, _) in &sections.regions[..index] {
+            let key = match (&region.backing, &other.backing) {
+                (Backing::File { path: a, .. }, Backing::File { path: b, .. }) if a == b => "path",
+                (Backing::SharedMemory { object: a }, Backing::SharedMemory { object: b })
+                    if a == b =>
+                {
+                    "object"
+                }
+                _ => continue,
+            };
+            let name = &other.name;
+            sink.report_at(
+                places,
+                key,
+                format!("belongs to region \"{name}\" already: name another"),
+            );
+        }
+    }
+}
+
+fn listeners(sections: &Sections, sink: &Sink) {
+    for (index, (listener, places)) in sections.listeners.iter().enumerate() {
+        let interfaces = &sections.interface_names;
+        if !interfaces.contains(&listener.interface) {
+            let message = dangling(&listener.interface, "interface", interfaces);
+            sink.report_at(places, "interface", message);
+        }
+        for message in listener_regions(listener, &sections.region_names) {
+            sink.report_at(places, "regions", message);
+        }
+        listener_address(listener, places, sections, sink);
+        for (other, _) in &sections.listeners[..index] {
+            if overlaps(listener, other) {
+                let (port, name) = (listener.port, &other.name);
+                sink.report_at(
+                    places,
+                    "port",
+                    format!(
+                        "{port} is taken by listener \"{name}\" on the same address: use another"
+                    ),
+                );
+            }
+        }
+        listener_sums(listener, places, &sections.limits.0, sink);
+    }
+}
+
+/// What is wrong with the regions of a listener; also used for listeners that the API adds.
+pub(super) fn listener_regions(listener: &ListenerSection, regions: &[String]) -> Vec<String> {
+    let mut messages = Vec::new();
+    for (index, region) in listener.regions.iter().enumerate() {
+        if !regions.contains(region) {
+            messages.push(dangling(region, "region", regions));
+        }
+        if listener.regions[..index].contains(region) {
+            messages.push(format!("names \"{region}\" twice: remove one"));
+        }
+    }
+    let needed = advert::encoded_len(listener.regions.iter().map(String::as_str));
+    let limit = usize::from(listener.mpa.private_data_limit);
+    if !listener.regions.is_empty() && listener.mpa.revision_1 && needed > limit {
+        messages.push(format!(
+            "need {needed} octets of private data, but `private_data_limit` is {limit}: list fewer \
+             regions or give them shorter names{}",
+            if limit < advert::MAX_PRIVATE_DATA { ", or raise it" } else { "" }
+        ));
+    }
+    messages
+}
+
+fn listener_address(listener: &ListenerSection, places: &Places, sections: &Sections, sink: &Sink) {
+    let interface = sections.interfaces.iter().find(|(i, _)| i.name == listener.interface);
+    let (Some((interface, _)), Some(address)) = (interface, listener.address) else { return };
+    if !interface.addresses.iter().any(|prefix| prefix.address == address) {
+        let name = &interface.name;
+        sink.report_at(
+            places,
+            "address",
+            format!(
+                "{address} is not an address of interface \"{name}\": use one, or remove the key"
+            ),
+        );
+    }
+}
+
+fn overlaps(a: &ListenerSection, b: &ListenerSection) -> bool {
+    let same = |a: Option<IpAddr>, b: Option<IpAddr>| a.is_none() || b.is_none() || a == b;
+    a.interface == b.interface && a.port == b.port && same(a.address, b.address)
+}
+
+fn listener_sums(listener: &ListenerSection, places: &Places, limits: &Limits, sink: &Sink) {
+    if listener.limits.streams > limits.streams {
+        let (streams, limit) = (listener.limits.streams, limits.streams);
+        sink.report_at(
+            places,
+            "limits",
+            format!(
+                "streams is {streams}, more than limits.streams ({limit}): lower it or raise that"
+            ),
+        );
+    }
+    let buffers = listener.queues.iter().fold(0u64, |sum, queue| {
+        sum.saturating_add(u64::from(queue.buffers) * u64::from(queue.buffer_size))
+    });
+    if buffers > limits.buffers_per_worker {
+        sink.report_at(
+            places,
+            "queue",
+            format!(
+                "one stream's buffers need {}, more than limits.buffers_per_worker ({}): post fewer or \
+                 smaller ones, or raise that",
+                show_size(buffers),
+                show_size(limits.buffers_per_worker)
+            ),
+        );
+    }
+}
+
+fn dangling(name: &str, kind: &str, names: &[String]) -> String {
+    if names.is_empty() {
+        return format!("\"{name}\" does not exist: add a [[{kind}]] with this name");
+    }
+    let names: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    format!(
+        "\"{name}\" does not exist: add a [[{kind}]] with this name, or use {}",
+        names.join(", ")
+    )
+}

@@ -1,0 +1,131 @@
+//! Configuration errors: one sentence each, with file, line and key.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One error. Displays as `FILE:LINE: KEY: SENTENCE`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConfigError {
+    /// The file as given; empty for an API request.
+    pub file: PathBuf,
+    /// Line in it, from 1; 0 if the error belongs to no line.
+    pub line: u32,
+    /// The key with its section, such as `port.mtu`; empty if the error belongs to none.
+    pub key: String,
+    /// What is wrong, and what to do about it.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.file.as_os_str().is_empty() {
+            write!(f, "{}:", self.file.display())?;
+            if self.line > 0 {
+                write!(f, "{}:", self.line)?;
+            }
+            f.write_str(" ")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// All errors of a configuration, by file and line; never empty where it is an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// Where a section and its keys stand in the file, for errors that are found later.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
+    /// The section as errors name it, such as `port`.
+    pub(super) path: String,
+    /// Offset of the section.
+    pub(super) at: usize,
+    /// Offsets of its keys.
+    pub(super) keys: Vec<(String, usize)>,
+}
+
+impl Places {
+    pub(super) fn offset(&self, key: &str) -> usize {
+        self.keys.iter().find(|(k, _)| k == key).map_or(self.at, |&(_, at)| at)
+    }
+
+    pub(super) fn full_key(&self, key: &str) -> String {
+        match (self.path.is_empty(), key.is_empty()) {
+            (true, _) => key.to_owned(),
+            (false, true) => self.path.clone(),
+            (false, false) => format!("{}.{key}", self.path),
+        }
+    }
+}
+
+/// Collects the errors of one file and turns offsets into lines.
+#[derive(Debug)]
+pub(super) struct Sink {
+    file: PathBuf,
+    /// Offset of each line's first octet; empty if lines make no sense.
+    lines: Vec<usize>,
+    errors: RefCell<Vec<ConfigError>>,
+}
+
+impl Sink {
+    /// For a file with this text.
+    pub(super) fn new(file: &Path, text: &str) -> Self {
+        let newlines = text.bytes().enumerate().filter(|&(_, b)| b == b'\n').map(|(at, _)| at + 1);
+        let lines = std::iter::once(0).chain(newlines).collect();
+        Self { file: file.to_owned(), lines, errors: RefCell::default() }
+    }
+
+    /// For values that come from no file.
+    pub(super) fn without_file() -> Self {
+        Self { file: PathBuf::new(), lines: Vec::new(), errors: RefCell::default() }
+    }
+
+    pub(super) fn report(&self, at: usize, key: impl Into<String>, message: impl Into<String>) {
+        self.errors.borrow_mut().push(self.error(at, key, message));
+    }
+
+    pub(super) fn report_at(&self, places: &Places, key: &str, message: impl Into<String>) {
+        self.report(places.offset(key), places.full_key(key), message);
+    }
+
+    pub(super) fn error(
+        &self,
+        at: usize,
+        key: impl Into<String>,
+        message: impl Into<String>,
+    ) -> ConfigError {
+        let line = self.lines.partition_point(|&start| start <= at);
+        ConfigError {
+            file: self.file.clone(),
+            line: u32::try_from(line).unwrap_or(u32::MAX),
+            key: key.into(),
+            message: message.into(),
+        }
+    }
+
+    /// What was reported, by line, each once.
+    pub(super) fn take(&self) -> Vec<ConfigError> {
+        let mut errors = self.errors.take();
+        errors.sort();
+        errors.dedup();
+        errors
+    }
+}

@@ -1,0 +1,231 @@
+//! `[[region]]` and `[[listener]]`.
+
+use std::time::Duration;
+
+use super::errors::Places;
+use super::reader::Section;
+use super::types::*;
+use super::values::*;
+use crate::advert::MAX_PRIVATE_DATA;
+
+pub(super) fn region(mut section: Section<'_, '_>) -> (Option<RegionSection>, Places) {
+    let name = section.required("name", "give the region a name, such as name = \"inbox\"", name);
+    let backing = backing(&mut section);
+    let size = region_size(&mut section, backing.as_ref());
+    let base_to = section.or("base_to", 0, u64_or_string);
+    if size.is_some_and(|size| base_to.checked_add(size - 1).is_none()) {
+        section.fail("base_to", "plus `size` is beyond 2^64: lower one of them");
+    }
+    let words = [
+        ("rw", (true, true)),
+        ("r", (true, false)),
+        ("w", (false, true)),
+        ("none", (false, false)),
+    ];
+    let access = section.required(
+        "access",
+        "write what peers may do: \"r\", \"w\", \"rw\" or \"none\"",
+        one_of(&words),
+    );
+    let shared = section.or("shared", false, boolean);
+    let region =
+        name.zip(backing).zip(access).map(|((name, backing), (read, write))| RegionSection {
+            name,
+            size,
+            backing,
+            base_to,
+            remote_write: write,
+            remote_read: read,
+            shared,
+        });
+    (region, section.finish())
+}
+
+fn region_size(section: &mut Section<'_, '_>, backing: Option<&Backing>) -> Option<u64> {
+    let parse = size(1, 1 << 46);
+    if matches!(backing, Some(Backing::File { .. })) {
+        return section.optional("size", parse);
+    }
+    section.required("size", "write the region's size, such as size = \"64 MiB\"", parse)
+}
+
+fn backing(section: &mut Section<'_, '_>) -> Option<Backing> {
+    let words = ["anonymous", "hugepages", "shared-memory", "file"].map(|word| (word, word));
+    let default = if section.has("path") { "file" } else { "anonymous" };
+    let word = match section.has("backing") {
+        true => section.optional("backing", one_of(&words)),
+        false => section.optional("backing", one_of(&words)).or(Some(default)),
+    };
+    let Some(word) = word else {
+        section.allow(&["object", "path", "fsync"]);
+        return None;
+    };
+    let backing = match word {
+        "anonymous" => Some(Backing::Anonymous),
+        "hugepages" => Some(Backing::Hugepages),
+        "shared-memory" => section
+            .required("object", "name the object that local programs open", name)
+            .map(|object| Backing::SharedMemory { object }),
+        _ => {
+            let path = section.required("path", "name the file", path);
+            let fsync = section.or("fsync", Fsync::Close, fsync);
+            path.map(|path| Backing::File { path, fsync })
+        }
+    };
+    let reason = format!("for backing \"{word}\"");
+    if word != "shared-memory" {
+        section.only_for(&["object"], &reason);
+    }
+    if word != "file" {
+        section.only_for(&["path", "fsync"], &reason);
+    }
+    backing
+}
+
+fn fsync(value: &toml::de::DeValue<'_>) -> Result<Fsync, String> {
+    match value.as_str() {
+        Some("never") => Ok(Fsync::Never),
+        Some("message") => Ok(Fsync::Message),
+        Some("close") => Ok(Fsync::Close),
+        Some(text) if text.starts_with(|c: char| c.is_ascii_digit()) => {
+            let (min, max) = (Duration::from_millis(10), Duration::from_secs(86_400));
+            duration(min, max)(value).map(Fsync::Interval)
+        }
+        _ => Err("must be \"never\", \"message\", \"close\" or an interval such as \"5 s\"".into()),
+    }
+}
+
+pub(super) fn listener(mut section: Section<'_, '_>) -> (Option<ListenerSection>, Places) {
+    let name =
+        section.required("name", "give the listener a name, such as name = \"ingest\"", name);
+    let interface = section.required("interface", "name the [[interface]] that it is on", string);
+    let address = section.optional("address", host_ip);
+    let port =
+        section.required("port", "write a TCP port, such as port = 7471", int(1u16, u16::MAX));
+    section.optional("transport", transport);
+    section.optional("ulp", ulp);
+    let (revision_0, revision_1) = revisions(&mut section);
+    let max = u16::try_from(MAX_PRIVATE_DATA).unwrap_or(u16::MAX);
+    let mpa = MpaSection {
+        revision_0,
+        revision_1,
+        markers: section.or("markers", true, boolean),
+        crc: section.or("crc", true, boolean),
+        private_data_limit: section.or("private_data_limit", max, int(0, max)),
+    };
+    let regions = section.list("regions", string);
+    let limits = listener_limits(section.table("limits"));
+    let queues = queues(&mut section);
+    let listener = name.zip(interface).zip(port).map(|((name, interface), port)| ListenerSection {
+        name,
+        interface,
+        address,
+        port,
+        mpa,
+        regions,
+        queues,
+        limits,
+    });
+    (listener, section.finish())
+}
+
+fn transport(value: &toml::de::DeValue<'_>) -> Result<(), String> {
+    match string(value)?.as_str() {
+        "tcp" => Ok(()),
+        "sctp" => Err("\"sctp\" is not available in this version: write \"tcp\"".into()),
+        other => Err(format!("is \"{}\", but must be \"tcp\"", other.escape_debug())),
+    }
+}
+
+fn ulp(value: &toml::de::DeValue<'_>) -> Result<(), String> {
+    match string(value)?.as_str() {
+        "ddp" => Ok(()),
+        "rdmap" => Err("\"rdmap\" is not available in this version: write \"ddp\"".into()),
+        other => Err(format!("is \"{}\", but must be \"ddp\"", other.escape_debug())),
+    }
+}
+
+fn revisions(section: &mut Section<'_, '_>) -> (bool, bool) {
+    if !section.has("revisions") {
+        section.allow(&["revisions"]);
+        return (true, true);
+    }
+    let list = section.list("revisions", |value| match int(0u8, u8::MAX)(value)? {
+        revision @ (0 | 1) => Ok(revision),
+        2 => Err("2 is not available in this version: write 0, 1 or both".into()),
+        other => Err(format!("{other} is no revision of MPA: write 0, 1 or both")),
+    });
+    if section.is_empty_list("revisions") {
+        section.fail("revisions", "is empty, so no peer could connect: write 0, 1 or both");
+    }
+    (list.contains(&0), list.contains(&1))
+}
+
+fn listener_limits(mut section: Section<'_, '_>) -> ListenerLimits {
+    let streams = section.or("streams", 64, int(1, 1_000_000));
+    let limits = ListenerLimits {
+        streams,
+        streams_per_peer: section.or("streams_per_peer", streams, int(1, 1_000_000)),
+        pending: section.or("pending", streams.min(64), int(1, 1_000_000)),
+        startup_timeout: section.or(
+            "startup_timeout",
+            Duration::from_secs(5),
+            duration(Duration::from_millis(100), Duration::from_secs(300)),
+        ),
+        idle_timeout: section
+            .optional(
+                "idle_timeout",
+                duration_or_off(Duration::from_secs(1), Duration::from_secs(30 * 86_400)),
+            )
+            .flatten(),
+    };
+    for (key, value) in [("streams_per_peer", limits.streams_per_peer), ("pending", limits.pending)]
+    {
+        if value > streams && section.has(key) {
+            section.fail(key, format!("is {value}, more than `streams` ({streams}): lower it"));
+        }
+    }
+    section.finish();
+    limits
+}
+
+fn queues(section: &mut Section<'_, '_>) -> Vec<QueueSection> {
+    let mut queues: Vec<QueueSection> = Vec::new();
+    for mut table in section.tables("queue") {
+        let qn = table.required("qn", "write the queue's number, such as qn = 0", int(0, u32::MAX));
+        let buffers = table.or("buffers", 16, int(1u32, 65_536));
+        let buffer_size = table.or("buffer_size", 64 << 10, size32(1, 16 << 20));
+        let deliver_to = delivery(&mut table);
+        if let Some(qn) = qn.filter(|&qn| queues.iter().any(|queue| queue.qn == qn)) {
+            table.fail("qn", format!("{qn} is there twice in this listener: remove one"));
+        }
+        if let (Some(qn), Some(deliver_to)) = (qn, deliver_to) {
+            queues.push(QueueSection { qn, buffers, buffer_size, deliver_to });
+        }
+        table.finish();
+    }
+    queues
+}
+
+fn delivery(table: &mut Section<'_, '_>) -> Option<Delivery> {
+    let words = ["events", "file", "echo", "discard"].map(|word| (word, word));
+    let word = table.required(
+        "deliver_to",
+        "write \"events\", \"file\", \"echo\" or \"discard\"",
+        one_of(&words),
+    );
+    if word == Some("file") {
+        return table
+            .required("path", "name the file that messages are appended to", path)
+            .map(|path| Delivery::File { path });
+    }
+    match word {
+        Some(word) => table.only_for(&["path"], &format!("for deliver_to \"{word}\"")),
+        None => table.allow(&["path"]),
+    }
+    word.map(|word| match word {
+        "events" => Delivery::Events,
+        "echo" => Delivery::Echo,
+        _ => Delivery::Discard,
+    })
+}

@@ -1,0 +1,233 @@
+//! Reads a TOML table key by key and reports everything that is wrong with it.
+//!
+//! serde stops at the first error; an operator wants all of them. So each section is read by hand:
+//! [`Section::optional`] and its siblings take a key and a function from [`super::values`], and
+//! [`Section::finish`] reports the keys that nobody asked for.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::errors::{Places, Sink};
+
+/// One table of the file.
+pub(super) struct Section<'s, 'i> {
+    sink: &'s Sink,
+    table: Option<&'s DeTable<'i>>,
+    known: Vec<&'static str>,
+    places: Places,
+}
+
+impl<'s, 'i> Section<'s, 'i> {
+    /// The whole document.
+    pub(super) fn root(sink: &'s Sink, table: &'s DeTable<'i>) -> Self {
+        Self::of(sink, Some(table), String::new(), 0)
+    }
+
+    fn of(sink: &'s Sink, table: Option<&'s DeTable<'i>>, path: String, at: usize) -> Self {
+        let keys = table.iter().flat_map(|table| table.iter());
+        let keys = keys.map(|(key, _)| (key.get_ref().to_string(), key.span().start)).collect();
+        Self { sink, table, known: Vec::new(), places: Places { path, at, keys } }
+    }
+
+    fn take(&mut self, key: &'static str) -> Option<&'s Spanned<DeValue<'i>>> {
+        self.known.push(key);
+        self.table?.get(key)
+    }
+
+    /// True if the key is there.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.table.is_some_and(|table| table.contains_key(key))
+    }
+
+    /// The key's value; `None` if it is not there, or wrong and reported.
+    pub(super) fn optional<T>(
+        &mut self,
+        key: &'static str,
+        parse: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
+    ) -> Option<T> {
+        let value = self.take(key)?;
+        match parse(value.get_ref()) {
+            Ok(value) => Some(value),
+            Err(message) => {
+                self.fail(key, message);
+                None
+            }
+        }
+    }
+
+    /// The key's value, or `default` if it is not there (or wrong and reported).
+    pub(super) fn or<T>(
+        &mut self,
+        key: &'static str,
+        default: T,
+        parse: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
+    ) -> T {
+        self.optional(key, parse).unwrap_or(default)
+    }
+
+    /// The key's value; a missing key is reported with `remedy`, an imperative without full stop.
+    pub(super) fn required<T>(
+        &mut self,
+        key: &'static str,
+        remedy: &str,
+        parse: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
+    ) -> Option<T> {
+        if !self.has(key) {
+            self.known.push(key);
+            self.fail(key, format!("is missing: {remedy}"));
+            return None;
+        }
+        self.optional(key, parse)
+    }
+
+    /// The elements of an array; errors name the element's own line.
+    pub(super) fn list<T>(
+        &mut self,
+        key: &'static str,
+        parse: impl Fn(&DeValue<'_>) -> Result<T, String>,
+    ) -> Vec<T> {
+        let Some(value) = self.take(key) else { return Vec::new() };
+        let Some(array) = value.get_ref().as_array() else {
+            let kind = value.get_ref().type_str();
+            self.fail(key, format!("is {}, but must be a list: write it in [ ]", article(kind)));
+            return Vec::new();
+        };
+        let mut items = Vec::new();
+        for item in array {
+            match parse(item.get_ref()) {
+                Ok(item) => items.push(item),
+                Err(message) => {
+                    self.sink.report(item.span().start, self.places.full_key(key), message);
+                }
+            }
+        }
+        items
+    }
+
+    /// A sub-table, empty if it is not there.
+    pub(super) fn table(&mut self, key: &'static str) -> Section<'s, 'i> {
+        let path = self.places.full_key(key);
+        let at = self.places.offset(key);
+        let table = match self.take(key).map(Spanned::get_ref) {
+            None => None,
+            Some(DeValue::Table(table)) => Some(table),
+            Some(other) => {
+                let kind = article(other.type_str());
+                self.fail(key, format!("is {kind}, but must be a table: write [{path}]"));
+                None
+            }
+        };
+        Section::of(self.sink, table, path, at)
+    }
+
+    /// The tables of an array of tables.
+    pub(super) fn tables(&mut self, key: &'static str) -> Vec<Section<'s, 'i>> {
+        let path = self.places.full_key(key);
+        let wrong =
+            |kind| format!("is {}, but must be tables: begin each with [[{path}]]", article(kind));
+        let array = match self.take(key).map(Spanned::get_ref) {
+            None => return Vec::new(),
+            Some(DeValue::Array(array)) => array,
+            Some(other) => {
+                self.fail(key, wrong(other.type_str()));
+                return Vec::new();
+            }
+        };
+        let mut sections = Vec::new();
+        for item in array {
+            match item.get_ref() {
+                DeValue::Table(table) => {
+                    let at = item.span().start;
+                    sections.push(Section::of(self.sink, Some(table), path.clone(), at));
+                }
+                other => self.sink.report(item.span().start, &path, wrong(other.type_str())),
+            }
+        }
+        sections
+    }
+
+    /// Reports an error of one of the section's keys, or of the section (empty key).
+    pub(super) fn fail(&self, key: &str, message: impl Into<String>) {
+        self.sink.report_at(&self.places, key, message);
+    }
+
+    /// Makes keys known without reading them: another error already says why they are of no use.
+    pub(super) fn allow(&mut self, keys: &[&'static str]) {
+        self.known.extend_from_slice(keys);
+    }
+
+    /// True if the key's value is a list without elements.
+    pub(super) fn is_empty_list(&self, key: &str) -> bool {
+        self.value(key).and_then(DeValue::as_array).is_some_and(|array| array.is_empty())
+    }
+
+    /// True if the key's value is a string.
+    pub(super) fn is_string(&self, key: &str) -> bool {
+        self.value(key).is_some_and(DeValue::is_str)
+    }
+
+    /// The key's value if it is a string, checked or not.
+    pub(super) fn string(&self, key: &str) -> Option<String> {
+        self.value(key).and_then(DeValue::as_str).map(str::to_owned)
+    }
+
+    fn value(&self, key: &str) -> Option<&'s DeValue<'i>> {
+        self.table?.get(key).map(Spanned::get_ref)
+    }
+
+    /// Reports keys that are known but have no meaning here.
+    pub(super) fn only_for(&mut self, keys: &[&'static str], reason: &str) {
+        for &key in keys {
+            if self.take(key).is_some() {
+                self.fail(key, format!("has no meaning {reason}: remove it"));
+            }
+        }
+    }
+
+    /// Reports every key that nobody asked for, and says where the rest stand.
+    pub(super) fn finish(self) -> Places {
+        for (key, _) in &self.places.keys {
+            if self.known.contains(&key.as_str()) {
+                continue;
+            }
+            let remedy = match nearest(key, &self.known) {
+                Some(known) => format!("did you mean `{known}`?"),
+                None if self.places.path.is_empty() => {
+                    format!("remove it; the sections are {}", self.known.join(", "))
+                }
+                None => format!("remove it; the keys here are {}", self.known.join(", ")),
+            };
+            self.fail(key, format!("is not a known key: {remedy}"));
+        }
+        self.places
+    }
+}
+
+/// `an integer`, `a string`.
+pub(super) fn article(kind: &str) -> String {
+    let an = kind.starts_with(['a', 'e', 'i', 'o', 'u']);
+    format!("{} {kind}", if an { "an" } else { "a" })
+}
+
+/// The known key that the unknown one was most likely meant to be.
+fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
+    let limit = (key.len() / 3).max(1);
+    let near = known.iter().map(|&k| (distance(key, k), k)).min()?;
+    (near.0 <= limit).then_some(near.1)
+}
+
+/// Levenshtein's distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &cb) in b.iter().enumerate() {
+            let replace = diagonal + usize::from(ca != cb);
+            diagonal = row[j + 1];
+            row[j + 1] = replace.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,30 @@
+//! Good files give these values; bad ones give exactly these sentences.
+
+mod bad;
+mod good;
+mod machine;
+
+use std::path::Path;
+
+use super::Document;
+
+/// A file that has all it needs, for tests that add to it.
+const MINIMAL: &str = r#"
+[[port]]
+name = "p"
+kind = "ring"
+link = "l"
+
+[[interface]]
+name = "lan"
+port = "p"
+addresses = ["10.0.0.1/24", "fd00::1/64"]
+"#;
+
+fn parse(text: &str) -> Result<Document, String> {
+    Document::parse(Path::new("t.toml"), text).map_err(|errors| errors.to_string())
+}
+
+fn with(rest: &str) -> String {
+    format!("{rest}\n{MINIMAL}")
+}

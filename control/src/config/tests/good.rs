@@ -1,0 +1,166 @@
+//! What files mean.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::super::*;
+use super::{MINIMAL, parse, with};
+
+fn configs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs")
+}
+
+#[test]
+fn every_file_in_configs_is_right() {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(configs())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    files.sort();
+    assert!(files.len() >= 7, "{files:?}");
+    for file in files {
+        if let Err(errors) = Document::read(&file) {
+            panic!("{errors}");
+        }
+    }
+}
+
+#[test]
+fn the_demo_is_two_appliances_on_one_link() {
+    let both = load_all(&[configs().join("demo.toml"), configs().join("demo-peer.toml")]).unwrap();
+    assert_eq!(one_ended_links(&both), []);
+    let impair = both[0].config.ports[0].impair.unwrap();
+    assert_eq!((impair.loss, impair.seed), (0.01, 7));
+    assert!(impair.reorder > 0.0);
+    let listener = &both[0].config.listeners[0];
+    assert!(listener.mpa.markers && listener.mpa.crc);
+    assert_eq!(both[0].config.regions[0].size, Some(256 << 20));
+}
+
+#[test]
+fn the_pci_file_shows_every_section() {
+    let config = Config::load(&configs().join("pci.toml")).unwrap();
+    assert_eq!(config.name, "rack12");
+    assert_eq!(config.memory.hugepages, HugepagePolicy::Require);
+    assert_eq!(config.workers[3], WorkerSection { core: Some(5), idle: Idle::Poll });
+    assert_eq!(
+        config.ports[0].kind,
+        PortKind::Pci { address: "0000:03:00.0".into(), devargs: String::new() }
+    );
+    assert_eq!(config.ports[0].workers, [0, 1, 2, 3]);
+    assert_eq!((config.interfaces[0].mtu, config.interfaces[1].mtu), (9000, 1500));
+    assert_eq!(config.interfaces[0].routes[0].to.to_string(), "0.0.0.0/0");
+    assert_eq!(config.interfaces[0].routes[1].to.to_string(), "::/0");
+    assert_eq!(config.regions[0].base_to, 1 << 32);
+    assert_eq!(config.regions[0].access_word(), "w");
+    assert_eq!(config.listeners[0].mpa.private_data_limit, 252);
+    assert_eq!(config.listeners[0].limits.idle_timeout, Some(Duration::from_secs(600)));
+    assert_eq!(config.tcp.keepalive.unwrap().idle, Duration::from_secs(120));
+    assert_eq!(config.management.drain_timeout, Duration::from_secs(30));
+}
+
+#[test]
+fn defaults() {
+    let config = parse(MINIMAL).unwrap().config;
+    assert_eq!(config.name, "t");
+    assert_eq!(config.workers, [WorkerSection { core: None, idle: Idle::Adaptive }]);
+    assert_eq!(config.ports[0].mtu, 1500);
+    assert_eq!(config.ports[0].workers, [0]);
+    assert_eq!(config.ports[0].checksum, Checksum::Offload);
+    assert_eq!(config.management.socket, Path::new(DEFAULT_SOCKET));
+    assert_eq!(config.tcp.congestion, Congestion::Cubic);
+    assert_eq!(config.tcp.keepalive, None);
+}
+
+#[test]
+fn values_may_be_written_in_several_ways() {
+    let text = with(
+        r#"
+        region = [
+            { name = "a", size = 4096, access = "rw", base_to = "0xffffffffffff0000" },
+            { name = "b", size = "1.5 KiB", access = "none", path = "/tmp/b", fsync = "5 s" },
+            { name = "c", size = "2MB", access = "r", backing = "hugepages" },
+            { name = "d", access = "r", path = "/tmp/d" },
+        ]
+        "#,
+    );
+    let regions = parse(&text).unwrap().config.regions;
+    assert_eq!(regions[0].base_to, 0xffff_ffff_ffff_0000);
+    assert_eq!(regions[1].size, Some(1536));
+    assert_eq!(
+        regions[1].backing,
+        Backing::File { path: "/tmp/b".into(), fsync: Fsync::Interval(Duration::from_secs(5)) }
+    );
+    assert_eq!(regions[2].size, Some(2_000_000));
+    assert_eq!(regions[3].size, None);
+}
+
+#[test]
+fn a_region_may_end_at_the_last_tagged_offset() {
+    let text = with(
+        r#"region = [{ name = "a", size = 1, access = "w", base_to = "0xffffffffffffffff" }]"#,
+    );
+    assert_eq!(parse(&text).unwrap().config.regions[0].base_to, u64::MAX);
+}
+
+#[test]
+fn api_requests_use_the_same_keys() {
+    let json = serde_json::json!({
+        "name": "x", "size": "64 KiB", "access": "w", "shared": true, "path": null
+    });
+    let region = region_from_json(&json).unwrap();
+    assert_eq!((region.size, region.shared), (Some(65536), true));
+    let json = serde_json::json!({
+        "name": "l", "interface": "lan", "port": 7471,
+        "limits": { "streams": 3 }, "queue": [{ "qn": 0, "deliver_to": "echo" }]
+    });
+    let listener = listener_from_json(&json).unwrap();
+    assert_eq!(listener.limits.streams, 3);
+    assert_eq!(listener.queues[0].deliver_to, Delivery::Echo);
+}
+
+#[test]
+fn api_requests_get_the_same_sentences() {
+    let errors = region_from_json(&serde_json::json!({ "name": "x", "sice": 1 })).unwrap_err();
+    assert_eq!(
+        errors.to_string(),
+        "region.access: is missing: write what peers may do: \"r\", \"w\", \"rw\" or \"none\"\n\
+         region.sice: is not a known key: did you mean `size`?\n\
+         region.size: is missing: write the region's size, such as size = \"64 MiB\""
+    );
+    assert_eq!(
+        listener_from_json(&serde_json::json!([1])).unwrap_err().to_string(),
+        "the body must be a JSON object with the keys of [[listener]]"
+    );
+}
+
+#[test]
+fn prefixes() {
+    let prefix = |address: &str, len| Prefix { address: address.parse().unwrap(), len };
+    assert_eq!(prefix("10.1.2.3", 8).network(), prefix("10.0.0.0", 8));
+    assert_eq!(prefix("10.1.2.3", 0).network(), prefix("0.0.0.0", 0));
+    assert_eq!(prefix("fd00::1", 64).network(), prefix("fd00::", 64));
+    assert_eq!(prefix("fd00::1", 0).network(), prefix("::", 0));
+    assert!(prefix("10.1.2.3", 8).contains("10.255.0.1".parse().unwrap()));
+    assert!(!prefix("10.1.2.3", 8).contains("11.0.0.1".parse().unwrap()));
+    assert!(!prefix("0.0.0.0", 0).contains("::1".parse().unwrap()));
+}
+
+proptest! {
+    #[test]
+    fn any_text_gives_errors_and_never_panics(text in "[a-z\\[\\]={}\"., \\n0-9#-]{0,200}") {
+        prop_assert!(parse(&text).is_err());
+    }
+
+    #[test]
+    fn sizes_shown_are_read_back(octets in 1u64..1 << 46) {
+        let shown = show_size(octets).replace(" octets", " B");
+        let text = with(&format!("[limits]\nregion_memory = \"64 TiB\"\n[[region]]\n\
+            name = \"a\"\naccess = \"w\"\nsize = \"{shown}\""));
+        let config = parse(&text).unwrap().config;
+        prop_assert_eq!(config.regions[0].size, Some(octets));
+    }
+}

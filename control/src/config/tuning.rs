@@ -1,0 +1,94 @@
+//! `[tcp]`, `[limits]` and `[management]`.
+
+use std::time::Duration;
+
+use super::errors::Places;
+use super::reader::Section;
+use super::types::*;
+use super::values::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+pub(super) fn tcp(mut section: Section<'_, '_>) -> TcpSection {
+    let algorithms = [("cubic", Congestion::Cubic), ("newreno", Congestion::NewReno)];
+    let window = size32(16 << 10, 1 << 30);
+    let tcp = TcpSection {
+        congestion: section.or("congestion", Congestion::Cubic, one_of(&algorithms)),
+        initial_rto: section.or("initial_rto", ms(1000), duration(ms(1), ms(60_000))),
+        min_rto: section.or("min_rto", ms(200), duration(ms(1), ms(60_000))),
+        user_timeout: section.or("user_timeout", ms(120_000), duration(ms(100), 24 * HOUR)),
+        keepalive: keepalive(&mut section),
+        time_wait: section.or("time_wait", ms(10_000), duration(ms(0), ms(240_000))),
+        delayed_ack: section.or("delayed_ack", ms(20), duration(ms(0), ms(500))),
+        receive_window: section.or("receive_window", 4 << 20, &window),
+        send_window: section.or("send_window", 4 << 20, &window),
+        sack: section.or("sack", true, boolean),
+        timestamps: section.or("timestamps", true, boolean),
+    };
+    if tcp.min_rto > tcp.initial_rto {
+        section.fail("min_rto", "is longer than `initial_rto`: lower it, or raise `initial_rto`");
+    }
+    section.finish();
+    tcp
+}
+
+fn keepalive(section: &mut Section<'_, '_>) -> Option<Keepalive> {
+    let idle = section.or("keepalive", None, duration_or_off(ms(1000), 24 * HOUR));
+    let rest = ["keepalive_interval", "keepalive_probes"];
+    let Some(idle) = idle else {
+        if section.has("keepalive") {
+            section.allow(&rest);
+        } else {
+            section.only_for(&rest, "without `keepalive`");
+        }
+        return None;
+    };
+    Some(Keepalive {
+        idle,
+        interval: section.or("keepalive_interval", ms(10_000), duration(ms(100), HOUR)),
+        probes: section.or("keepalive_probes", 5, int(1, 100)),
+    })
+}
+
+pub(super) fn limits(mut section: Section<'_, '_>) -> (Limits, Places) {
+    let tib = 1u64 << 40;
+    let limits = Limits {
+        streams: section.or("streams", 4096, int(1, 10_000_000)),
+        regions: section.or("regions", 1024, int(1, 1_000_000)),
+        region_memory: section.or("region_memory", 16 << 30, size(4096, 64 * tib)),
+        held_per_stream: section.or("held_per_stream", 1 << 20, size(64 << 10, tib)),
+        held_per_worker: section.or("held_per_worker", 64 << 20, size(64 << 10, tib)),
+        buffers_per_worker: section.or("buffers_per_worker", 64 << 20, size(4096, tib)),
+        neighbours: section.or("neighbours", 1024, int(8, 1_000_000)),
+        events: section.or("events", 4096, int(16, 10_000_000)),
+        event_memory: section.or("event_memory", 16 << 20, size(4096, tib)),
+        api_body: section.or("api_body", 4 << 20, size(4096, 1 << 30)),
+    };
+    if limits.held_per_stream > limits.held_per_worker {
+        section.fail(
+            "held_per_stream",
+            "is more than `held_per_worker`: lower it, or raise the other",
+        );
+    }
+    (limits, section.finish())
+}
+
+pub(super) fn management(mut section: Section<'_, '_>) -> (ManagementSection, Places) {
+    let socket = section.or("socket", super::DEFAULT_SOCKET.into(), socket_path);
+    let drain_timeout = section.or("drain_timeout", ms(10_000), duration(ms(0), HOUR));
+    let log = section.or("log", "info".to_owned(), |value| {
+        let filter = string(value)?;
+        match filter.parse::<tracing_subscriber::EnvFilter>() {
+            Ok(_) => Ok(filter),
+            Err(_) => Err(format!(
+                "is \"{}\", but must be a log filter such as \"info\" or \"info,control=debug\"",
+                filter.escape_debug()
+            )),
+        }
+    });
+    (ManagementSection { socket, drain_timeout, log }, section.finish())
+}

@@ -1,0 +1,372 @@
+//! TOML values to Rust values. An error is the rest of a sentence that begins with the key.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+use super::reader::article;
+use super::types::Prefix;
+use crate::advert::is_name;
+
+type Parsed<T> = Result<T, String>;
+
+fn wrong_type<T>(value: &DeValue<'_>, expected: &str) -> Parsed<T> {
+    Err(format!("is {}, but must be {expected}", article(value.type_str())))
+}
+
+fn text<'v>(value: &'v DeValue<'_>, expected: &str) -> Parsed<&'v str> {
+    match value.as_str() {
+        Some(text) => Ok(text),
+        None => wrong_type(value, expected),
+    }
+}
+
+fn integer(value: &DeValue<'_>) -> Option<Parsed<i128>> {
+    let integer = value.as_integer()?;
+    let parsed = i128::from_str_radix(integer.as_str(), integer.radix());
+    Some(parsed.map_err(|_| "is too large a number: write a smaller one".to_owned()))
+}
+
+/// Any string that is not empty.
+pub(super) fn string(value: &DeValue<'_>) -> Parsed<String> {
+    let text = text(value, "a string in quotes")?;
+    if text.is_empty() {
+        return Err("is empty: give it a value or remove it".into());
+    }
+    Ok(text.to_owned())
+}
+
+/// A path. Relative ones are relative to the directory in which the program was started.
+pub(super) fn path(value: &DeValue<'_>) -> Parsed<PathBuf> {
+    let text = string(value)?;
+    if text.contains('\0') {
+        return Err("has a NUL character in it: remove it".into());
+    }
+    Ok(PathBuf::from(text))
+}
+
+/// A path that `sockaddr_un` can hold.
+pub(super) fn socket_path(value: &DeValue<'_>) -> Parsed<PathBuf> {
+    const MAX: usize = 107;
+    let path = path(value)?;
+    let len = path.as_os_str().len();
+    if len > MAX {
+        return Err(format!(
+            "has {len} octets, but a socket's path has at most {MAX}: choose a shorter one"
+        ));
+    }
+    Ok(path)
+}
+
+/// `true` or `false`.
+pub(super) fn boolean(value: &DeValue<'_>) -> Parsed<bool> {
+    value.as_bool().map_or_else(|| wrong_type(value, "true or false"), Ok)
+}
+
+/// A name of ours.
+pub(super) fn name(value: &DeValue<'_>) -> Parsed<String> {
+    let text = text(value, "a name in quotes")?;
+    if is_name(text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "is \"{}\", which is no name: use 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or \
+         digit",
+        text.escape_debug()
+    ))
+}
+
+/// One of several words.
+pub(super) fn one_of<T: Clone>(words: &[(&str, T)]) -> impl Fn(&DeValue<'_>) -> Parsed<T> {
+    move |value| {
+        let list: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        let list = list.join(", ");
+        let text = text(value, &format!("one of {list}"))?;
+        match words.iter().find(|(word, _)| *word == text) {
+            Some((_, value)) => Ok(value.clone()),
+            None => Err(format!("is \"{}\", but must be one of {list}", text.escape_debug())),
+        }
+    }
+}
+
+/// An integer between two bounds, both possible.
+pub(super) fn int<T>(min: T, max: T) -> impl Fn(&DeValue<'_>) -> Parsed<T>
+where
+    T: TryFrom<i128> + Into<i128> + Copy,
+{
+    move |value| {
+        let (min, max) = (min.into(), max.into());
+        let Some(number) = integer(value) else {
+            return wrong_type(value, &format!("a number from {min} to {max}, without quotes"));
+        };
+        let number = number?;
+        if number < min || number > max {
+            return Err(format!("is {number}, but must be from {min} to {max}"));
+        }
+        T::try_from(number).map_err(|_| format!("is {number}, but must be from {min} to {max}"))
+    }
+}
+
+/// A power of two between two bounds.
+pub(super) fn power_of_two(min: u16, max: u16) -> impl Fn(&DeValue<'_>) -> Parsed<u16> {
+    move |value| {
+        let number = int(min, max)(value)?;
+        if number.is_power_of_two() {
+            return Ok(number);
+        }
+        let next = number.checked_next_power_of_two().unwrap_or(max).min(max);
+        Err(format!("is {number}, but must be a power of two: write {next}"))
+    }
+}
+
+/// Octets: a number, or a string with a unit.
+pub(super) fn size(min: u64, max: u64) -> impl Fn(&DeValue<'_>) -> Parsed<u64> {
+    move |value| {
+        const EXAMPLE: &str = "octets or a size such as \"64 MiB\"";
+        let size = match (integer(value), value) {
+            (Some(number), _) => u64::try_from(number?)
+                .map_err(|_| format!("is negative or too large, but must be {EXAMPLE}"))?,
+            (None, DeValue::String(text)) => text
+                .parse::<bytesize::ByteSize>()
+                .map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))?
+                .as_u64(),
+            _ => return wrong_type(value, EXAMPLE),
+        };
+        if size < min || size > max {
+            return Err(format!(
+                "is {}, but must be from {} to {}",
+                show_size(size),
+                show_size(min),
+                show_size(max)
+            ));
+        }
+        Ok(size)
+    }
+}
+
+/// [`size`] that fits 32 bits.
+pub(super) fn size32(min: u32, max: u32) -> impl Fn(&DeValue<'_>) -> Parsed<u32> {
+    move |value| Ok(size(min.into(), max.into())(value)?.min(u32::MAX.into()) as u32)
+}
+
+/// A size for people: exact in the largest binary unit that divides it.
+pub(crate) fn show_size(octets: u64) -> String {
+    for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if octets >= 1 << shift && octets.trailing_zeros() >= shift {
+            return format!("{} {unit}", octets >> shift);
+        }
+    }
+    format!("{octets} octets")
+}
+
+/// A time with a unit.
+pub(super) fn duration(min: Duration, max: Duration) -> impl Fn(&DeValue<'_>) -> Parsed<Duration> {
+    move |value| {
+        const EXAMPLE: &str = "a time with a unit in quotes, such as \"5 s\" or \"200 ms\"";
+        let text = text(value, EXAMPLE)?;
+        let time = humantime::parse_duration(text)
+            .map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))?;
+        if time < min || time > max {
+            return Err(format!(
+                "is {}, but must be from {} to {}",
+                humantime::format_duration(time),
+                humantime::format_duration(min),
+                humantime::format_duration(max)
+            ));
+        }
+        Ok(time)
+    }
+}
+
+/// A time with a unit, or "off".
+pub(super) fn duration_or_off(
+    min: Duration,
+    max: Duration,
+) -> impl Fn(&DeValue<'_>) -> Parsed<Option<Duration>> {
+    move |value| match value.as_str() {
+        Some("off") => Ok(None),
+        _ => {
+            duration(min, max)(value).map(Some).map_err(|message| format!("{message}, or \"off\""))
+        }
+    }
+}
+
+/// A probability: a number from 0 to 1, or a string in per cent.
+pub(super) fn probability(value: &DeValue<'_>) -> Parsed<f64> {
+    const EXAMPLE: &str = "a probability from 0 to 1 such as 0.01, or \"1 %\"";
+    let number = match value {
+        DeValue::Float(float) => float.as_str().replace('_', "").parse().ok(),
+        DeValue::Integer(_) => integer(value).and_then(Result::ok).map(|number| number as f64),
+        DeValue::String(text) => {
+            let percent = text.strip_suffix('%').map(str::trim_end).map(str::parse::<f64>);
+            percent.and_then(Result::ok).map(|percent| percent / 100.0)
+        }
+        _ => return wrong_type(value, EXAMPLE),
+    };
+    match number {
+        Some(p) if (0.0..=1.0).contains(&p) => Ok(p),
+        _ => Err(format!("must be {EXAMPLE}")),
+    }
+}
+
+/// Bits per second.
+pub(super) fn rate(value: &DeValue<'_>) -> Parsed<u64> {
+    const EXAMPLE: &str = "a rate such as \"10 Gbit/s\" or \"100 Mbit/s\"";
+    let text = text(value, EXAMPLE)?;
+    let wrong = || format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug());
+    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let number: u64 = text[..split].parse().map_err(|_| wrong())?;
+    let unit = match text[split..].trim() {
+        "bit/s" => 1,
+        "kbit/s" => 1_000,
+        "Mbit/s" => 1_000_000,
+        "Gbit/s" => 1_000_000_000,
+        _ => return Err(wrong()),
+    };
+    match number.checked_mul(unit) {
+        Some(rate) if rate > 0 => Ok(rate),
+        _ => Err(wrong()),
+    }
+}
+
+/// An IPv4 or IPv6 address.
+pub(super) fn ip(value: &DeValue<'_>) -> Parsed<IpAddr> {
+    const EXAMPLE: &str = "an address such as \"192.0.2.1\" or \"2001:db8::1\"";
+    let text = text(value, EXAMPLE)?;
+    text.parse().map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))
+}
+
+/// An address that a host can have.
+pub(super) fn host_ip(value: &DeValue<'_>) -> Parsed<IpAddr> {
+    let address = ip(value)?;
+    check_host(address)?;
+    Ok(address)
+}
+
+fn check_host(address: IpAddr) -> Parsed<()> {
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    if address.is_unspecified() || address.is_multicast() || address.is_loopback() || broadcast {
+        return Err(format!("is {address}, which no host on a network can have: choose another"));
+    }
+    Ok(())
+}
+
+/// An address of ours with the length of its prefix.
+pub(super) fn interface_address(value: &DeValue<'_>) -> Parsed<Prefix> {
+    let prefix = prefix(value)?;
+    check_host(prefix.address)?;
+    let bits = if prefix.address.is_ipv4() { 32 } else { 128 };
+    if prefix.len == 0 {
+        return Err(format!(
+            "is {prefix}: prefix length 0 is the whole Internet, write the network's"
+        ));
+    }
+    if prefix.address.is_ipv4() && prefix.len + 1 < bits && is_network_or_broadcast(prefix) {
+        return Err(format!(
+            "is {prefix}, the network's own address or its broadcast: choose another"
+        ));
+    }
+    Ok(prefix)
+}
+
+fn is_network_or_broadcast(prefix: Prefix) -> bool {
+    let IpAddr::V4(v4) = prefix.address else { return false };
+    let host = u32::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
+    let bits = u32::from(v4) & host;
+    bits == 0 || bits == host
+}
+
+/// A network: address and prefix length, host bits zero.
+pub(super) fn network(value: &DeValue<'_>) -> Parsed<Prefix> {
+    let prefix = prefix(value)?;
+    let network = prefix.network();
+    if network != prefix {
+        return Err(format!("is {prefix}, which has host bits set: write {network}"));
+    }
+    Ok(prefix)
+}
+
+fn prefix(value: &DeValue<'_>) -> Parsed<Prefix> {
+    const EXAMPLE: &str =
+        "an address with its prefix length, such as \"192.0.2.1/24\" or \"2001:db8::1/64\"";
+    let text = text(value, EXAMPLE)?;
+    let wrong = || format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug());
+    let (address, len) = text.split_once('/').ok_or_else(wrong)?;
+    let address: IpAddr = address.parse().map_err(|_| wrong())?;
+    let len: u8 = len.parse().map_err(|_| wrong())?;
+    if len > if address.is_ipv4() { 32 } else { 128 } {
+        return Err(wrong());
+    }
+    Ok(Prefix { address, len })
+}
+
+/// A unicast hardware address.
+pub(super) fn mac(value: &DeValue<'_>) -> Parsed<[u8; 6]> {
+    const EXAMPLE: &str = "a hardware address such as \"02:00:00:00:00:01\"";
+    let text = text(value, EXAMPLE)?;
+    let wrong = || format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug());
+    let mut mac = [0; 6];
+    let mut parts = text.split(':');
+    for octet in &mut mac {
+        let part = parts.next().filter(|part| part.len() == 2).ok_or_else(wrong)?;
+        *octet = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
+    }
+    if parts.next().is_some() {
+        return Err(wrong());
+    }
+    if mac[0] & 1 != 0 || mac == [0; 6] {
+        return Err(format!("is {text}, which no device can have: choose a unicast address"));
+    }
+    Ok(mac)
+}
+
+/// A PCI address with its domain.
+pub(super) fn pci_address(value: &DeValue<'_>) -> Parsed<String> {
+    const EXAMPLE: &str = "a PCI address as lspci -D prints it, such as \"0000:03:00.0\"";
+    let text = text(value, EXAMPLE)?;
+    let lens: Vec<usize> = text.split([':', '.']).map(str::len).collect();
+    let shape = lens == [4, 2, 2, 1] && text.as_bytes()[10] == b'.';
+    let hex = text.bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'.');
+    if !(shape && hex) {
+        return Err(format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()));
+    }
+    Ok(text.to_ascii_lowercase())
+}
+
+/// A name that Linux accepts for a network interface.
+pub(super) fn device(value: &DeValue<'_>) -> Parsed<String> {
+    let text = text(value, "the name of a network interface such as \"eth1\"")?;
+    let fits = (1..=15).contains(&text.len()) && text != "." && text != "..";
+    if fits && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b':' && b != b',') {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "is \"{}\", which no network interface can be called: see ip link",
+        text.escape_debug()
+    ))
+}
+
+/// A 64-bit number, also as a string (TOML's numbers end at 2^63 - 1), decimal or `0x`.
+pub(super) fn u64_or_string(value: &DeValue<'_>) -> Parsed<u64> {
+    const EXAMPLE: &str = "a number from 0 to 2^64 - 1, such as 4096 or \"0xffff000000000000\"";
+    match (integer(value), value) {
+        (Some(number), _) => u64::try_from(number?).map_err(|_| format!("must be {EXAMPLE}")),
+        (None, DeValue::String(text)) => parse_u64(text)
+            .ok_or_else(|| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug())),
+        _ => wrong_type(value, EXAMPLE),
+    }
+}
+
+/// Decimal digits, or hexadecimal ones after `0x`; no sign.
+pub(crate) fn parse_u64(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.strip_prefix("0x") {
+        Some(digits) => (digits, 16),
+        None => (text, 10),
+    };
+    if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
+        return None;
+    }
+    u64::from_str_radix(digits, radix).ok()
+}

@@ -1,1 +1,417 @@
+//! What a sender puts into segments, and that it puts the same there again.
 
+use super::*;
+use crate::mpa::testing::{Stream, ulpdu};
+use crate::mpa::{MAX_MULPDU, Revision};
+use arrayvec::ArrayVec;
+use proptest::prelude::*;
+use std::cell::Cell;
+use wire::mpa::MIN_MULPDU;
+
+const START: u64 = 20;
+const HEADER: usize = 14;
+
+/// Messages cut into ULPDUs with a header of 14 octets. Unstable ones read differently every time.
+#[derive(Default)]
+struct Source {
+    messages: Vec<(Vec<u8>, bool)>,
+    message: usize,
+    offset: usize,
+    reads: Cell<u8>,
+    /// ULPDUs as they were given out.
+    given: Vec<(UlpduToken, usize)>,
+    acknowledged: Vec<(UlpduToken, usize)>,
+}
+
+impl Source {
+    fn of(lens: &[usize]) -> Self {
+        let messages = lens.iter().enumerate().map(|(i, len)| (ulpdu(i, *len), true)).collect();
+        Source { messages, ..Source::default() }
+    }
+
+    fn unstable(mut self) -> Self {
+        self.messages.iter_mut().for_each(|message| message.1 = false);
+        self
+    }
+
+    fn header(token: UlpduToken) -> ArrayVec<u8, 18> {
+        let mut header = ArrayVec::new();
+        header.extend([0x81, 0x40]);
+        header.extend(token.message.to_be_bytes());
+        header.extend(u64::from(token.offset).to_be_bytes());
+        header
+    }
+}
+
+impl UlpduSource for Source {
+    fn next_len(&self, mulpdu: usize) -> Option<usize> {
+        assert!((MIN_MULPDU..=MAX_MULPDU).contains(&mulpdu), "RFC 5044 §3: the range of MULPDU");
+        let left = self.messages.get(self.message)?.0.len() - self.offset;
+        Some(HEADER + left.min(mulpdu - HEADER))
+    }
+
+    fn next(&mut self, mulpdu: usize) -> Option<Outgoing> {
+        let payload_len = self.next_len(mulpdu)? - HEADER;
+        let token = UlpduToken { message: self.message as u32, offset: self.offset as u32 };
+        let stable = self.messages[self.message].1;
+        self.offset += payload_len;
+        if self.offset == self.messages[self.message].0.len() {
+            (self.message, self.offset) = (self.message + 1, 0);
+        }
+        self.given.push((token, payload_len));
+        Some(Outgoing { token, header: Self::header(token), payload_len, stable })
+    }
+
+    fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
+        let stable = self.messages[token.message as usize].1;
+        Outgoing { token, header: Self::header(token), payload_len, stable }
+    }
+
+    fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
+        let (message, stable) = &self.messages[token.message as usize];
+        let at = token.offset as usize + at;
+        out.copy_from_slice(&message[at..at + out.len()]);
+        if !stable {
+            self.reads.set(self.reads.get().wrapping_add(1));
+            out.iter_mut().for_each(|octet| *octet ^= self.reads.get());
+        }
+    }
+
+    fn acknowledged(&mut self, token: UlpduToken, payload_len: usize) {
+        self.acknowledged.push((token, payload_len));
+    }
+}
+
+fn params(markers: bool, crc: bool) -> Params {
+    Params { revision: Revision::One, markers_tx: markers, markers_rx: false, crc }
+}
+
+/// A sender with its source, and what a TCP above a perfect network has sent.
+struct Bench {
+    sender: Sender,
+    source: Source,
+    sent: Vec<u8>,
+    segments: Vec<Range<usize>>,
+    acknowledged: u64,
+}
+
+impl Bench {
+    fn new(markers: bool, emss: usize, source: Source) -> Self {
+        Bench {
+            sender: Sender::new(&params(markers, true), START, emss),
+            source,
+            sent: Vec::new(),
+            segments: Vec::new(),
+            acknowledged: START,
+        }
+    }
+
+    fn next(&self) -> u64 {
+        START + self.sent.len() as u64
+    }
+
+    fn in_flight(&self) -> bool {
+        self.acknowledged < self.next()
+    }
+
+    /// TCP may send `room` octets.
+    fn fill(&mut self, room: usize) -> usize {
+        let mut out = vec![0xee; room];
+        let (next, in_flight) = (self.next(), self.in_flight());
+        let n = self.sender.fill(&mut self.source, next, in_flight, &mut out);
+        assert!(out[n..].iter().all(|octet| *octet == 0xee), "nothing beyond the segment");
+        if n > 0 {
+            self.segments.push(self.sent.len()..self.sent.len() + n);
+        }
+        self.sent.extend_from_slice(&out[..n]);
+        n
+    }
+
+    fn fill_all(&mut self, room: usize) {
+        while self.fill(room) > 0 {}
+    }
+
+    fn refill(&mut self, range: Range<usize>) {
+        let mut out = vec![0; range.len()];
+        self.sender.refill(&self.source, START + range.start as u64, &mut out);
+        assert_eq!(out, self.sent[range]);
+    }
+
+    fn acknowledge(&mut self, offset: usize) {
+        self.acknowledged = START + offset as u64;
+        self.sender.acknowledged(&mut self.source, self.acknowledged);
+    }
+
+    /// The stream that the ULPDUs given out should make, if all of them are stable.
+    fn expected(&self, markers: bool) -> Stream {
+        let mut stream = Stream::new(markers, true);
+        for (token, len) in &self.source.given {
+            let mut ulpdu = Source::header(*token).to_vec();
+            let payload = &self.source.messages[token.message as usize].0[token.offset as usize..];
+            ulpdu.extend_from_slice(&payload[..*len]);
+            stream.fpdu(&ulpdu);
+        }
+        stream
+    }
+}
+
+/// The annotated FPDUs of the texts come out octet by octet.
+#[test]
+fn figures_are_encoded() {
+    use crate::mpa::testing::{DRAFT, RFC, figure_5, figure_6, figure_ulpdu};
+    struct Figures(Vec<Vec<u8>>, usize);
+    impl UlpduSource for Figures {
+        fn next_len(&self, _: usize) -> Option<usize> {
+            self.0.get(self.1).map(Vec::len)
+        }
+        fn next(&mut self, _: usize) -> Option<Outgoing> {
+            let token = UlpduToken { message: self.1 as u32, offset: 0 };
+            let outgoing = self.again(token, self.0.get(self.1)?.len() - 18);
+            self.1 += 1;
+            Some(outgoing)
+        }
+        fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
+            let header = self.0[token.message as usize][..18].iter().copied().collect();
+            Outgoing { token, header, payload_len, stable: true }
+        }
+        fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
+            let payload = &self.0[token.message as usize][18..];
+            out.copy_from_slice(&payload[at..at + out.len()]);
+        }
+        fn acknowledged(&mut self, _: UlpduToken, _: usize) {}
+    }
+    for (control, five, six) in [RFC, DRAFT] {
+        let mut out = [0; 1448];
+        let mut sender = Sender::new(&params(true, true), START, 1448);
+        let mut source = Figures(vec![figure_ulpdu(control, 1)], 0);
+        let n = sender.fill(&mut source, START, false, &mut out);
+        assert_eq!(out[..n], figure_5(control, five));
+
+        let mut sender = Sender::new(&params(true, true), START, 1448);
+        let mut source = Figures(vec![vec![0; 482], figure_ulpdu(control, 2)], 0);
+        let n = sender.fill(&mut source, START, false, &mut out);
+        assert_eq!(out[492..n], figure_6(control, six));
+    }
+}
+
+/// RFC 5044 appendix A.1: segments begin with an FPDU and hold whole ones; small ones are packed.
+#[test]
+fn small_fpdus_are_packed() {
+    let mut bench = Bench::new(true, 1448, Source::of(&[100, 200, 300, 5000, 0, 10]));
+    bench.fill_all(1448);
+    let stream = bench.expected(true);
+    assert_eq!(bench.sent, stream.octets);
+    let b = stream.boundaries();
+    for segment in &bench.segments {
+        assert!(b.contains(&segment.start) && b.contains(&segment.end));
+    }
+    assert_eq!(bench.segments[0], 0..b[3], "three small ones share a segment");
+    assert_eq!(bench.segments.last().map(|s| s.end), Some(b[b.len() - 1]));
+    assert_eq!((bench.sender.stats().packed, bench.sender.stats().cut), (2, 0));
+    assert_eq!(bench.sender.stats().kept_max, 0, "stable sources need no copy");
+}
+
+/// RFC 5044 §4.5: a long message fills EMSS but for the formula's worst case.
+#[test]
+fn a_long_message_fills_segments() {
+    for (markers, emss) in [(true, 1448), (false, 1448), (true, 8948), (true, 1447)] {
+        let mut bench = Bench::new(markers, emss, Source::of(&[100_000]));
+        bench.fill_all(emss);
+        assert_eq!(bench.sent, bench.expected(markers).octets);
+        let (last, full) = bench.segments.split_last().expect("segments");
+        assert!(last.len() <= emss);
+        // What the formula gives away: a marker at most, and the octets beyond a multiple of 4.
+        assert!(full.iter().all(|s| s.len() <= emss && s.len() + 4 + emss % 4 + 3 >= emss));
+    }
+}
+
+/// RFC 5044 §7.1.2 (7): the first octets of Full Operation are the marker 0, or the length field.
+#[test]
+fn the_first_octets() {
+    let mut bench = Bench::new(true, 1448, Source::of(&[10]));
+    bench.fill(1448);
+    assert_eq!(bench.sent[..6], [0, 0, 0, 0, 0, 24]);
+    let mut bench = Bench::new(false, 1448, Source::of(&[10]));
+    bench.fill(1448);
+    assert_eq!(bench.sent[..2], [0, 24]);
+}
+
+/// RFC 5044 §4.1, §4.4: without CRCs the field is there.
+#[test]
+fn crc_off_leaves_the_field() {
+    let mut source = Source::of(&[10]);
+    let mut sender = Sender::new(&params(false, false), START, 1448);
+    let mut out = [0xee; 100];
+    let n = sender.fill(&mut source, START, false, &mut out);
+    assert_eq!(n, 2 + 24 + 2 + 4);
+    assert_eq!(out[n - 6..n], [0; 6], "pad and CRC field");
+}
+
+/// A window smaller than the next FPDU is waited for, unless nothing is in flight.
+#[test]
+fn small_windows() {
+    let mut bench = Bench::new(true, 1448, Source::of(&[4000]));
+    assert_eq!(bench.fill(1448), 1448);
+    assert_eq!(bench.fill(700), 0, "an acknowledgement will come and bring more window");
+    bench.acknowledge(bench.sent.len());
+    let n = bench.fill(700);
+    assert!(n > 600, "a smaller FPDU, whole");
+    assert!(bench.expected(true).boundaries().contains(&bench.sent.len()));
+    bench.acknowledge(bench.sent.len());
+    // Too small for an FPDU of MULPDU 128: cut, never refused.
+    assert_eq!(bench.fill(50), 50);
+    assert!(bench.sender.is_cut() && bench.sender.has_data(&bench.source));
+    assert_eq!(bench.fill(1), 1, "the rest follows in whatever room there is");
+    let rest = bench.fill(1448);
+    assert!(rest > 0 && !bench.sender.is_cut());
+    assert_eq!(bench.sent, bench.expected(true).octets);
+    assert!(bench.fill(1448) > 0, "the next segment begins with an FPDU again");
+    bench.fill_all(1448);
+    assert_eq!(bench.sent, bench.expected(true).octets);
+    assert_eq!(bench.sender.stats().cut, 3);
+}
+
+/// RFC 5044 §4.5: below 128 octets of EMSS, MULPDU stays at 128 and FPDUs are cut over segments.
+#[test]
+fn tiny_emss_cuts_fpdus() {
+    let mut bench = Bench::new(true, 64, Source::of(&[1000]));
+    assert_eq!(bench.sender.mulpdu(), 128);
+    bench.fill_all(64);
+    assert_eq!(bench.sent, bench.expected(true).octets);
+    assert!(bench.source.given.iter().all(|(_, len)| *len <= 128 - HEADER));
+    let n = bench.sent.len();
+    bench.refill(0..64);
+    bench.refill(64..n);
+    bench.acknowledge(n);
+    assert_eq!(bench.source.acknowledged, bench.source.given);
+    assert_eq!(bench.sender.stats().kept, 0);
+}
+
+/// EMSS changes: MULPDU follows for new FPDUs; old ones are cut from their octets, kept once.
+#[test]
+fn emss_shrinks_under_unacknowledged_fpdus() {
+    let mut bench = Bench::new(true, 1448, Source::of(&[6000]));
+    bench.fill(1448);
+    bench.fill(1448);
+    bench.sender.emss_changed(500);
+    assert_eq!(bench.sender.mulpdu(), 500 - (6 + 4));
+    bench.refill(0..500);
+    bench.refill(500..1000);
+    bench.refill(1000..1448);
+    let kept = bench.sender.stats().kept;
+    assert!((1400..1449).contains(&kept), "one FPDU is kept: {kept}");
+    bench.fill_all(500);
+    assert_eq!(bench.sent, bench.expected(true).octets);
+    bench.sender.emss_changed(1448);
+    assert_eq!(bench.sender.mulpdu(), 1448 - 18);
+}
+
+/// Sources that change keep their sent octets; a retransmission shows what was sent at first.
+#[test]
+fn unstable_sources_are_kept() {
+    let mut bench = Bench::new(true, 1448, Source::of(&[3000, 100]).unstable());
+    bench.fill_all(1448);
+    let n = bench.sent.len();
+    assert_eq!(bench.sender.stats().kept, n as u64);
+    bench.refill(0..n);
+    let first = bench.segments[0].clone();
+    bench.refill(first.clone());
+    bench.acknowledge(first.end);
+    assert_eq!(bench.sender.stats().kept, (n - first.end) as u64);
+    bench.refill(first.end..n);
+    bench.acknowledge(n);
+    assert_eq!((bench.sender.stats().kept, bench.sender.is_acknowledged()), (0, true));
+}
+
+/// A ULPDU is acknowledged when the last octet of its FPDU is.
+#[test]
+fn acknowledged_whole_and_in_order() {
+    let mut bench = Bench::new(false, 1448, Source::of(&[100, 100]));
+    bench.fill_all(1448);
+    let b = bench.expected(false).boundaries();
+    bench.acknowledge(b[1] - 1);
+    assert_eq!(bench.source.acknowledged, []);
+    bench.acknowledge(b[1] + 5);
+    assert_eq!(bench.source.acknowledged, bench.source.given[..1]);
+    bench.refill(b[1] + 5..b[2]);
+    bench.acknowledge(b[2]);
+    assert_eq!(bench.source.acknowledged, bench.source.given);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Fill(usize),
+    Refill(prop::sample::Index, prop::sample::Index),
+    Acknowledge(prop::sample::Index),
+    Emss(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let emss = || prop_oneof![40usize..200, 200usize..1600, Just(1448), Just(8948)];
+    prop::collection::vec(
+        prop_oneof![
+            4 => prop_oneof![1usize..200, 200usize..9000, Just(9000)].prop_map(Step::Fill),
+            2 => any::<(prop::sample::Index, prop::sample::Index)>()
+                .prop_map(|(a, b)| Step::Refill(a, b)),
+            2 => any::<prop::sample::Index>().prop_map(Step::Acknowledge),
+            1 => emss().prop_map(Step::Emss),
+        ],
+        1..60,
+    )
+}
+
+proptest! {
+    /// Whatever TCP asks for, and in whatever order: the stream is the ULPDUs in FPDUs, and every
+    /// octet that is asked for again is the same.
+    #[test]
+    fn the_stream_is_what_the_text_says(
+        lens in prop::collection::vec(prop_oneof![0usize..100, 100usize..6000], 1..6),
+        markers: bool,
+        stable: bool,
+        steps in steps(),
+    ) {
+        let source = if stable { Source::of(&lens) } else { Source::of(&lens).unstable() };
+        let mut bench = Bench::new(markers, 1448, source);
+        let mut emss = 1448;
+        for step in steps {
+            let (low, high) = ((bench.acknowledged - START) as usize, bench.sent.len());
+            match step {
+                Step::Fill(room) => {
+                    let room = room.min(emss);
+                    let (data, idle) = (bench.sender.has_data(&bench.source), !bench.in_flight());
+                    let n = bench.fill(room);
+                    // With nothing in flight whatever room there is must be used.
+                    prop_assert!(n > 0 || !data || !idle);
+                }
+                Step::Refill(a, b) if low < high => {
+                    let (a, b) = (low + a.index(high - low), low + b.index(high - low + 1));
+                    bench.refill(a.min(b)..a.max(b).max(a.min(b) + 1));
+                }
+                Step::Acknowledge(at) if low < high => bench.acknowledge(low + 1 + at.index(high - low)),
+                Step::Refill(..) | Step::Acknowledge(_) => {}
+                Step::Emss(new) => {
+                    emss = new;
+                    bench.sender.emss_changed(emss);
+                }
+            }
+        }
+        let n = bench.sent.len();
+        if n > (bench.acknowledged - START) as usize {
+            bench.acknowledge(n);
+        }
+        loop {
+            let n = bench.fill(emss);
+            if n == 0 {
+                break;
+            }
+            bench.acknowledge(bench.sent.len());
+        }
+        prop_assert_eq!(&bench.source.acknowledged, &bench.source.given);
+        prop_assert_eq!(bench.sender.stats().kept, 0);
+        let expected = bench.expected(markers);
+        prop_assert_eq!(bench.sent.len(), expected.octets.len());
+        if stable {
+            prop_assert_eq!(bench.sent, expected.octets);
+        }
+    }
+}

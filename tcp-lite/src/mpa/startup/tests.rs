@@ -1,1 +1,334 @@
+//! Dialogues of the Startup Phase, well meant and hostile.
 
+use super::*;
+use crate::mpa::Revisions;
+use proptest::prelude::*;
+
+fn config() -> Config {
+    Config::default()
+}
+
+fn opening(initiate: Revision) -> Config {
+    Config { initiate, ..config() }
+}
+
+fn frame(key: &[u8; 16], flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
+    let mut octets = key.to_vec();
+    octets.extend([flags, rev]);
+    octets.extend((private_data.len() as u16).to_be_bytes());
+    octets.extend(private_data);
+    octets
+}
+
+fn request(flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
+    frame(b"MPA ID Req Frame", flags, rev, private_data)
+}
+
+fn reply(flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
+    frame(b"MPA ID Rep Frame", flags, rev, private_data)
+}
+
+const DRAFT_MC: &[u8; 16] = b"MPA ident frame\xc0";
+
+fn asked(startup: &mut Startup, octets: &[u8]) -> Request {
+    match startup.input(octets) {
+        Ok((used, Some(Progress::Request(request)))) => {
+            assert_eq!(used, octets.len());
+            request
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What is wrong with these octets, sent to a responder.
+fn refused(config: &Config, octets: &[u8]) -> StartupError {
+    let result = Startup::responder(config).input(octets);
+    result.expect_err("it must be refused")
+}
+
+/// What is wrong with these octets, sent to an initiator.
+fn reply_refused(config: &Config, octets: &[u8]) -> StartupError {
+    let mut startup = Startup::initiator(config, &[]).expect("no private data");
+    startup.input(octets).expect_err("it must be refused")
+}
+
+/// RFC 5044 §7.1.1: the request and the reply octet by octet.
+#[test]
+fn revision_one_dialogue() {
+    let mut initiator = Startup::initiator(&config(), b"hello").expect("it fits");
+    assert_eq!(initiator.output(), request(0xc0, 1, b"hello"));
+    let mut responder = Startup::responder(&config());
+    let asked = asked(&mut responder, initiator.output());
+    assert_eq!(asked, Request { revision: Revision::One, private_data: b"hello".to_vec() });
+    assert_eq!(responder.output(), [], "no reply before the ULP has decided");
+    let here = responder.accept(b"welcome").expect("it fits");
+    assert_eq!(responder.output(), reply(0xc0, 1, b"welcome"));
+    let there = initiator.input(responder.output());
+    let params = Params { revision: Revision::One, markers_tx: true, markers_rx: true, crc: true };
+    assert_eq!(here, params);
+    let private_data = b"welcome".to_vec();
+    assert_eq!(there, Ok((27, Some(Progress::Accepted { params, private_data }))));
+}
+
+/// RFC 5044 appendix C: the same frames with Rev 0; the reply has the request's revision.
+#[test]
+fn revision_zero_frames_dialogue() {
+    let mut initiator = Startup::initiator(&opening(Revision::Zero), &[]).expect("it fits");
+    assert_eq!(initiator.output(), request(0xc0, 0, &[]));
+    let mut responder = Startup::responder(&config());
+    assert_eq!(asked(&mut responder, initiator.output()).revision, Revision::Zero);
+    responder.accept(b"x").expect("it fits");
+    assert_eq!(responder.output(), reply(0xc0, 0, b"x"));
+    let Ok((21, Some(Progress::Accepted { params, .. }))) = initiator.input(responder.output())
+    else {
+        panic!("accepted");
+    };
+    assert_eq!(params.revision, Revision::Zero);
+}
+
+/// Draft §8.1: one Start Key each way.
+#[test]
+fn start_key_dialogue() {
+    let mut passive = Startup::initiator(&opening(Revision::Draft), &[]).expect("it fits");
+    assert_eq!(passive.output(), DRAFT_MC);
+    let mut active = Startup::responder(&config());
+    let request = asked(&mut active, passive.output());
+    assert_eq!(request, Request { revision: Revision::Draft, private_data: vec![] });
+    // Draft §8.1 rule 2: the key is sent after one has been received and validated.
+    assert_eq!(active.output(), []);
+    // There is no room for private data.
+    let too_long = PrivateDataTooLong { len: 1, limit: 0 };
+    assert_eq!(active.accept(b"x"), Err(too_long));
+    let params =
+        Params { revision: Revision::Draft, markers_tx: true, markers_rx: true, crc: true };
+    assert_eq!(active.accept(&[]), Ok(params));
+    assert_eq!(active.output(), DRAFT_MC);
+    let done = passive.input(active.output());
+    assert_eq!(done, Ok((16, Some(Progress::Accepted { params, private_data: vec![] }))));
+    let too_long = Startup::initiator(&opening(Revision::Draft), b"x").map(|_| ());
+    assert_eq!(too_long, Err(PrivateDataTooLong { len: 1, limit: 0 }));
+}
+
+/// Draft §8.1 has no reject: nothing is sent.
+#[test]
+fn start_key_cannot_be_rejected() {
+    let mut active = Startup::responder(&config());
+    asked(&mut active, DRAFT_MC);
+    assert_eq!(active.reject(&[]), Ok(()));
+    assert_eq!(active.output(), []);
+}
+
+/// RFC 5044 §7.1.2 (2), (3): R in the reply, with private data.
+#[test]
+fn reject_carries_private_data() {
+    for rev in [Revision::Zero, Revision::One] {
+        let mut initiator = Startup::initiator(&opening(rev), &[]).expect("it fits");
+        let mut responder = Startup::responder(&config());
+        asked(&mut responder, initiator.output());
+        responder.reject(b"no").expect("it fits");
+        assert_eq!(responder.output(), reply(0x60, rev.number(), b"no"));
+        let done = initiator.input(responder.output()).expect("a good frame");
+        assert_eq!(done.1, Some(Progress::Rejected { private_data: b"no".to_vec() }));
+    }
+}
+
+/// RFC 5044 §7.1.1, §4.3: M asks the other end for markers, each direction for itself.
+#[test]
+fn markers_are_agreed_per_direction() {
+    for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
+        let initiate = Config { markers: ours, ..config() };
+        let respond = Config { markers: theirs, ..config() };
+        let mut initiator = Startup::initiator(&initiate, &[]).expect("it fits");
+        let mut responder = Startup::responder(&respond);
+        asked(&mut responder, initiator.output());
+        let there = responder.accept(&[]).expect("it fits");
+        let Ok((_, Some(Progress::Accepted { params: here, .. }))) =
+            initiator.input(responder.output())
+        else {
+            panic!("accepted");
+        };
+        assert_eq!((here.markers_rx, here.markers_tx), (ours, theirs));
+        assert_eq!((there.markers_rx, there.markers_tx), (theirs, ours));
+    }
+}
+
+/// RFC 5044 §7.1.1: CRCs are off only if neither end sets C.
+#[test]
+fn either_c_turns_crcs_on() {
+    for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut initiator =
+            Startup::initiator(&Config { crc: ours, ..config() }, &[]).expect("it fits");
+        let mut responder = Startup::responder(&Config { crc: theirs, ..config() });
+        asked(&mut responder, initiator.output());
+        let there = responder.accept(&[]).expect("it fits");
+        let Ok((_, Some(Progress::Accepted { params: here, .. }))) =
+            initiator.input(responder.output())
+        else {
+            panic!("accepted");
+        };
+        assert_eq!((here.crc, there.crc), (ours || theirs, ours || theirs));
+        assert_eq!(responder.output()[16] & 0x40 != 0, ours || theirs);
+    }
+}
+
+/// RFC 5044 §4.4: the default configuration uses CRCs.
+#[test]
+fn crcs_are_on_by_default() {
+    assert!(Config::default().crc);
+}
+
+/// Every start-up frame may come in any two pieces, and octets behind it are left for FPDUs.
+#[test]
+fn frames_split_at_every_octet() {
+    let frames = [request(0xc0, 1, b"private"), request(0x00, 0, &[]), DRAFT_MC.to_vec()];
+    for frame in frames {
+        for cut in 0..=frame.len() {
+            let mut with_fpdu = frame.clone();
+            with_fpdu.extend([0xaa; 7]);
+            let mut responder = Startup::responder(&config());
+            let (used, progress) = responder.input(&with_fpdu[..cut]).expect("good so far");
+            assert_eq!((used, progress.is_some()), (cut, cut == frame.len()));
+            if progress.is_none() {
+                let (used, progress) = responder.input(&with_fpdu[cut..]).expect("good");
+                assert_eq!((used, progress.is_some()), (frame.len() - cut, true));
+            }
+            assert!(!responder.wants_input());
+        }
+    }
+    let frame = reply(0x40, 1, &[7; 512]);
+    for cut in 0..frame.len() {
+        let mut initiator = Startup::initiator(&config(), &[]).expect("it fits");
+        assert_eq!(initiator.input(&frame[..cut]), Ok((cut, None)));
+        let (used, progress) = initiator.input(&frame[cut..]).expect("good");
+        assert_eq!(used, frame.len() - cut);
+        assert!(matches!(progress, Some(Progress::Accepted { .. })));
+    }
+}
+
+/// RFC 5044 §7.1.2 (5): a wrong key is known by its first wrong octet.
+#[test]
+fn wrong_keys() {
+    assert_eq!(refused(&config(), b"G"), StartupError::BadKey { at: 0 });
+    assert_eq!(refused(&config(), b"MPA ID Rxq"), StartupError::BadKey { at: 8 });
+    assert_eq!(refused(&config(), b"MPA ident framE\0"), StartupError::BadKey { at: 14 });
+    assert_eq!(refused(&config(), b"MPA ID Req frame"), StartupError::BadKey { at: 11 });
+    assert_eq!(reply_refused(&config(), b"HTTP"), StartupError::BadKey { at: 0 });
+    assert_eq!(StartupError::BadKey { at: 0 }.code(), 4);
+}
+
+/// RFC 5044 §7.1.2 (8): two initiators, two responders.
+#[test]
+fn both_ends_the_same_role() {
+    let request = request(0xc0, 1, &[]);
+    assert_eq!(reply_refused(&config(), &request), StartupError::BothInitiators);
+    let reply = reply(0xc0, 1, &[]);
+    assert_eq!(refused(&config(), &reply), StartupError::BothResponders);
+}
+
+/// RFC 5044 §7.1.1: a revision that is not spoken closes the connection.
+#[test]
+fn revisions_that_are_refused() {
+    let rev = |seen| StartupError::Revision { seen };
+    assert_eq!(refused(&config(), &request(0xc0, 2, &[])), rev(2));
+    assert_eq!(refused(&config(), &request(0xc0, 255, &[])), rev(255));
+    let none = Revisions { draft: false, zero: false, one: false };
+    let one = Config { revisions: Revisions { one: true, ..none }, ..config() };
+    assert_eq!(refused(&one, &request(0xc0, 0, &[])), rev(0));
+    assert_eq!(refused(&one, DRAFT_MC), rev(0));
+    let zero = Config { revisions: Revisions { zero: true, ..none }, ..config() };
+    assert_eq!(refused(&zero, &request(0xc0, 1, &[])), rev(1));
+    // Draft §8.1.1: Rev of a Start Key is zero.
+    assert_eq!(refused(&config(), b"MPA ident frame\xc1"), rev(1));
+    // A reply may go back to revision 0, where that is allowed (RFC 5044 §C.2.5), never forward.
+    assert_eq!(reply_refused(&config(), &reply(0xc0, 2, &[])), rev(2));
+    assert_eq!(reply_refused(&opening(Revision::Zero), &reply(0xc0, 1, &[])), rev(1));
+    assert_eq!(reply_refused(&opening(Revision::Draft), &reply(0xc0, 0, &[])), rev(0));
+    assert_eq!(reply_refused(&config(), DRAFT_MC), rev(0));
+    assert_eq!(reply_refused(&one, &reply(0xc0, 0, &[])), rev(0));
+    let mut initiator = Startup::initiator(&config(), &[]).expect("it fits");
+    let Ok((_, Some(Progress::Accepted { params, .. }))) = initiator.input(&reply(0xc0, 0, &[]))
+    else {
+        panic!("accepted");
+    };
+    assert_eq!(params.revision, Revision::Zero);
+}
+
+/// RFC 5044 §7.1.2 (9): PD_Length is validated before any of the data is waited for.
+#[test]
+fn private_data_lengths() {
+    let mut octets = request(0xc0, 1, &[]);
+    octets[18..20].copy_from_slice(&513_u16.to_be_bytes());
+    assert_eq!(refused(&config(), &octets), StartupError::PrivateData { seen: 513 });
+    octets[18..20].copy_from_slice(&0xffff_u16.to_be_bytes());
+    assert_eq!(refused(&config(), &octets), StartupError::PrivateData { seen: 0xffff });
+    let mut responder = Startup::responder(&config());
+    assert_eq!(asked(&mut responder, &request(0xc0, 1, &[9; 512])).private_data, [9; 512]);
+    let too_long = PrivateDataTooLong { len: 513, limit: 512 };
+    assert_eq!(responder.accept(&[0; 513]), Err(too_long));
+    assert_eq!(responder.reject(&[0; 513]), Err(too_long));
+    assert!(responder.accept(&[0; 512]).is_ok(), "the attempt before has changed nothing");
+    assert_eq!(Startup::initiator(&config(), &[0; 513]).map(|_| ()), Err(too_long));
+}
+
+/// RFC 5044 §7.1.1: R of a request and the reserved bits are not checked, and not sent back.
+#[test]
+fn reserved_bits_are_ignored() {
+    let mut responder = Startup::responder(&config());
+    let request = asked(&mut responder, &request(0xff, 1, &[]));
+    assert_eq!(request.revision, Revision::One);
+    responder.accept(&[]).expect("it fits");
+    assert_eq!(responder.output()[16], 0xc0);
+    let mut initiator = Startup::initiator(&config(), &[]).expect("it fits");
+    let done = initiator.input(&reply(0x1f, 1, &[])).expect("reserved bits do not matter");
+    assert!(matches!(done.1, Some(Progress::Accepted { .. })));
+    let mut active = Startup::responder(&config());
+    assert_eq!(asked(&mut active, b"MPA ident frame\xf8").revision, Revision::Draft);
+}
+
+/// Real frames: siw's revision 1 request and reply, and its revision 2 request (refused for now).
+#[test]
+fn frames_of_siw() {
+    let siw = |flags, rev, pd: &[u8]| request(flags, rev, pd);
+    let mut responder = Startup::responder(&Config { crc: false, ..config() });
+    assert_eq!(asked(&mut responder, &siw(0x00, 1, &[])).revision, Revision::One);
+    assert_eq!(responder.accept(&[]).map(|p| (p.crc, p.markers_tx)), Ok((false, false)));
+    let enhanced = siw(0x10, 2, &[0, 1, 0, 1]);
+    assert_eq!(refused(&config(), &enhanced), StartupError::Revision { seen: 2 });
+    // A request with M=1 is answered by R=1 and M=0.
+    let mut initiator = Startup::initiator(&config(), &[]).expect("it fits");
+    let done = initiator.input(&reply(0x20, 1, &[])).expect("a good frame");
+    assert_eq!(done.1, Some(Progress::Rejected { private_data: vec![] }));
+}
+
+proptest! {
+    /// Any octets in any pieces: an answer or an error, and no more kept than one frame.
+    #[test]
+    fn hostile_octets(
+        prefix in 0usize..21,
+        octets in prop::collection::vec(any::<u8>(), 0..700),
+        piece in 1usize..100,
+        initiator: bool,
+    ) {
+        let mut startup = match initiator {
+            true => Startup::initiator(&config(), &[]).expect("it fits"),
+            false => Startup::responder(&config()),
+        };
+        let good = if initiator { reply(0xc0, 1, &[]) } else { request(0xc0, 1, &[]) };
+        let mut stream = good[..prefix.min(20)].to_vec();
+        stream.extend(octets);
+        for piece in stream.chunks(piece) {
+            match startup.input(piece) {
+                Ok((used, None)) => prop_assert_eq!(used, piece.len()),
+                Ok((used, Some(_))) => {
+                    prop_assert!(used <= piece.len());
+                    break;
+                }
+                Err(error) => {
+                    prop_assert_eq!(error.code(), 4);
+                    break;
+                }
+            }
+            prop_assert!(startup.received.len() <= 20 + 512);
+        }
+    }
+}

@@ -1,15 +1,27 @@
 //! What one core runs: worker loop, ports, network stack, memory regions.
 //!
-//! The way of a frame: a port's queue, [`net::demux`], the flow table, `tcp_lite::endpoint`, and from
-//! there straight into a region's [`memory`]. [`api`] is what the control thread sees.
+//! The way of a frame: a port's queue ([`io`]), [`net::demux`], the [`flow`] table, `tcp_lite::endpoint`,
+//! and from there straight into a region's [`memory`]. [`api`] is what the control thread sees, also
+//! under the crate's own name.
 //!
 //! Unsafe code is in [`memory`] alone.
 #![deny(unsafe_code)]
 
 pub mod api;
+pub mod flow;
+pub mod io;
 #[allow(unsafe_code)]
 pub mod memory;
+pub mod mesh;
 pub mod net;
 pub mod port;
 pub mod steering;
 pub mod timer;
+mod worker;
+
+pub use api::{
+    Command, CommandError, Connect, ConnectError, Counters, Dataplane, DataplaneConfig, DropReason,
+    Event, Full, Idle, InterfaceConfig, InterfaceId, Limits, ListenerConfig, ListenerId,
+    NeighbourInfo, PortAttachment, PortId, PostFailure, Route, Sources, StartError, StreamInfo,
+    Ticket, WorkerConfig, WorkerHandle, WorkerId,
+};

@@ -1,9 +1,12 @@
 //! What the dataplane is told at start. All of it has been checked by whoever read the configuration.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::ids::{PortId, WorkerId};
+use tcp_lite::endpoint::EndpointConfig;
+
+use super::ids::{InterfaceId, ListenerId, PortId, WorkerId};
 
 /// One dataplane: workers, the ports they poll and the interfaces on them.
 #[derive(Clone, Debug)]
@@ -11,9 +14,9 @@ pub struct DataplaneConfig {
     /// The workers, at least one; `workers[i].id` is `WorkerId(i)`.
     pub workers: Vec<WorkerConfig>,
     /// Which workers poll which port; [`PortId`] is the place in this list, and the ports given to
-    /// `Dataplane::start` are in the same order.
+    /// [`super::Dataplane::start`] are in the same order.
     pub ports: Vec<PortAttachment>,
-    /// The interfaces; `InterfaceId` is the place in this list.
+    /// The interfaces; [`InterfaceId`] is the place in this list.
     pub interfaces: Vec<InterfaceConfig>,
     /// Bounds of memory and of work, the same for each worker.
     pub limits: Limits,
@@ -81,12 +84,31 @@ pub struct Route {
     pub gateway: IpAddr,
 }
 
+/// A listener. Every worker has it; the one that gets the SYN owns the stream.
+#[derive(Clone, Debug)]
+pub struct ListenerConfig {
+    /// Its name in commands and events.
+    pub id: ListenerId,
+    /// The interface it is bound to; `None` for all.
+    pub interface: Option<InterfaceId>,
+    /// The local address it is bound to; `None` for all of the interface.
+    pub address: Option<IpAddr>,
+    /// TCP port.
+    pub port: u16,
+    /// How its streams speak TCP, MPA and DDP.
+    pub endpoint: Arc<EndpointConfig>,
+    /// Most streams per worker between SYN and [`super::Event::Incoming`]; SYNs beyond are dropped.
+    pub backlog: u32,
+    /// Streams that each worker may take before it is given more by [`super::Command::Credits`].
+    pub credits: u32,
+}
+
 /// Bounds of one worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Streams in all states, TIME-WAIT included.
     pub streams: u32,
-    /// Streams between SYN and `Event::Incoming`, over all listeners.
+    /// Streams between SYN and [`super::Event::Incoming`], over all listeners.
     pub half_open: u32,
     /// Half-open streams of one peer address.
     pub half_open_per_peer: u32,

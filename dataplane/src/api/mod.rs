@@ -2,10 +2,19 @@
 
 mod config;
 mod counters;
+mod handle;
 mod ids;
+mod message;
 
 pub use config::{
-    DataplaneConfig, Idle, InterfaceConfig, Limits, PortAttachment, Route, WorkerConfig,
+    DataplaneConfig, Idle, InterfaceConfig, Limits, ListenerConfig, PortAttachment, Route,
+    WorkerConfig,
 };
 pub use counters::{Counter, Counters, DropReason, Drops, Kind};
+pub use handle::{Dataplane, Full, StartError, WorkerHandle};
+pub(crate) use handle::{Wake, WorkerLink, worker_link};
 pub use ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
+pub use message::{
+    Command, CommandError, Connect, ConnectError, Event, NeighbourInfo, PostFailure, Sources,
+    StreamInfo,
+};

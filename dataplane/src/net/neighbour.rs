@@ -234,6 +234,15 @@ impl NeighbourCache {
         }
     }
 
+    /// A stream has reason to believe that its segments do not arrive: the neighbour is probed.
+    pub fn doubt(&mut self, address: IpAddr, now: Instant) {
+        if let Some(at) = self.find(address)
+            && matches!(self.entries[at].state, State::Reachable { .. } | State::Delay { .. })
+        {
+            self.enter(at, State::Probe { tries: 0, next: now });
+        }
+    }
+
     /// When [`poll`](Self::poll) is to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.next

@@ -18,6 +18,7 @@ use super::checksum;
 use super::demux::TCP;
 use super::interface::Interface;
 use super::neighbour::Mac;
+use crate::port::ChecksumBy;
 
 /// Most octets of headers in front of a segment.
 pub const MAX_HEADERS: usize = 14 + 4 + 40;
@@ -31,13 +32,21 @@ const HOP_LIMIT: u8 = 64;
 
 /// Who fills in the checksums of what is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TxChecksum {
-    /// We do.
-    Software,
-    /// The device: it finds zero in the IPv4 header and the sum of the pseudo-header in TCP's.
-    Offload,
-    /// Nobody fills in TCP's; the port is trusted.
-    Trusted,
+pub struct TxChecksum {
+    /// The device fills in that of the IPv4 header, else we do.
+    pub ip_by_device: bool,
+    /// Who fills in TCP's.
+    pub tcp: ChecksumBy,
+}
+
+impl TxChecksum {
+    /// All of them by software.
+    pub const SOFTWARE: TxChecksum = TxChecksum { ip_by_device: false, tcp: ChecksumBy::Software };
+
+    /// True when the device has something to do.
+    pub fn needs_device(self) -> bool {
+        self.ip_by_device || self.tcp == ChecksumBy::Device
+    }
 }
 
 /// The headers of one flow.
@@ -134,17 +143,18 @@ impl Path {
         } else {
             ip[IPV4_LEN].copy_from_slice(&((self.l3_len() + len) as u16).to_be_bytes());
             ip[IPV4_CHECKSUM].fill(0);
-            if how != TxChecksum::Offload {
+            if !how.ip_by_device {
                 let sum = !checksum::sum(ip);
                 ip[IPV4_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
             }
         }
-        let sum = match how {
-            TxChecksum::Software => {
+        let sum = match how.tcp {
+            ChecksumBy::Software => {
                 checksum::segment(self.source, self.destination, TCP, &frame[at..])
             }
-            TxChecksum::Offload => checksum::pseudo_header(self.source, self.destination, TCP, len),
-            TxChecksum::Trusted => return,
+            // The device adds the rest to what it finds in the field.
+            ChecksumBy::Device => checksum::pseudo_header(self.source, self.destination, TCP, len),
+            ChecksumBy::Nobody => return,
         };
         frame[at..][TCP_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
     }
@@ -265,7 +275,7 @@ mod tests {
                 path.set_mac(b.mac);
                 let mut frame = vec![0; path.header_len() + segment.wire_len()];
                 segment.emit(&mut frame[path.header_len()..]);
-                path.finish(&mut frame, TxChecksum::Software);
+                path.finish(&mut frame, TxChecksum::SOFTWARE);
                 let packet = demux(&frame, 0, L4Check::Unknown, &[b]).unwrap();
                 let range = path.header_len()..frame.len();
                 assert_eq!(

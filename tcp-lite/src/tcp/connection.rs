@@ -212,6 +212,13 @@ impl Connection {
         }
     }
 
+    /// True when octets from `seq` on have been sent and not acknowledged: an ICMP message about such a
+    /// segment may be believed (RFC 5927 §4.1).
+    pub fn is_in_flight(&self, seq: SeqNumber) -> bool {
+        let seq = self.send.una.near(seq);
+        self.send.una <= seq && seq < self.send.nxt
+    }
+
     /// State.
     pub fn state(&self) -> State {
         self.state

@@ -1,0 +1,332 @@
+//! The control thread's end of a worker: a ring for commands, a ring for events, counters, and the
+//! descriptors that wake either side.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rtrb::{Consumer, Producer, RingBuffer};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::config::DataplaneConfig;
+use super::counters::Counters;
+use super::ids::{InterfaceId, WorkerId};
+use super::message::{Command, Event};
+
+/// The running workers.
+///
+/// Dropping it stops them: streams are reset and threads joined.
+pub struct Dataplane {
+    /// The control thread's ends, `workers[i]` for `WorkerId(i)`.
+    pub workers: Vec<WorkerHandle>,
+    served: Vec<Vec<WorkerId>>,
+    wake: Arc<Wake>,
+}
+
+/// Why the dataplane could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No worker is configured.
+    #[error("at least one worker is needed")]
+    NoWorkers,
+    /// A worker's number is not its place.
+    #[error("worker {0} is out of order")]
+    WorkerOrder(WorkerId),
+    /// A port's list of workers does not fit it.
+    #[error("port {port}: {reason}")]
+    Attachment {
+        /// Its place.
+        port: usize,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// An interface names a port that does not exist.
+    #[error("interface {0}: there is no such port")]
+    InterfacePort(String),
+    /// Two interfaces share port and VLAN.
+    #[error("interface {0}: another interface has the same port and VLAN")]
+    InterfaceTwice(String),
+    /// An event descriptor or a thread could not be made.
+    #[error("cannot make {what}: {error}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// The system's answer.
+        error: std::io::Error,
+    },
+    /// The thread could not be pinned.
+    #[error(
+        "worker {worker}: cannot be pinned to core {core}: not a core that this process may use"
+    )]
+    Pin {
+        /// The worker.
+        worker: WorkerId,
+        /// The core.
+        core: usize,
+    },
+    /// DPDK would not register the thread.
+    #[error("worker {worker}: {reason}")]
+    Register {
+        /// The worker.
+        worker: WorkerId,
+        /// What DPDK says.
+        reason: String,
+    },
+}
+
+/// The command ring is full: the worker is busy or waits for events to be taken. The command comes
+/// back; take events, then try again.
+#[derive(Debug)]
+pub struct Full(pub Command);
+
+/// The control thread's end of one worker.
+pub struct WorkerHandle {
+    id: WorkerId,
+    commands: Producer<Command>,
+    events: Consumer<Event>,
+    wake: Arc<Wake>,
+    counters: Arc<Counters>,
+    exit: Arc<Exit>,
+    thread: Option<JoinHandle<()>>,
+    reported: bool,
+}
+
+impl WorkerHandle {
+    /// Which worker this is.
+    pub fn id(&self) -> WorkerId {
+        self.id
+    }
+
+    /// Gives the worker a command and wakes it if it sleeps.
+    ///
+    /// # Errors
+    /// [`Full`] with the command when the ring has no room: take events first, because a worker whose
+    /// event ring is nearly full takes no commands.
+    pub fn send(&mut self, command: Command) -> Result<(), Full> {
+        let pushed = self.commands.push(command);
+        self.wake.notify();
+        pushed.map_err(|rtrb::PushError::Full(command)| Full(command))
+    }
+
+    /// The next event, in the order in which the worker gave them. A worker that died says so after
+    /// everything that it had to say before.
+    pub fn poll(&mut self) -> Option<Event> {
+        if let Ok(event) = self.events.pop() {
+            return Some(event);
+        }
+        if self.reported || !self.is_finished() {
+            return None;
+        }
+        // Between the look at the ring and the end of the thread there may have been one more.
+        if let Ok(event) = self.events.pop() {
+            return Some(event);
+        }
+        self.reported = true;
+        let message = self.exit.failure()?;
+        Some(Event::Failed { worker: self.id, message })
+    }
+
+    /// True when [`poll`](Self::poll) may give an event at once.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty() || (!self.reported && self.thread.is_some() && self.is_finished())
+    }
+
+    /// What the worker has counted; may be read by any thread.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// True when the thread has ended, of itself or by a defect, or was never started.
+    pub fn is_finished(&self) -> bool {
+        self.exit.has_ended() || self.thread.is_none()
+    }
+
+    pub(crate) fn attach(&mut self, thread: JoinHandle<()>) {
+        self.thread = Some(thread);
+    }
+}
+
+impl Dataplane {
+    pub(crate) fn new(
+        workers: Vec<WorkerHandle>,
+        config: &DataplaneConfig,
+        wake: Arc<Wake>,
+    ) -> Self {
+        let served = config
+            .interfaces
+            .iter()
+            .map(|i| config.ports[i.port.0 as usize].workers.clone())
+            .collect();
+        Dataplane { workers, served, wake }
+    }
+
+    /// The workers that have a queue of the interface's port, and so can open streams on it.
+    pub fn workers_of(&self, interface: InterfaceId) -> &[WorkerId] {
+        self.served.get(interface.0 as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Becomes readable when a worker has events, once armed: see [`arm`](Self::arm).
+    pub fn events_fd(&self) -> BorrowedFd<'_> {
+        self.wake.fd.as_fd()
+    }
+
+    /// To be called before sleeping on [`events_fd`](Self::events_fd). False when there are events
+    /// already: take them instead.
+    pub fn arm(&self) -> bool {
+        self.wake.arm();
+        !self.workers.iter().any(WorkerHandle::has_events)
+    }
+
+    /// To be called after waking: makes [`events_fd`](Self::events_fd) quiet again.
+    pub fn disarm(&self) {
+        self.wake.disarm();
+    }
+
+    /// Sends [`Command::Stop`] to each worker and waits for the threads; events that come meanwhile
+    /// are given to `event`. Streams are reset.
+    pub fn stop(mut self, mut event: impl FnMut(WorkerId, Event)) {
+        self.stop_all(&mut event);
+    }
+
+    fn stop_all(&mut self, event: &mut dyn FnMut(WorkerId, Event)) {
+        let mut asked = vec![false; self.workers.len()];
+        while self.workers.iter().any(|w| !w.is_finished() || w.has_events()) {
+            for (worker, asked) in self.workers.iter_mut().zip(&mut asked) {
+                if !*asked {
+                    *asked = worker.send(Command::Stop).is_ok();
+                }
+                while let Some(e) = worker.poll() {
+                    event(worker.id, e);
+                }
+            }
+            if self.arm() {
+                self.wake.wait();
+            }
+            self.disarm();
+        }
+        for worker in &mut self.workers {
+            if let Some(thread) = worker.thread.take() {
+                // A panic was caught in the thread and reported by `poll`: there is no other result.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Drop for Dataplane {
+    fn drop(&mut self) {
+        self.stop_all(&mut |_, _| {});
+    }
+}
+
+/// An event descriptor that is written to only when its reader has said that it is about to sleep.
+#[derive(Debug)]
+pub(crate) struct Wake {
+    fd: OwnedFd,
+    armed: AtomicBool,
+}
+
+impl Wake {
+    pub(crate) fn new() -> Result<Self, StartError> {
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|e| StartError::System { what: "an event descriptor", error: e.into() })?;
+        Ok(Wake { fd, armed: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// From now on `notify` writes. The caller looks at its rings once more before it sleeps.
+    pub(crate) fn arm(&self) {
+        self.armed.store(true, Ordering::Relaxed);
+        // Pairs with the fence of `notify`: either it sees `armed`, or the caller sees what was pushed.
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn disarm(&self) {
+        self.armed.store(false, Ordering::Relaxed);
+        let mut count = [0; 8];
+        // Nothing to read is the usual case: it was a port or the time that ended the sleep.
+        let _ = rustix::io::read(&self.fd, &mut count);
+    }
+
+    /// Something was pushed: wakes the reader if it sleeps.
+    pub(crate) fn notify(&self) {
+        fence(Ordering::SeqCst);
+        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::Relaxed) {
+            // Cannot fail but for a count of 2^64 - 2, which is readable already.
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Sleeps until notified.
+    fn wait(&self) {
+        let mut fds = [rustix::event::PollFd::new(&self.fd, rustix::event::PollFlags::IN)];
+        // An interruption is as good as a notification: the caller looks again.
+        let _ = rustix::event::poll(&mut fds, None);
+    }
+}
+
+/// How a worker's thread ended.
+#[derive(Debug, Default)]
+pub(crate) struct Exit {
+    ended: AtomicBool,
+    failure: Mutex<Option<String>>,
+}
+
+impl Exit {
+    /// The last thing that a worker does; with what a panic said, if it was one.
+    pub(crate) fn end(&self, failure: Option<String>) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        self.ended.store(true, Ordering::Release);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The worker's end.
+pub(crate) struct WorkerLink {
+    pub(crate) commands: Consumer<Command>,
+    pub(crate) events: Producer<Event>,
+    /// Wakes this worker.
+    pub(crate) wake: Arc<Wake>,
+    /// Wakes the control thread.
+    pub(crate) control: Arc<Wake>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) exit: Arc<Exit>,
+}
+
+/// Makes both ends of a worker, with rings of `commands` and `events` entries.
+pub(crate) fn worker_link(
+    id: WorkerId,
+    commands: usize,
+    events: usize,
+    control: &Arc<Wake>,
+) -> Result<(WorkerHandle, WorkerLink), StartError> {
+    let (command_tx, command_rx) = RingBuffer::new(commands.max(1));
+    let (event_tx, event_rx) = RingBuffer::new(events.max(64));
+    let wake = Arc::new(Wake::new()?);
+    let counters = Arc::new(Counters::default());
+    let exit = Arc::new(Exit::default());
+    let handle = WorkerHandle {
+        id,
+        commands: command_tx,
+        events: event_rx,
+        wake: wake.clone(),
+        counters: counters.clone(),
+        exit: exit.clone(),
+        thread: None,
+        reported: false,
+    };
+    let control = control.clone();
+    let link = WorkerLink { commands: command_rx, events: event_tx, wake, control, counters, exit };
+    Ok((handle, link))
+}

@@ -1,0 +1,410 @@
+//! What the control thread tells a worker, and what the worker tells the control thread.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{
+    Message, Msn, PdId, Qn, Stag, StagEntry, StagError, StreamConfig, StreamId, TaggedOffset,
+};
+use tcp_lite::endpoint::{CloseReason, EndpointConfig, EndpointStats, StreamParams};
+use tcp_lite::mpa::{PrivateDataTooLong, Revision};
+
+use super::config::ListenerConfig;
+use super::ids::{InterfaceId, ListenerId, Ticket, WorkerId};
+use crate::memory::Memory;
+
+/// What the control thread asks of one worker. Taken in order, a bounded number per turn of its loop.
+#[derive(Debug)]
+pub enum Command {
+    /// Puts a region into the worker's replica of the STag table. Answered by [`Event::Done`].
+    AddStag {
+        /// The region as peers may reach it.
+        entry: StagEntry<Memory>,
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Takes a region out: from now on nothing is placed in it by this worker. [`Event::Done`] comes
+    /// when, besides, no stream has unacknowledged messages whose source is the region.
+    RemoveStag {
+        /// The region.
+        stag: Stag,
+        /// What to do with streams that have such messages.
+        sources: Sources,
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Lets only this stream use the region, or (`None`) every stream of its protection domain.
+    BindStag {
+        /// The region.
+        stag: Stag,
+        /// The stream, of any worker.
+        stream: Option<StreamId>,
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Listens. Answered by [`Event::Done`].
+    AddListener {
+        /// The listener, shared with the other workers.
+        listener: Arc<ListenerConfig>,
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Stops listening; streams that it has accepted go on, half-open ones are reset.
+    RemoveListener {
+        /// The listener.
+        listener: ListenerId,
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Lets the worker take this many more streams of the listener. A stream takes a credit at its
+    /// SYN and gives it back only if it ends before [`Event::Incoming`].
+    Credits {
+        /// The listener; unknown ones are ignored.
+        listener: ListenerId,
+        /// How many more.
+        more: u32,
+    },
+    /// Accepts the stream of an [`Event::Incoming`]: [`Event::Established`] follows, or
+    /// [`Event::Closed`] if it ended meanwhile.
+    Accept {
+        /// The stream.
+        stream: StreamId,
+        /// Its protection domain.
+        pd: PdId,
+        /// Private data for the peer, at most 512 octets.
+        private_data: Vec<u8>,
+        /// Its untagged queues and DDP policy.
+        config: StreamConfig,
+    },
+    /// Refuses the stream of an [`Event::Incoming`].
+    Reject {
+        /// The stream.
+        stream: StreamId,
+        /// Private data for the peer, at most 512 octets.
+        private_data: Vec<u8>,
+    },
+    /// Opens a stream. Answered by [`Event::Established`] or [`Event::ConnectFailed`].
+    Connect(Box<Connect>),
+    /// Sends a message. Answered by [`Event::Sent`] when the peer's LLP has acknowledged it, or by
+    /// [`Event::PostFailed`].
+    Post {
+        /// The stream.
+        stream: StreamId,
+        /// The message; its cookie is not used, the ticket is what comes back.
+        message: Message<Memory>,
+        /// The region that it is read from, for [`Command::RemoveStag`] to wait for.
+        region: Option<Stag>,
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Gives untagged receive buffers back to a queue.
+    PostBuffers {
+        /// The stream; ignored if it is gone.
+        stream: StreamId,
+        /// The queue.
+        qn: Qn,
+        /// How many.
+        buffers: u32,
+    },
+    /// Ends a stream. [`Event::Closed`] follows.
+    Close {
+        /// The stream; ignored if it is gone.
+        stream: StreamId,
+        /// With a reset, instead of after what was posted has been sent.
+        abort: bool,
+    },
+    /// Asks for all streams: one or more [`Event::Streams`].
+    ListStreams {
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Asks for the neighbour caches: one [`Event::Neighbours`].
+    ListNeighbours {
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Takes no new streams and closes those there are; [`Event::Drained`] when none is left.
+    Drain,
+    /// Resets all streams and ends the thread; [`Event::Stopped`] is its last event.
+    Stop,
+}
+
+/// What to do with messages that are being sent from a region that goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sources {
+    /// Wait for their acknowledgement.
+    Wait,
+    /// Abort their streams.
+    Abort,
+}
+
+/// How to open a stream.
+#[derive(Debug)]
+pub struct Connect {
+    /// For the answer.
+    pub ticket: Ticket,
+    /// The interface to go out of; the worker must have a queue of its port.
+    pub interface: InterfaceId,
+    /// Local address; `None` lets the worker choose one of the interface.
+    pub local: Option<IpAddr>,
+    /// The peer.
+    pub remote: SocketAddr,
+    /// How to speak TCP, MPA and DDP.
+    pub endpoint: Arc<EndpointConfig>,
+    /// Untagged queues and DDP policy.
+    pub config: StreamConfig,
+    /// Protection domain.
+    pub pd: PdId,
+    /// Private data for the peer, at most 512 octets.
+    pub private_data: Vec<u8>,
+    /// Time for all of TCP's and MPA's start-up.
+    pub timeout: Duration,
+}
+
+/// What a worker reports. Nothing is lost: when the ring is nearly full the worker stops polling its
+/// ports and its command ring until there is room.
+#[derive(Debug)]
+pub enum Event {
+    /// A peer has asked for a stream; it waits for [`Command::Accept`] or [`Command::Reject`].
+    Incoming {
+        /// The stream.
+        stream: StreamId,
+        /// The listener that took it.
+        listener: ListenerId,
+        /// The interface it came in by.
+        interface: InterfaceId,
+        /// Local address and port.
+        local: SocketAddr,
+        /// The peer.
+        remote: SocketAddr,
+        /// What the peer sent along.
+        private_data: Vec<u8>,
+        /// The form of the peer's request.
+        revision: Revision,
+    },
+    /// Messages can flow in both directions.
+    Established {
+        /// The stream.
+        stream: StreamId,
+        /// That of the [`Command::Connect`]; `None` for accepted streams.
+        ticket: Option<Ticket>,
+        /// What the accepting peer sent along.
+        private_data: Vec<u8>,
+        /// What was agreed on.
+        params: StreamParams,
+        /// Local address and port.
+        local: SocketAddr,
+        /// The peer.
+        remote: SocketAddr,
+    },
+    /// A stream could not be opened.
+    ConnectFailed {
+        /// That of the [`Command::Connect`].
+        ticket: Ticket,
+        /// Why.
+        reason: ConnectError,
+    },
+    /// A tagged message is complete in its region, as is everything that the peer sent before it.
+    TaggedDelivered {
+        /// The stream.
+        stream: StreamId,
+        /// The region of its last segment.
+        stag: Stag,
+        /// Where the message begins.
+        to: TaggedOffset,
+        /// Octets.
+        len: u64,
+        /// The ULP's field of the last segment.
+        rsvd_ulp: u8,
+    },
+    /// An untagged message has been delivered; the buffer it took comes back by
+    /// [`Command::PostBuffers`].
+    Untagged {
+        /// The stream.
+        stream: StreamId,
+        /// The queue.
+        qn: Qn,
+        /// Its number in the queue.
+        msn: Msn,
+        /// The message.
+        data: Vec<u8>,
+        /// The ULP's field: first octet and the 32 bits after it.
+        rsvd_ulp: [u8; 5],
+    },
+    /// The peer's LLP has acknowledged the whole message.
+    Sent {
+        /// The stream.
+        stream: StreamId,
+        /// That of the [`Command::Post`].
+        ticket: Ticket,
+    },
+    /// A message could not be posted, or will not be sent whole any more.
+    PostFailed {
+        /// The stream.
+        stream: StreamId,
+        /// That of the [`Command::Post`].
+        ticket: Ticket,
+        /// Why.
+        reason: PostFailure,
+    },
+    /// DDP found the peer in error; the stream will end, earlier messages have been delivered.
+    Error {
+        /// The stream.
+        stream: StreamId,
+        /// Layer, type and code with what was expected and seen.
+        error: ddp::DdpError,
+    },
+    /// The peer sends nothing more (RFC 5041 §6.2.1); what is posted is still sent, and
+    /// [`Command::Close`] ends the stream.
+    PeerClosed {
+        /// The stream.
+        stream: StreamId,
+        /// True when it closed within a message.
+        incomplete: bool,
+    },
+    /// A stream is gone. Not sent for streams that ended before [`Event::Incoming`] or
+    /// [`Event::Established`].
+    Closed {
+        /// The stream.
+        stream: StreamId,
+        /// The first cause.
+        reason: CloseReason,
+        /// What it did.
+        stats: Box<EndpointStats>,
+    },
+    /// Answers a command that has no other answer.
+    Done {
+        /// That of the command.
+        ticket: Ticket,
+        /// How it went.
+        result: Result<(), CommandError>,
+    },
+    /// A part of the answer to [`Command::ListStreams`].
+    Streams {
+        /// That of the command.
+        ticket: Ticket,
+        /// Some streams.
+        streams: Vec<StreamInfo>,
+        /// True in the last part.
+        last: bool,
+    },
+    /// Answers [`Command::ListNeighbours`].
+    Neighbours {
+        /// That of the command.
+        ticket: Ticket,
+        /// The cache entries of the worker.
+        neighbours: Vec<NeighbourInfo>,
+    },
+    /// After [`Command::Drain`]: no stream is left.
+    Drained,
+    /// After [`Command::Stop`]: the thread ends.
+    Stopped,
+    /// The thread has died of a defect; its streams are lost. Its last event.
+    Failed {
+        /// The worker.
+        worker: WorkerId,
+        /// What the panic said.
+        message: String,
+    },
+}
+
+/// Why a stream could not be opened.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The interface does not exist or this worker has no queue of its port.
+    #[error("the interface is not served by this worker")]
+    NoInterface,
+    /// The interface has no route to the peer, or no address of its family.
+    #[error("no route to the peer on this interface")]
+    NoRoute,
+    /// The local address is not one of the interface's.
+    #[error("the local address is not on this interface")]
+    NoSuchAddress,
+    /// All source ports towards this peer are in use.
+    #[error("no source port is free towards this peer")]
+    NoPort,
+    /// The worker has as many streams as it may.
+    #[error("the worker has as many streams as it may")]
+    TooManyStreams,
+    /// The worker is draining.
+    #[error("the worker is draining")]
+    Draining,
+    /// The peer, or its gateway, does not answer ARP or neighbour solicitations.
+    #[error("no answer to address resolution")]
+    Unreachable,
+    /// The time that the command gave is over.
+    #[error("timed out")]
+    Timeout,
+    /// TCP or MPA start-up failed.
+    #[error("{0}")]
+    Closed(CloseReason),
+    /// More private data than the request carries.
+    #[error("{0}")]
+    PrivateData(PrivateDataTooLong),
+}
+
+/// Why a message could not be posted.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PostFailure {
+    /// The stream is gone or was never there.
+    #[error("no such stream")]
+    NoStream,
+    /// The region that it names is not in the table.
+    #[error("no such region")]
+    NoRegion,
+    /// DDP refused it.
+    #[error("{0}")]
+    Refused(ddp::PostError),
+    /// The stream ended before the peer had all of it.
+    #[error("the stream ended before the peer had all of it")]
+    Flushed,
+}
+
+/// Why a command could not be done.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The STag table refused it.
+    #[error("{0}")]
+    Stag(StagError),
+    /// A listener on that address and port exists already.
+    #[error("the address and port are in use by another listener")]
+    ListenerInUse,
+    /// There is no such listener.
+    #[error("no such listener")]
+    NoListener,
+}
+
+/// A stream as the operator sees it.
+#[derive(Clone, Debug)]
+pub struct StreamInfo {
+    /// The stream.
+    pub stream: StreamId,
+    /// Its listener, if it was accepted.
+    pub listener: Option<ListenerId>,
+    /// Its interface.
+    pub interface: InterfaceId,
+    /// Local address and port.
+    pub local: SocketAddr,
+    /// The peer.
+    pub remote: SocketAddr,
+    /// Where it is in its life, in a word.
+    pub state: &'static str,
+    /// Time since the SYN.
+    pub age: Duration,
+    /// What it did.
+    pub stats: EndpointStats,
+}
+
+/// An entry of a neighbour cache.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NeighbourInfo {
+    /// The interface.
+    pub interface: InterfaceId,
+    /// The neighbour.
+    pub address: IpAddr,
+    /// Its link-layer address, if known.
+    pub mac: Option<[u8; 6]>,
+    /// incomplete, reachable, stale, delay or probe (RFC 4861 §7.3.2).
+    pub state: &'static str,
+}

@@ -1,0 +1,83 @@
+//! Frames as a worker gets and gives them. Two implementations: the queues of a DPDK port, and vectors
+//! in tests, where the same worker runs without EAL and in virtual time.
+
+use std::os::fd::BorrowedFd;
+
+use arrayvec::ArrayVec;
+use wire::Instant;
+
+use crate::api::WorkerId;
+use crate::net::neighbour::Mac;
+use crate::net::path::TxChecksum;
+use crate::port::{ChecksumBy, RxChecksum};
+use crate::steering::Steering;
+
+mod queue;
+
+/// Frames taken from a queue at a time.
+pub use crate::port::BURST;
+
+/// A packet buffer with a frame in it, Ethernet header first.
+pub trait Frame: Send {
+    /// The frame.
+    fn octets(&self) -> &[u8];
+
+    /// The frame, to be written.
+    fn octets_mut(&mut self) -> &mut [u8];
+
+    /// Keeps the first `len` octets.
+    fn truncate(&mut self, len: usize);
+
+    /// The device's RSS hash, under the key of the port's steering.
+    fn hash(&self) -> Option<u32>;
+
+    /// What the device says of the TCP checksum.
+    fn checksum(&self) -> RxChecksum;
+
+    /// The device is to fill in these checksums, behind headers of these lengths.
+    fn offload(&mut self, how: TxChecksum, l2: usize, l3: usize, v6: bool);
+}
+
+/// One worker's queues of one port.
+pub trait PortIo {
+    /// Its packet buffers. They may be freed by any worker.
+    type Frame: Frame;
+
+    /// Takes what has arrived, at most what `out` has room for.
+    fn receive(&mut self, now: Instant, out: &mut ArrayVec<Self::Frame, BURST>);
+
+    /// A buffer of `len` octets of arbitrary content, or `None` when the pool is empty.
+    fn allocate(&mut self, len: usize) -> Option<Self::Frame>;
+
+    /// Frames that [`send`](Self::send) will take now. Zero: the transmit ring is full.
+    fn room(&mut self) -> usize;
+
+    /// Queues a frame, for which there is [`room`](Self::room).
+    fn send(&mut self, frame: Self::Frame);
+
+    /// Gives what is queued to the device, as far as it takes it. Returns false when something is left.
+    fn flush(&mut self) -> bool;
+
+    /// Readable when frames have arrived; `None` when the device has no such thing.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// When frames arrive by themselves next: those that an impaired link holds back.
+    fn poll_timeout(&self) -> Option<Instant>;
+}
+
+/// What is the same for all workers of a port.
+#[derive(Clone, Debug)]
+pub struct PortFacts {
+    /// Link-layer address.
+    pub mac: Mac,
+    /// Who fills in checksums on the way out.
+    pub tx_checksum: TxChecksum,
+    /// Who looks at TCP checksums on the way in.
+    pub rx_checksum: ChecksumBy,
+    /// [`Frame::hash`] is that of the steering.
+    pub device_hash: bool,
+    /// Which worker owns which flow.
+    pub steering: Steering,
+    /// The workers that have a queue, in the order of the queues.
+    pub workers: Vec<WorkerId>,
+}

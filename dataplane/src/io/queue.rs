@@ -1,0 +1,100 @@
+//! The queues of a DPDK port as a worker's.
+
+use std::os::fd::BorrowedFd;
+
+use arrayvec::ArrayVec;
+use wire::Instant;
+
+use super::{BURST, Frame, PortFacts, PortIo};
+use crate::api::WorkerId;
+use crate::net::path::TxChecksum;
+use crate::port::{ChecksumBy, Mbuf, PortInfo, PortQueue, RxChecksum, TxChecksums};
+use crate::steering::{SYMMETRIC_KEY, Steering};
+
+impl Frame for Mbuf {
+    fn octets(&self) -> &[u8] {
+        self.data()
+    }
+
+    fn octets_mut(&mut self) -> &mut [u8] {
+        self.data_mut()
+    }
+
+    fn truncate(&mut self, len: usize) {
+        Mbuf::truncate(self, len);
+    }
+
+    fn hash(&self) -> Option<u32> {
+        self.rss_hash()
+    }
+
+    fn checksum(&self) -> RxChecksum {
+        self.rx_tcp_checksum()
+    }
+
+    fn offload(&mut self, how: TxChecksum, l2: usize, l3: usize, v6: bool) {
+        self.set_tx_checksums(TxChecksums {
+            ipv6: v6,
+            ip: how.ip_by_device,
+            tcp: how.tcp == ChecksumBy::Device,
+            l2_len: l2 as u16,
+            l3_len: l3 as u16,
+        });
+    }
+}
+
+impl PortIo for PortQueue {
+    type Frame = Mbuf;
+
+    fn receive(&mut self, now: Instant, out: &mut ArrayVec<Mbuf, BURST>) {
+        self.rx_burst(now, out);
+    }
+
+    fn allocate(&mut self, len: usize) -> Option<Mbuf> {
+        let mut frame = self.alloc()?;
+        frame.append(len)?;
+        Some(frame)
+    }
+
+    fn room(&mut self) -> usize {
+        if PortQueue::room(self) == 0 {
+            PortQueue::flush(self);
+        }
+        PortQueue::room(self)
+    }
+
+    fn send(&mut self, frame: Mbuf) {
+        self.tx(frame);
+    }
+
+    fn flush(&mut self) -> bool {
+        PortQueue::flush(self);
+        self.pending() == 0
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.fd()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        PortQueue::poll_timeout(self)
+    }
+}
+
+impl PortFacts {
+    /// Those of an open port whose queue `i` belongs to `workers[i]`.
+    pub(crate) fn of(info: &PortInfo, workers: &[WorkerId]) -> PortFacts {
+        let table = info.rss.queues.iter().map(|&queue| workers[usize::from(queue)]).collect();
+        PortFacts {
+            mac: info.mac,
+            tx_checksum: TxChecksum {
+                ip_by_device: info.checksums.tx_ip == ChecksumBy::Device,
+                tcp: info.checksums.tx_tcp,
+            },
+            rx_checksum: info.checksums.rx_tcp,
+            device_hash: info.rss.in_device,
+            steering: Steering::new(&SYMMETRIC_KEY, table),
+            workers: workers.to_vec(),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Streams begin and end: SYNs of peers, connects of the control thread, and the taking apart.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{Stag, StreamId};
+use hashbrown::HashMap;
+use tcp_lite::endpoint::{Context, Endpoint, Open};
+use tcp_lite::tcp::{Flags, FourTuple, HEADER_LEN, Segment};
+use wire::Instant;
+
+use super::conn::{Conn, Origin, Stage};
+use super::{Core, Phase, lend};
+use crate::api::{Connect, ConnectError, DropReason, Event, PostFailure, Ticket};
+use crate::flow::FlowKey;
+use crate::io::PortIo;
+use crate::memory::Memory;
+use crate::net::neighbour::Mac;
+use crate::net::path::Path;
+
+/// Source ports: IANA's dynamic range as most hosts use it.
+const FIRST_PORT: u16 = 32768;
+const PORTS: u16 = 28232;
+/// Ports that are tried; with `n` workers one of `n` fits.
+const PORT_TRIES: u16 = 4096;
+/// After this a stream asks again for a next hop that did not answer.
+const RETRY: Duration = Duration::from_secs(1);
+
+impl<Io: PortIo> Core<Io> {
+    /// A segment that belongs to no stream: a SYN may begin one.
+    pub(super) fn no_stream(
+        &mut self,
+        flow: FlowKey,
+        mac: Mac,
+        segment: &Segment<'_>,
+        now: Instant,
+    ) {
+        let flags = segment.flags;
+        if !flags.has(Flags::SYN) || flags.any(Flags::ACK.with(Flags::RST).with(Flags::FIN)) {
+            self.counters.drops.count(DropReason::NoStream);
+            return self.refuse(&flow, mac, segment, now);
+        }
+        if let Err(reason) = self.accept(flow, segment, now) {
+            self.counters.drops.count(reason);
+            if reason == DropReason::NoListener {
+                self.refuse(&flow, mac, segment, now);
+            }
+        }
+    }
+
+    /// RFC 9293 §3.10.7.2: LISTEN gets a SYN. Past a bound nothing is sent, so that the peer tries
+    /// again later.
+    fn accept(
+        &mut self,
+        flow: FlowKey,
+        segment: &Segment<'_>,
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        let at = usize::from(flow.interface);
+        let interface = &self.stack.interfaces[at];
+        let (id, local, remote) = (interface.id, flow.local, flow.remote);
+        let listener = self.listeners.find(id, local).ok_or(DropReason::NoListener)?;
+        let path = Path::new(at, interface, local, remote).ok_or(DropReason::NoRoute)?;
+        if self.phase != Phase::Running {
+            return Err(DropReason::StreamLimit);
+        }
+        let (_, stream) = self.conns.vacancy().ok_or(DropReason::StreamLimit)?;
+        let config = self.listeners.take(listener, remote.ip())?;
+        let (tuple, mss) = (FourTuple { local, remote }, self.mss(&path));
+        let iss = self.isn.isn(&tuple, now);
+        let endpoint =
+            Endpoint::accept(Arc::clone(&config.endpoint), stream, tuple, iss, mss, segment, now);
+        let origin = Origin::Accepted { listener, peer: remote.ip() };
+        self.begin(flow, endpoint, path, origin, stream, now);
+        Ok(())
+    }
+
+    /// Opens a stream, or says at once why not.
+    pub(super) fn connect(&mut self, connect: Connect, now: Instant) {
+        let ticket = connect.ticket;
+        if let Err(reason) = self.try_connect(connect, now) {
+            self.events.push(Event::ConnectFailed { ticket, reason }, &self.counters);
+        }
+    }
+
+    fn try_connect(&mut self, connect: Connect, now: Instant) -> Result<(), ConnectError> {
+        if self.phase != Phase::Running {
+            return Err(ConnectError::Draining);
+        }
+        let at = usize::from(connect.interface.0);
+        let interface = self.stack.interfaces.get(at).ok_or(ConnectError::NoInterface)?;
+        if !matches!(self.ports.get(interface.port), Some(Some(_))) {
+            return Err(ConnectError::NoInterface);
+        }
+        let remote = connect.remote;
+        let local = match connect.local {
+            Some(local) if !interface.has(local) => return Err(ConnectError::NoSuchAddress),
+            Some(local) => local,
+            None => interface.source_for(remote.ip()).ok_or(ConnectError::NoRoute)?,
+        };
+        let path = Path::new(at, interface, SocketAddr::new(local, 0), remote)
+            .ok_or(ConnectError::NoRoute)?;
+        let (_, stream) = self.conns.vacancy().ok_or(ConnectError::TooManyStreams)?;
+        let local = self.choose_port(at, local, remote).ok_or(ConnectError::NoPort)?;
+        let (tuple, mss) = (FourTuple { local, remote }, self.mss(&path));
+        let iss = self.isn.isn(&tuple, now);
+        let deadline = now + connect.timeout;
+        let Connect { ticket, endpoint, pd, config, private_data, .. } = connect;
+        let open = Open { pd, stream: config, private_data };
+        let endpoint = Endpoint::connect(endpoint, stream, tuple, iss, mss, now, open)
+            .map_err(ConnectError::PrivateData)?;
+        let origin = Origin::Opened { ticket, deadline };
+        let flow = FlowKey { interface: at as u16, local, remote };
+        self.begin(flow, endpoint, path, origin, stream, now);
+        Ok(())
+    }
+
+    /// A source port whose answers arrive at this worker, in an order that nobody can foresee
+    /// (RFC 6056 §3.3.1). Streams in TIME-WAIT keep theirs.
+    fn choose_port(&mut self, at: usize, local: IpAddr, remote: SocketAddr) -> Option<SocketAddr> {
+        let steering = match self.ports.get(self.stack.interfaces[at].port) {
+            Some(Some(slot)) => &slot.facts.steering,
+            _ => return None,
+        };
+        let start = (self.random.next() % u64::from(PORTS)) as u16;
+        (0..PORT_TRIES).find_map(|n| {
+            let port = FIRST_PORT + (start + n) % PORTS;
+            let local = SocketAddr::new(local, port);
+            let flow = FlowKey { interface: at as u16, local, remote };
+            let ours = steering.owner(remote, local).0 == self.index;
+            (ours && self.flows.get(&flow).is_none()).then_some(local)
+        })
+    }
+
+    fn begin(
+        &mut self,
+        key: FlowKey,
+        endpoint: Endpoint<Memory>,
+        path: Path,
+        origin: Origin,
+        id: StreamId,
+        now: Instant,
+    ) {
+        let Some((slot, _)) = self.conns.vacancy() else { return };
+        let own_deadline = match origin {
+            Origin::Opened { deadline, .. } => Some(deadline),
+            Origin::Accepted { .. } => None,
+        };
+        self.conns.insert(Box::new(Conn {
+            id,
+            key,
+            endpoint,
+            path,
+            origin,
+            stage: Stage::Starting,
+            since: now,
+            queued: false,
+            waiting: false,
+            own_deadline,
+            timer: None,
+            sources: VecDeque::new(),
+        }));
+        self.live += 1;
+        self.flows.insert(key, slot);
+        self.touch(slot);
+    }
+
+    /// Octets of the largest segment payload that a packet of the path's interface can carry
+    /// (RFC 9293 §3.7.1).
+    fn mss(&self, path: &Path) -> u16 {
+        let mtu = self.stack.interfaces[path.interface].mtu;
+        (path.segment_limit(mtu) - HEADER_LEN) as u16
+    }
+
+    /// A time that the worker set for a stream has come.
+    pub(super) fn own_deadline(&mut self, slot: u32, now: Instant) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        if let Origin::Opened { deadline, .. } = conn.origin
+            && conn.stage == Stage::Starting
+        {
+            if deadline <= now {
+                self.give_up(slot, ConnectError::Timeout);
+            } else {
+                conn.own_deadline = Some(deadline);
+            }
+        }
+    }
+
+    /// Nobody answers for a next hop: streams that begin are given up, others wait for their own
+    /// time-outs and ask again.
+    pub(super) fn neighbour_failed(&mut self, interface: usize, address: IpAddr, now: Instant) {
+        for slot in self.waiting.remove(&(interface, address)).unwrap_or_default() {
+            if let Some(conn) = self.conns.get_mut(slot) {
+                conn.waiting = false;
+                self.unreachable(slot, now);
+            }
+        }
+    }
+
+    /// There is no way to a next hop now.
+    pub(super) fn unreachable(&mut self, slot: u32, now: Instant) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        if conn.stage == Stage::Starting {
+            self.give_up(slot, ConnectError::Unreachable);
+            // Its reset cannot be sent either.
+            self.forget(slot);
+        } else {
+            let again = now + RETRY;
+            conn.own_deadline = Some(conn.own_deadline.map_or(again, |at| at.min(again)));
+            self.set_timer(slot);
+        }
+    }
+
+    /// Ends a stream that the control thread does not know, or knows as its own wish only.
+    fn give_up(&mut self, slot: u32, reason: ConnectError) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        conn.endpoint.abort(&mut lend!(self));
+        self.ended(slot, |ticket| Event::ConnectFailed { ticket, reason });
+        self.touch(slot);
+    }
+
+    /// A stream is over for the control thread: says so as far as it knows it, with `failed` if it
+    /// was being opened. What is left of it may be TIME-WAIT.
+    pub(super) fn ended(&mut self, slot: u32, failed: impl FnOnce(Ticket) -> Event) -> bool {
+        let Some(conn) = self.conns.get_mut(slot) else { return false };
+        let stage = core::mem::replace(&mut conn.stage, Stage::Ended);
+        let sources = core::mem::take(&mut conn.sources);
+        for (ticket, stag) in sources {
+            let (stream, reason) = (conn.id, PostFailure::Flushed);
+            self.events.push(Event::PostFailed { stream, ticket, reason }, &self.counters);
+            release(&mut self.sources, stag);
+        }
+        if stage != Stage::Ended {
+            self.live -= 1;
+        }
+        if stage == Stage::Starting {
+            match conn.origin {
+                Origin::Opened { ticket, .. } => self.events.push(failed(ticket), &self.counters),
+                Origin::Accepted { listener, peer } => self.listeners.leave(listener, peer, true),
+            }
+        }
+        self.finish_removals();
+        matches!(stage, Stage::Announced | Stage::Established)
+    }
+
+    /// Takes a stream out of everything. It has been reported before, or nobody knows it.
+    pub(super) fn forget(&mut self, slot: u32) {
+        self.ended(slot, |ticket| Event::ConnectFailed { ticket, reason: ConnectError::Timeout });
+        let Some(mut conn) = self.conns.remove(slot) else { return };
+        // Gives back what it has of the worker's buffers.
+        conn.endpoint.abort(&mut lend!(self));
+        self.flows.remove(&conn.key, slot);
+        self.wheel.clear(slot);
+        if conn.waiting {
+            let place = (conn.path.interface, conn.path.next_hop);
+            if let Some(slots) = self.waiting.get_mut(&place) {
+                slots.retain(|&s| s != slot);
+            }
+        }
+        if conn.queued {
+            self.ready.retain(|&s| s != slot);
+        }
+    }
+}
+
+/// One message less is being sent from a region.
+pub(super) fn release(sources: &mut HashMap<Stag, u32>, stag: Stag) {
+    if let Some(count) = sources.get_mut(&stag) {
+        *count -= 1;
+        if *count == 0 {
+            sources.remove(&stag);
+        }
+    }
+}

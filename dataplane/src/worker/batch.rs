@@ -1,0 +1,85 @@
+//! Segments of one flow, written in place: room behind the headers in a packet buffer, then headers and
+//! checksum when the segment is complete.
+
+use tcp_lite::seam::TxBatch;
+
+use crate::api::Counters;
+use crate::io::{Frame, PortIo};
+use crate::net::path::{Path, TxChecksum};
+
+/// A turn of one flow at a port's transmit queue.
+pub(super) struct Batch<'a, Io: PortIo> {
+    io: &'a mut Io,
+    path: &'a Path,
+    how: TxChecksum,
+    counters: &'a Counters,
+    frame: Option<Io::Frame>,
+    quota: usize,
+    ended: Option<Ended>,
+}
+
+/// Why a batch refused a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ended {
+    /// The flow has had its turn.
+    Quota,
+    /// The transmit ring is full.
+    RingFull,
+    /// There is no packet buffer.
+    NoBuffer,
+}
+
+impl<'a, Io: PortIo> Batch<'a, Io> {
+    /// Up to `quota` segments along `path`.
+    pub(super) fn new(
+        io: &'a mut Io,
+        path: &'a Path,
+        how: TxChecksum,
+        quota: usize,
+        counters: &'a Counters,
+    ) -> Self {
+        Batch { io, path, how, counters, frame: None, quota, ended: None }
+    }
+
+    /// Why it refused a segment, if it did: the flow may have more to send.
+    pub(super) fn ended(&self) -> Option<Ended> {
+        self.ended
+    }
+}
+
+impl<Io: PortIo> TxBatch for Batch<'_, Io> {
+    fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.quota == 0 {
+            self.ended = Some(Ended::Quota);
+            return None;
+        }
+        if self.io.room() == 0 {
+            self.ended = Some(Ended::RingFull);
+            return None;
+        }
+        let header = self.path.header_len();
+        let unused = self.frame.take().filter(|f| f.octets().len() >= header + len);
+        self.frame = unused.or_else(|| self.io.allocate(header + len));
+        match &mut self.frame {
+            Some(frame) => Some(&mut frame.octets_mut()[header..header + len]),
+            None => {
+                self.ended = Some(Ended::NoBuffer);
+                None
+            }
+        }
+    }
+
+    fn commit(&mut self, len: usize) {
+        let Some(mut frame) = self.frame.take() else { return };
+        frame.truncate(self.path.header_len() + len);
+        self.path.finish(frame.octets_mut(), self.how);
+        if self.how.needs_device() {
+            let (l2, l3) = (self.path.l2_len(), self.path.l3_len());
+            frame.offload(self.how, l2, l3, self.path.is_v6());
+        }
+        self.counters.tx_frames.add(1);
+        self.counters.tx_octets.add(frame.octets().len() as u64);
+        self.quota -= 1;
+        self.io.send(frame);
+    }
+}

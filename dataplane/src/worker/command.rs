@@ -1,0 +1,211 @@
+//! What the control thread asks for.
+
+use ddp::{Message, Stag, StreamId};
+use tcp_lite::endpoint::{AnswerError, Context, Endpoint};
+use wire::Instant;
+
+use super::conn::{Conn, Stage};
+use super::{Core, LAST_TURNS, Phase, lend};
+use crate::api::{
+    Command, CommandError, Event, InterfaceId, ListenerId, NeighbourInfo, PostFailure, Sources,
+    Ticket,
+};
+use crate::io::PortIo;
+use crate::memory::Memory;
+
+/// Streams in one [`Event::Streams`].
+const STREAMS: usize = 128;
+
+impl<Io: PortIo> Core<Io> {
+    pub(super) fn command(&mut self, command: Command, now: Instant) {
+        match command {
+            Command::AddStag { entry, ticket } => {
+                let result = self.stags.insert(entry).map_err(CommandError::Stag);
+                self.done(ticket, result);
+            }
+            Command::RemoveStag { stag, sources, ticket } => {
+                self.remove_stag(stag, sources, ticket)
+            }
+            Command::BindStag { stag, stream, ticket } => {
+                let result = self.stags.bind(stag, stream).map_err(CommandError::Stag);
+                self.done(ticket, result);
+            }
+            Command::AddListener { listener, ticket } => {
+                let result = self.listeners.add(listener);
+                self.done(ticket, result);
+            }
+            Command::RemoveListener { listener, ticket } => self.remove_listener(listener, ticket),
+            Command::Credits { listener, more } => self.listeners.add_credits(listener, more),
+            Command::Accept { stream, pd, private_data, config } => {
+                self.answer(stream, |endpoint, cx| {
+                    endpoint.mpa_accept(now, pd, &private_data, config, cx)
+                });
+            }
+            Command::Reject { stream, private_data } => {
+                self.answer(stream, |endpoint, _| endpoint.mpa_reject(now, &private_data));
+            }
+            Command::Connect(connect) => self.connect(*connect, now),
+            Command::Post { stream, message, region, ticket } => {
+                if let Err(reason) = self.post(stream, message, region, ticket) {
+                    let failed = Event::PostFailed { stream, ticket, reason };
+                    self.events.push(failed, &self.counters);
+                }
+            }
+            Command::PostBuffers { stream, qn, buffers } => {
+                if let Some(slot) = self.conns.find(stream)
+                    && let Some(conn) = self.conns.get_mut(slot)
+                {
+                    // A stream that is ending needs no buffers any more.
+                    let _ = conn.endpoint.post_buffers(qn, buffers);
+                    self.touch(slot);
+                }
+            }
+            Command::Close { stream, abort } => {
+                if let Some(slot) = self.conns.find(stream) {
+                    self.close(slot, abort, now);
+                }
+            }
+            Command::ListStreams { ticket } => self.list_streams(ticket, now),
+            Command::ListNeighbours { ticket } => self.list_neighbours(ticket),
+            Command::Drain => self.drain(now),
+            Command::Stop => self.stop(now),
+        }
+    }
+
+    fn done(&mut self, ticket: Ticket, result: Result<(), CommandError>) {
+        self.events.push(Event::Done { ticket, result }, &self.counters);
+    }
+
+    /// Answers a peer's request. One that cannot be answered like that is over.
+    fn answer(
+        &mut self,
+        stream: StreamId,
+        how: impl FnOnce(&mut Endpoint<Memory>, &mut Context<'_, Memory>) -> Result<(), AnswerError>,
+    ) {
+        let Some(slot) = self.conns.find(stream) else { return };
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        match how(&mut conn.endpoint, &mut lend!(self)) {
+            Ok(()) | Err(AnswerError::NoRequest) => {}
+            Err(AnswerError::PrivateData(_)) => conn.endpoint.abort(&mut lend!(self)),
+        }
+        self.touch(slot);
+    }
+
+    fn close(&mut self, slot: u32, abort: bool, now: Instant) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        if abort {
+            conn.endpoint.abort(&mut lend!(self));
+        } else {
+            conn.endpoint.shutdown(now);
+        }
+        self.touch(slot);
+    }
+
+    /// From here on nothing is placed in the region by this worker; the answer waits for messages that
+    /// are being sent from it.
+    fn remove_stag(&mut self, stag: Stag, sources: Sources, ticket: Ticket) {
+        let known = self.stags.remove(stag).is_some();
+        if !self.sources.contains_key(&stag) {
+            let unknown = CommandError::Stag(ddp::StagError::Unknown(stag));
+            return self.done(ticket, if known { Ok(()) } else { Err(unknown) });
+        }
+        self.removals.push((stag, ticket));
+        if sources == Sources::Abort {
+            let slots: Vec<u32> = self.conns.occupied().collect();
+            for slot in slots {
+                let Some(conn) = self.conns.get_mut(slot) else { continue };
+                if conn.sources.iter().any(|&(_, s)| s == stag) {
+                    conn.endpoint.abort(&mut lend!(self));
+                    self.touch(slot);
+                }
+            }
+        }
+    }
+
+    fn remove_listener(&mut self, listener: ListenerId, ticket: Ticket) {
+        let result = self.listeners.remove(listener);
+        let slots: Vec<u32> = self.conns.occupied().collect();
+        for slot in slots {
+            let Some(conn) = self.conns.get_mut(slot) else { continue };
+            if conn.stage == Stage::Starting && conn.listener() == Some(listener) {
+                conn.endpoint.abort(&mut lend!(self));
+                self.touch(slot);
+            }
+        }
+        self.done(ticket, result);
+    }
+
+    fn post(
+        &mut self,
+        stream: StreamId,
+        mut message: Message<Memory>,
+        region: Option<Stag>,
+        ticket: Ticket,
+    ) -> Result<(), PostFailure> {
+        if region.is_some_and(|stag| self.stags.get(stag).is_none()) {
+            return Err(PostFailure::NoRegion);
+        }
+        let (Message::Tagged { cookie, .. } | Message::Untagged { cookie, .. }) = &mut message;
+        *cookie = ticket.0;
+        let slot = self.conns.find(stream).ok_or(PostFailure::NoStream)?;
+        let conn = self.conns.get_mut(slot).ok_or(PostFailure::NoStream)?;
+        conn.endpoint.post(message).map_err(PostFailure::Refused)?;
+        if let Some(stag) = region {
+            conn.sources.push_back((ticket, stag));
+            *self.sources.entry(stag).or_insert(0) += 1;
+        }
+        self.touch(slot);
+        Ok(())
+    }
+
+    fn list_streams(&mut self, ticket: Ticket, now: Instant) {
+        let known = |conn: &&Box<Conn>| conn.stage != Stage::Ended;
+        let slots = self.conns.occupied().filter_map(|slot| self.conns.get(slot)).filter(known);
+        let mut infos = slots.map(|conn| Self::info(conn, now)).peekable();
+        loop {
+            let streams: Vec<_> = infos.by_ref().take(STREAMS).collect();
+            let last = infos.peek().is_none();
+            self.events.push(Event::Streams { ticket, streams, last }, &self.counters);
+            if last {
+                return;
+            }
+        }
+    }
+
+    fn list_neighbours(&mut self, ticket: Ticket) {
+        let interfaces = self.stack.interfaces.iter();
+        let neighbours = interfaces.flat_map(|i| {
+            i.neighbours.iter().map(|(address, mac, state)| NeighbourInfo {
+                interface: InterfaceId(i.id.0),
+                address,
+                mac,
+                state,
+            })
+        });
+        let neighbours = neighbours.collect();
+        self.events.push(Event::Neighbours { ticket, neighbours }, &self.counters);
+    }
+
+    fn drain(&mut self, now: Instant) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        self.phase = Phase::Draining;
+        let slots: Vec<u32> = self.conns.occupied().collect();
+        for slot in slots {
+            match self.conns.get(slot).map(|conn| conn.stage) {
+                Some(Stage::Starting | Stage::Announced) => self.close(slot, true, now),
+                Some(Stage::Established) => self.close(slot, false, now),
+                Some(Stage::Ended) | None => {}
+            }
+        }
+    }
+
+    fn stop(&mut self, now: Instant) {
+        self.phase = Phase::Stopping(LAST_TURNS);
+        let slots: Vec<u32> = self.conns.occupied().collect();
+        for slot in slots {
+            self.close(slot, true, now);
+        }
+    }
+}

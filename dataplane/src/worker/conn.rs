@@ -1,0 +1,66 @@
+//! A stream as its worker holds it: the endpoint and what only the worker knows of it.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use ddp::{Stag, StreamId};
+use tcp_lite::endpoint::Endpoint;
+use wire::Instant;
+
+use crate::api::{ListenerId, Ticket};
+use crate::flow::FlowKey;
+use crate::memory::Memory;
+use crate::net::path::Path;
+
+/// A stream of this worker.
+pub(super) struct Conn {
+    pub(super) id: StreamId,
+    pub(super) key: FlowKey,
+    pub(super) endpoint: Endpoint<Memory>,
+    pub(super) path: Path,
+    pub(super) origin: Origin,
+    pub(super) stage: Stage,
+    pub(super) since: Instant,
+    /// It stands in the queue of streams that may have something to send.
+    pub(super) queued: bool,
+    /// It waits for its next hop's link-layer address and is not asked for segments.
+    pub(super) waiting: bool,
+    /// When the worker itself wants to look at it: the end of the time for a connect, or another
+    /// attempt at the next hop.
+    pub(super) own_deadline: Option<Instant>,
+    /// For when its timer is set in the wheel; the true deadline may be later, never earlier.
+    pub(super) timer: Option<Instant>,
+    /// Posted messages whose source is a region, in the order of posting.
+    pub(super) sources: VecDeque<(Ticket, Stag)>,
+}
+
+/// How a stream came to be.
+pub(super) enum Origin {
+    /// A peer opened it.
+    Accepted { listener: ListenerId, peer: IpAddr },
+    /// The control thread did.
+    Opened { ticket: Ticket, deadline: Instant },
+}
+
+/// What the control thread knows of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// Nothing yet (accepted), or that it asked for it (opened).
+    Starting,
+    /// It was told of the peer's request.
+    Announced,
+    /// Messages flow.
+    Established,
+    /// It was told of the end; what is left is TIME-WAIT.
+    Ended,
+}
+
+impl Conn {
+    /// The listener that took it.
+    pub(super) fn listener(&self) -> Option<ListenerId> {
+        match self.origin {
+            Origin::Accepted { listener, .. } => Some(listener),
+            Origin::Opened { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The receive half of a turn: frames from the ports and from other workers, in stages over a burst.
+
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+use tcp_lite::endpoint::Context;
+use tcp_lite::tcp::{Flags, HEADER_LEN, Segment, SeqNumber, reset_for};
+use wire::Instant;
+
+use super::batch::Batch;
+use super::{Core, MESSAGES, lend};
+use crate::api::DropReason;
+use crate::flow::FlowKey;
+use crate::io::{BURST, Frame, PortIo};
+use crate::mesh::Message;
+use crate::net::Notice;
+use crate::net::demux::{Kind, L4Check, demux};
+use crate::net::icmp::PathMtu;
+use crate::net::neighbour::{Claim, ClaimOutcome, Mac};
+use crate::net::path::Path;
+use crate::port::{ChecksumBy, RxChecksum};
+
+/// A TCP segment on its way through the stages.
+struct Arrival<F> {
+    frame: F,
+    flow: FlowKey,
+    hash: u64,
+    segment: Range<usize>,
+    source_mac: Mac,
+    slot: Option<u32>,
+}
+
+type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
+
+impl<Io: PortIo> Core<Io> {
+    /// One burst of each port. Returns whether there was any frame.
+    pub(super) fn take_frames(&mut self, now: Instant) -> bool {
+        let mut busy = false;
+        for port in 0..self.ports.len() {
+            let Some(slot) = &mut self.ports[port] else { continue };
+            let mut burst = ArrayVec::new();
+            slot.io.receive(now, &mut burst);
+            busy |= !burst.is_empty();
+            let mut arrivals = Arrivals::new();
+            for frame in burst {
+                self.counters.rx_frames.add(1);
+                self.counters.rx_octets.add(frame.octets().len() as u64);
+                self.sort(port, frame, now, true, &mut arrivals);
+            }
+            self.look_up_and_input(arrivals, now);
+        }
+        busy
+    }
+
+    /// What other workers sent. Returns whether there was anything.
+    pub(super) fn take_messages(&mut self, now: Instant) -> bool {
+        let mut arrivals = Arrivals::new();
+        let mut taken = 0;
+        while taken < MESSAGES && !arrivals.is_full() {
+            let Some(message) = self.mesh.receive() else { break };
+            taken += 1;
+            self.counters.mesh_in.add(1);
+            match message {
+                Message::Frame { port, frame } => self.sort(port, frame, now, false, &mut arrivals),
+                Message::Neighbour { interface, claim } => self.claim(interface, &claim, now),
+                Message::PathMtu(report) => self.path_mtu(&report),
+            }
+        }
+        self.look_up_and_input(arrivals, now);
+        taken > 0
+    }
+
+    /// First stage: reads the headers and computes the hash. What is not TCP's is dealt with at once;
+    /// what `may_forward` and belongs to another worker goes there.
+    fn sort(
+        &mut self,
+        port: usize,
+        frame: Io::Frame,
+        now: Instant,
+        may_forward: bool,
+        arrivals: &mut Arrivals<Io::Frame>,
+    ) {
+        let Some(Some(slot)) = self.ports.get(port) else { return };
+        let facts = &slot.facts;
+        let check = match facts.rx_checksum {
+            ChecksumBy::Nobody => L4Check::Good,
+            ChecksumBy::Software => L4Check::Unknown,
+            ChecksumBy::Device => match frame.checksum() {
+                RxChecksum::Good => L4Check::Good,
+                RxChecksum::Unknown => L4Check::Unknown,
+                RxChecksum::Bad => return self.counters.drops.count(DropReason::L4Checksum),
+            },
+        };
+        let packet = match demux(frame.octets(), port, check, &self.stack.interfaces) {
+            Ok(packet) => packet,
+            Err(reason) => return self.counters.drops.count(reason),
+        };
+        let Kind::Tcp { source, destination, ref segment } = packet.kind else {
+            let notice = self.stack.control(&packet, frame.octets(), now, &mut self.outbox);
+            return match notice {
+                Ok(notice) => self.notice(port, notice, now),
+                Err(reason) => self.counters.drops.count(reason),
+            };
+        };
+        if may_forward && facts.steering.only().is_none() {
+            let owner = match frame.hash().filter(|_| facts.device_hash) {
+                Some(hash) => facts.steering.owner_of_hash(hash),
+                None => facts.steering.owner(source, destination),
+            };
+            if owner.0 != self.index {
+                let message = Message::Frame { port, frame };
+                return self.mesh.send(usize::from(owner.0), message, &self.counters);
+            }
+        }
+        let interface = packet.interface as u16;
+        let flow = FlowKey { interface, local: destination, remote: source };
+        let hash = self.flows.hash(&flow);
+        let (segment, source_mac) = (segment.clone(), packet.source_mac);
+        arrivals.push(Arrival { frame, flow, hash, segment, source_mac, slot: None });
+    }
+
+    /// Second and third stage.
+    fn look_up_and_input(&mut self, mut arrivals: Arrivals<Io::Frame>, now: Instant) {
+        for arrival in &mut arrivals {
+            arrival.slot = self.flows.find(arrival.hash, &arrival.flow);
+        }
+        for arrival in &arrivals {
+            self.input(arrival, now);
+        }
+    }
+
+    fn input(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
+        let octets = &arrival.frame.octets()[arrival.segment.clone()];
+        let segment = match Segment::parse(octets) {
+            Ok(segment) => segment,
+            Err(reason) => return self.counters.drops.count_tcp(reason),
+        };
+        // The burst itself may have opened or ended the stream meanwhile.
+        let slot =
+            arrival.slot.filter(|&s| self.conns.get(s).is_some_and(|c| c.key == arrival.flow));
+        let Some(slot) = slot.or_else(|| self.flows.find(arrival.hash, &arrival.flow)) else {
+            return self.no_stream(arrival.flow, arrival.source_mac, &segment, now);
+        };
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        if conn.endpoint.connection().may_reopen(&segment) {
+            // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place.
+            self.forget(slot);
+            return self.no_stream(arrival.flow, arrival.source_mac, &segment, now);
+        }
+        self.counters.segments.add(1);
+        if let Err(reason) = conn.endpoint.input(now, &segment, &mut lend!(self)) {
+            self.counters.drops.count_tcp(reason);
+        }
+        self.touch(slot);
+    }
+
+    fn notice(&mut self, port: usize, notice: Notice, now: Instant) {
+        match notice {
+            Notice::Echoed => self.counters.echo_replies.add(1),
+            Notice::Neighbour(interface, claim) => {
+                let message = || Message::Neighbour { interface, claim };
+                self.mesh.send_all(message, &self.counters);
+                self.claim(interface, &claim, now);
+            }
+            Notice::PathMtu(report) => {
+                let Some(Some(slot)) = self.ports.get(port) else { return };
+                let owner = slot.facts.steering.owner(report.remote, report.local);
+                if owner.0 == self.index {
+                    self.path_mtu(&report);
+                } else {
+                    let message = Message::PathMtu(report);
+                    self.mesh.send(usize::from(owner.0), message, &self.counters);
+                }
+            }
+        }
+    }
+
+    /// A neighbour speaks of itself; streams may have waited for it.
+    fn claim(&mut self, interface: usize, claim: &Claim, now: Instant) {
+        match self.stack.claim(interface, claim, now) {
+            Ok(ClaimOutcome::Resolved) => {
+                for slot in self.waiting.remove(&(interface, claim.address)).unwrap_or_default() {
+                    if let Some(conn) = self.conns.get_mut(slot) {
+                        conn.waiting = false;
+                    }
+                    self.touch(slot);
+                }
+            }
+            Ok(_) => {}
+            Err(reason) => self.counters.drops.count(reason),
+        }
+    }
+
+    fn path_mtu(&mut self, report: &PathMtu) {
+        let interface = report.interface as u16;
+        let flow = FlowKey { interface, local: report.local, remote: report.remote };
+        let conn = self.flows.get(&flow).and_then(|slot| self.conns.get_mut(slot));
+        // RFC 5927 §4.1: only of a segment that is under way.
+        match conn.filter(|c| c.endpoint.connection().is_in_flight(SeqNumber(report.seq))) {
+            Some(conn) => {
+                let headers = if report.remote.is_ipv6() { 40 } else { 20 };
+                conn.endpoint.path_mtu(report.mtu - headers - HEADER_LEN as u16);
+                self.counters.path_mtu_updates.add(1);
+                if let Some(slot) = self.flows.get(&flow) {
+                    self.touch(slot);
+                }
+            }
+            None => self.counters.drops.count(DropReason::IcmpNotBelieved),
+        }
+    }
+
+    /// Answers a segment without a stream with a reset, to the link-layer address that it came from.
+    pub(super) fn refuse(&mut self, flow: &FlowKey, mac: Mac, segment: &Segment<'_>, now: Instant) {
+        if segment.flags.has(Flags::RST) {
+            return;
+        }
+        if !self.resets.take(now) {
+            return self.counters.drops.count(DropReason::RateLimited);
+        }
+        let at = usize::from(flow.interface);
+        let interface = &self.stack.interfaces[at];
+        let (local, remote) = (flow.local.ip(), flow.remote.ip());
+        let Some(mut path) = Path::by(at, interface, local, remote, remote) else { return };
+        path.set_mac(mac);
+        let Some(Some(slot)) = self.ports.get_mut(interface.port) else { return };
+        let how = slot.facts.tx_checksum;
+        let mut batch = Batch::new(&mut slot.io, &path, how, 1, &self.counters);
+        if reset_for(segment, &mut batch) {
+            self.counters.resets_sent.add(1);
+        } else {
+            self.counters.drops.count(DropReason::TxFull);
+        }
+    }
+}

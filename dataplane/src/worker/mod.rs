@@ -1,0 +1,404 @@
+//! The worker: what one core does with its ports, its streams and its rings, turn after turn.
+//!
+//! [`Core`] is all of it but the thread: it takes frames from a [`PortIo`] and the time from its caller,
+//! so that tests run it on vectors in virtual time. [`thread`] gives it a core, a clock and a sleep.
+//!
+//! ```text
+//!  one turn   commands -> mesh -> ports: parse+hash | look up | input -> timers -> neighbours
+//!                      -> streams that may send, in turn -> transmit rings -> events, mesh, wake-ups
+//! ```
+//!
+//! A burst is taken in stages, so that the table look-ups of its frames overlap; then each stream that
+//! was touched is asked for segments once, so that it acknowledges once. What has more to send than its
+//! quota stands in line again. All loops of a turn are bounded; what is left over is done in the next.
+//!
+//! Back-pressure: while the event ring is nearly full, neither commands nor frames nor the mesh are
+//! read, so peers are slowed by their own TCP. While a transmit ring is full, its streams wait in line.
+
+mod accept;
+mod batch;
+mod command;
+mod conn;
+mod event;
+mod input;
+mod listen;
+mod output;
+mod report;
+pub(crate) mod thread;
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use ddp::{BufferPool, Stag, StagTable};
+use hashbrown::HashMap;
+use rtrb::Consumer;
+use siphasher::sip::SipHasher13;
+use tcp_lite::endpoint::Context;
+use tcp_lite::mpa::HoldBudget;
+use tcp_lite::tcp::IsnGenerator;
+use wire::Instant;
+
+use self::conn::Conn;
+use self::event::Events;
+use self::listen::Listeners;
+use crate::api::{
+    Command, Counters, DropReason, Event, InterfaceConfig, InterfaceId, Limits, Ticket, WorkerId,
+    WorkerLink,
+};
+use crate::flow::{FlowTable, Slab};
+use crate::io::{Frame, PortFacts, PortIo};
+use crate::memory::Memory;
+use crate::mesh::Mesh;
+use crate::net::interface::Interface;
+use crate::net::limit::RateLimit;
+use crate::net::{Outbox, Stack};
+use crate::timer::TimerWheel;
+
+/// What an endpoint borrows of its worker for one call; a macro, so that only these fields are borrowed.
+macro_rules! lend {
+    ($core:ident) => {
+        Context { stags: &$core.stags, buffers: &mut $core.buffers, hold: &mut $core.hold }
+    };
+}
+use lend;
+
+/// Commands, mesh messages and timers taken in one turn.
+const COMMANDS: usize = 64;
+const MESSAGES: usize = 64;
+const TIMERS: usize = 256;
+
+/// One worker without its thread.
+pub(crate) struct Core<Io: PortIo> {
+    index: u16,
+    phase: Phase,
+    counters: Arc<Counters>,
+    /// By place; `None` for ports that this worker has no queue of.
+    ports: Vec<Option<PortSlot<Io>>>,
+    stack: Stack,
+    outbox: Outbox,
+    mesh: Mesh<Io::Frame>,
+    commands: Consumer<Command>,
+    events: Events,
+    flows: FlowTable,
+    conns: Slab<Box<Conn>>,
+    /// Streams whose end the control thread has not been told of yet.
+    live: u32,
+    wheel: TimerWheel,
+    listeners: Listeners,
+    stags: StagTable<Memory>,
+    buffers: BufferPool,
+    hold: HoldBudget,
+    /// Streams that may have something to send, each once, in turn.
+    ready: VecDeque<u32>,
+    /// Those of them that found no room in this turn; empty between turns.
+    blocked: Vec<u32>,
+    /// Streams that wait for the link-layer address of a neighbour.
+    waiting: HashMap<(usize, IpAddr), Vec<u32>>,
+    /// Unacknowledged messages by the region that they are sent from.
+    sources: HashMap<Stag, u32>,
+    /// Regions that are gone from the table and wait for `sources`.
+    removals: Vec<(Stag, Ticket)>,
+    isn: IsnGenerator,
+    resets: RateLimit,
+    random: Random,
+}
+
+/// A port of this worker.
+pub(crate) struct PortSlot<Io> {
+    /// Its queues.
+    pub(crate) io: Io,
+    /// What is the same for all workers.
+    pub(crate) facts: Arc<PortFacts>,
+}
+
+/// What a worker is made of.
+pub(crate) struct CoreParts<Io: PortIo> {
+    pub(crate) id: WorkerId,
+    pub(crate) ports: Vec<Option<PortSlot<Io>>>,
+    pub(crate) interfaces: Vec<InterfaceConfig>,
+    pub(crate) mesh: Mesh<Io::Frame>,
+    pub(crate) limits: Limits,
+    pub(crate) link: WorkerLink,
+    /// The same for all workers: sequence numbers must agree.
+    pub(crate) secret: [u8; 32],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Running,
+    Draining,
+    Drained,
+    /// With the turns that are left to send the resets.
+    Stopping(u8),
+    Stopped,
+}
+
+/// Turns after a stop in which resets may still go out.
+const LAST_TURNS: u8 = 32;
+
+impl<Io: PortIo> Core<Io> {
+    /// A worker without streams. Its first act is to announce its addresses.
+    pub(crate) fn new(parts: CoreParts<Io>, now: Instant) -> Self {
+        let CoreParts { id: WorkerId(index), ports, interfaces, mesh, limits, link, secret } =
+            parts;
+        let WorkerLink { commands, events, control, counters, .. } = link;
+        let key = |purpose: u8| derive(&secret, purpose, index);
+        let interfaces = interfaces.iter().enumerate().map(|(i, config)| {
+            let port = ports.get(config.port.0 as usize).and_then(Option::as_ref);
+            let mac = port.map_or([0; 6], |p| p.facts.mac);
+            Interface::new(InterfaceId(i as u16), config, mac, limits.neighbours, key(b'n'))
+        });
+        let mut core = Core {
+            index,
+            phase: Phase::Running,
+            counters,
+            stack: Stack::new(interfaces.collect(), limits.icmp_per_second, now),
+            ports,
+            outbox: Outbox::default(),
+            mesh,
+            commands,
+            events: Events::new(events, control),
+            flows: FlowTable::new(key(b'f')),
+            conns: Slab::new(index, limits.streams),
+            live: 0,
+            wheel: TimerWheel::new(now),
+            listeners: Listeners::new(limits.half_open, limits.half_open_per_peer),
+            stags: StagTable::new(),
+            buffers: BufferPool::new(limits.untagged_octets as u64),
+            hold: HoldBudget::new(limits.hold_octets as u64),
+            ready: VecDeque::new(),
+            blocked: Vec::new(),
+            waiting: HashMap::new(),
+            sources: HashMap::new(),
+            removals: Vec::new(),
+            // RFC 9293 §3.4.1: a stream that moves to another worker keeps its numbers' order.
+            isn: IsnGenerator::new(derive(&secret, b'i', 0)),
+            resets: RateLimit::new(limits.resets_per_second, now),
+            random: Random { key: SipHasher13::new_with_key(&key(b'r')), count: 0 },
+        };
+        core.announce();
+        core
+    }
+
+    /// One turn. Returns whether there was anything to do.
+    pub(crate) fn turn(&mut self, now: Instant) -> bool {
+        self.counters.turns.add(1);
+        let mut busy = false;
+        if self.events.has_room() {
+            busy |= self.take_commands(now);
+            busy |= self.take_messages(now);
+            busy |= self.take_frames(now);
+        } else {
+            self.counters.event_stalls.add(1);
+        }
+        busy |= self.fire_timers(now);
+        self.ask_neighbours(now);
+        busy |= self.transmit(now);
+        busy |= self.send_outbox();
+        self.wind_down();
+        for slot in self.ports.iter_mut().flatten() {
+            busy |= !slot.io.flush();
+        }
+        self.mesh.wake();
+        self.events.notify();
+        self.publish();
+        if !busy {
+            self.counters.idle_turns.add(1);
+        }
+        busy
+    }
+
+    /// When the next turn is due although nothing arrives; `None` when nothing is planned.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let timers = [self.wheel.next(), self.stack.poll_timeout()];
+        let ports = self.ports().filter_map(PortIo::poll_timeout);
+        timers.into_iter().flatten().chain(ports).min()
+    }
+
+    /// True when something waits that no descriptor will tell of.
+    pub(crate) fn has_input(&self) -> bool {
+        !self.commands.is_empty() || self.mesh.is_waiting() || !self.events.is_flushed()
+    }
+
+    /// True after [`Command::Stop`]: every stream has been reset and everything said.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.phase == Phase::Stopped && self.events.is_flushed()
+    }
+
+    /// Counts a sleep.
+    pub(crate) fn slept(&self) {
+        self.counters.sleeps.add(1);
+    }
+
+    /// The ports' queues.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = &Io> {
+        self.ports.iter().flatten().map(|slot| &slot.io)
+    }
+
+    /// The ports' queues, for tests to put frames in and take them out.
+    #[cfg(test)]
+    pub(crate) fn port_mut(&mut self, port: usize) -> &mut Io {
+        &mut self.ports[port].as_mut().expect("a port of this worker").io
+    }
+
+    fn take_commands(&mut self, now: Instant) -> bool {
+        let mut taken = 0;
+        while taken < COMMANDS {
+            let Ok(command) = self.commands.pop() else { break };
+            self.counters.commands.add(1);
+            taken += 1;
+            self.command(command, now);
+        }
+        taken > 0
+    }
+
+    fn fire_timers(&mut self, now: Instant) -> bool {
+        let mut fired = 0;
+        while fired < TIMERS {
+            let Some(slot) = self.wheel.pop(now) else { break };
+            fired += 1;
+            self.timer(slot, now);
+        }
+        self.counters.timers.add(fired as u64);
+        fired > 0
+    }
+
+    fn timer(&mut self, slot: u32, now: Instant) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        conn.timer = None;
+        if conn.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            conn.endpoint.handle_timeout(now, &mut lend!(self));
+        }
+        if conn.endpoint.connection().path_suspect() {
+            // RFC 9293 §3.8.3 R1: perhaps the neighbour has moved.
+            let neighbours = &mut self.stack.interfaces[conn.path.interface].neighbours;
+            neighbours.doubt(conn.path.next_hop, now);
+        }
+        if conn.own_deadline.is_some_and(|at| at <= now) {
+            conn.own_deadline = None;
+            self.own_deadline(slot, now);
+        }
+        self.touch(slot);
+    }
+
+    fn ask_neighbours(&mut self, now: Instant) {
+        let mut failed = ArrayVec::<(usize, IpAddr), 64>::new();
+        let asked = self.stack.poll(now, &mut self.outbox, |interface, address| {
+            // More than that in one moment: their streams ask again by themselves.
+            let _ = failed.try_push((interface, address));
+        });
+        self.counters.neighbour_solicitations.add(asked);
+        for (interface, address) in failed {
+            self.counters.neighbour_failures.add(1);
+            self.neighbour_failed(interface, address, now);
+        }
+    }
+
+    fn announce(&mut self) {
+        for at in 0..self.stack.interfaces.len() {
+            let port = self.stack.interfaces[at].port;
+            // One worker speaks for all of the port: the one with the first queue.
+            let first =
+                |slot: &PortSlot<Io>| slot.facts.workers.first() == Some(&WorkerId(self.index));
+            if self.ports.get(port).and_then(Option::as_ref).is_some_and(first) {
+                self.stack.announce(at, &mut self.outbox);
+            }
+        }
+    }
+
+    fn send_outbox(&mut self) -> bool {
+        if self.outbox.is_empty() {
+            return false;
+        }
+        let counters = &self.counters;
+        for (port, octets) in self.outbox.iter() {
+            let Some(slot) = self.ports.get_mut(port).and_then(Option::as_mut) else { continue };
+            let frame = if slot.io.room() > 0 { slot.io.allocate(octets.len()) } else { None };
+            match frame {
+                Some(mut frame) => {
+                    frame.octets_mut().copy_from_slice(octets);
+                    counters.tx_frames.add(1);
+                    counters.tx_octets.add(octets.len() as u64);
+                    slot.io.send(frame);
+                }
+                None => counters.drops.count(DropReason::TxFull),
+            }
+        }
+        self.outbox.clear();
+        true
+    }
+
+    /// Moves on when a drain or a stop has run its course.
+    fn wind_down(&mut self) {
+        match self.phase {
+            Phase::Draining if self.live == 0 => {
+                self.phase = Phase::Drained;
+                self.events.push(Event::Drained, &self.counters);
+            }
+            Phase::Stopping(left) if left == 0 || self.ready.is_empty() => {
+                let slots: Vec<u32> = self.conns.occupied().collect();
+                for slot in slots {
+                    self.forget(slot);
+                }
+                self.phase = Phase::Stopped;
+                self.events.push(Event::Stopped, &self.counters);
+            }
+            Phase::Stopping(left) => self.phase = Phase::Stopping(left - 1),
+            _ => {}
+        }
+    }
+
+    fn publish(&self) {
+        let counters = &self.counters;
+        counters.streams.set(self.conns.len() as u64);
+        counters.half_open.set(u64::from(self.listeners.half_open()));
+        counters.untagged_octets.set(self.buffers.in_use());
+        counters.held_octets.set(self.hold.used());
+        counters.held_octets_max.max(self.hold.used());
+        let neighbours = self.stack.interfaces.iter().map(|i| i.neighbours.len() as u64).sum();
+        counters.neighbours.set(neighbours);
+    }
+
+    /// Puts a stream in line to be served in this turn, if it does not stand there yet.
+    fn touch(&mut self, slot: u32) {
+        if let Some(conn) = self.conns.get_mut(slot)
+            && !conn.queued
+        {
+            conn.queued = true;
+            self.ready.push_back(slot);
+        }
+    }
+}
+
+/// A key for one purpose of one worker.
+fn derive(secret: &[u8; 32], purpose: u8, index: u16) -> [u8; 16] {
+    let (a, b) = secret.split_at(16);
+    let half = |key: &[u8], n: u8| {
+        let key: &[u8; 16] = key.try_into().expect("16 octets");
+        let [hi, lo] = index.to_be_bytes();
+        SipHasher13::new_with_key(key).hash(&[purpose, n, hi, lo]).to_be_bytes()
+    };
+    let mut out = [0; 16];
+    out[..8].copy_from_slice(&half(a, 0));
+    out[8..].copy_from_slice(&half(b, 1));
+    out
+}
+
+/// Numbers that nobody without the secret can foresee.
+#[derive(Debug)]
+struct Random {
+    key: SipHasher13,
+    count: u64,
+}
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.key.hash(&self.count.to_be_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! What endpoints tell, translated for the control thread.
+
+use tcp_lite::endpoint;
+use tcp_lite::mpa::Revision;
+use wire::Instant;
+
+use super::Core;
+use super::accept::release;
+use super::conn::{Conn, Origin, Stage};
+use crate::api::{ConnectError, Event, InterfaceId, PostFailure, StreamInfo, Ticket};
+use crate::io::PortIo;
+
+/// The cookie of the one last message that an endpoint posts itself.
+const NO_TICKET: u64 = u64::MAX;
+
+impl<Io: PortIo> Core<Io> {
+    /// Takes all events of a stream.
+    pub(super) fn report(&mut self, slot: u32) {
+        while let Some(event) = self.conns.get_mut(slot).and_then(|c| c.endpoint.poll_event()) {
+            match event {
+                endpoint::Event::MpaRequest { private_data, revision } => {
+                    self.incoming(slot, private_data, revision);
+                }
+                endpoint::Event::Established { private_data, params } => {
+                    self.established(slot, private_data, params);
+                }
+                endpoint::Event::Ddp(event) => self.ddp(slot, event),
+                endpoint::Event::Closed { reason } => self.closed(slot, reason),
+            }
+        }
+    }
+
+    fn incoming(&mut self, slot: u32, private_data: Vec<u8>, revision: Revision) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Origin::Accepted { listener, peer } = conn.origin else { return };
+        if conn.stage != Stage::Starting {
+            return;
+        }
+        conn.stage = Stage::Announced;
+        self.listeners.leave(listener, peer, false);
+        let event = Event::Incoming {
+            stream: conn.id,
+            listener,
+            interface: InterfaceId(conn.key.interface),
+            local: conn.key.local,
+            remote: conn.key.remote,
+            private_data,
+            revision,
+        };
+        self.events.push(event, &self.counters);
+    }
+
+    fn established(&mut self, slot: u32, private_data: Vec<u8>, params: endpoint::StreamParams) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        if conn.stage == Stage::Ended {
+            return;
+        }
+        conn.stage = Stage::Established;
+        conn.own_deadline = None;
+        let ticket = match conn.origin {
+            Origin::Opened { ticket, .. } => Some(ticket),
+            Origin::Accepted { .. } => None,
+        };
+        let event = Event::Established {
+            stream: conn.id,
+            ticket,
+            private_data,
+            params,
+            local: conn.key.local,
+            remote: conn.key.remote,
+        };
+        self.counters.streams_established.add(1);
+        self.events.push(event, &self.counters);
+    }
+
+    fn ddp(&mut self, slot: u32, event: ddp::Event) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let stream = conn.id;
+        let event = match event {
+            ddp::Event::TaggedDelivered { stag, to, len, rsvd_ulp } => {
+                Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp }
+            }
+            ddp::Event::UntaggedDelivered { qn, msn, data, rsvd_ulp } => {
+                Event::Untagged { stream, qn, msn, data, rsvd_ulp }
+            }
+            ddp::Event::Sent { cookie: NO_TICKET } | ddp::Event::Flushed { cookie: NO_TICKET } => {
+                return;
+            }
+            ddp::Event::Sent { cookie } => {
+                self.sent_from(slot, Ticket(cookie));
+                Event::Sent { stream, ticket: Ticket(cookie) }
+            }
+            ddp::Event::Flushed { cookie } => {
+                self.sent_from(slot, Ticket(cookie));
+                let reason = PostFailure::Flushed;
+                Event::PostFailed { stream, ticket: Ticket(cookie), reason }
+            }
+            ddp::Event::PeerClosed { incomplete } => Event::PeerClosed { stream, incomplete },
+            ddp::Event::Error(error) => Event::Error { stream, error },
+            // The endpoint says itself why it closed.
+            ddp::Event::Failed(_) => return,
+        };
+        self.events.push(event, &self.counters);
+    }
+
+    /// A message is not being sent any more; its region may wait for that.
+    fn sent_from(&mut self, slot: u32, ticket: Ticket) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        // Completions come in the order of posting, so it is the first.
+        let Some(at) = conn.sources.iter().position(|&(t, _)| t == ticket) else { return };
+        if let Some((_, stag)) = conn.sources.remove(at) {
+            release(&mut self.sources, stag);
+            self.finish_removals();
+        }
+    }
+
+    /// Answers those who wait for a region whose last message is done.
+    pub(super) fn finish_removals(&mut self) {
+        let (sources, events, counters) = (&self.sources, &mut self.events, &self.counters);
+        self.removals.retain(|&(stag, ticket)| {
+            let waits = sources.contains_key(&stag);
+            if !waits {
+                events.push(Event::Done { ticket, result: Ok(()) }, counters);
+            }
+            waits
+        });
+    }
+
+    fn closed(&mut self, slot: u32, reason: endpoint::CloseReason) {
+        let known = self.ended(slot, |ticket| Event::ConnectFailed {
+            ticket,
+            reason: ConnectError::Closed(reason.clone()),
+        });
+        if let (true, Some(conn)) = (known, self.conns.get_mut(slot)) {
+            let stats = Box::new(conn.endpoint.stats());
+            self.events.push(Event::Closed { stream: conn.id, reason, stats }, &self.counters);
+        }
+    }
+
+    /// The stream as an operator sees it.
+    pub(super) fn info(conn: &Conn, now: Instant) -> StreamInfo {
+        StreamInfo {
+            stream: conn.id,
+            listener: conn.listener(),
+            interface: InterfaceId(conn.key.interface),
+            local: conn.key.local,
+            remote: conn.key.remote,
+            state: conn.endpoint.state().name(),
+            age: now - conn.since,
+            stats: conn.endpoint.stats(),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What strangers can do: nothing grows past its bound, and streams that are up go on.
+
+use std::time::Duration;
+
+use ddp::StreamId;
+use tcp_lite::tcp::{Flags, Options, Segment, SeqNumber};
+
+use super::wire_pair::*;
+use crate::api::{ConnectError, Event};
+use crate::net::demux::TCP;
+use crate::net::{checksum, path};
+use smoltcp::wire::IpProtocol;
+
+const PORT: u16 = 4791;
+
+/// A segment as anybody on the link could send it to host 2.
+fn forged(from: (u8, u16), port: u16, flags: Flags) -> TestFrame {
+    let host = Host::new(&Plan::new(from.0));
+    let interface = &host.cores[0].stack.interfaces[0];
+    let segment = Segment {
+        src_port: from.1,
+        dst_port: port,
+        seq: SeqNumber(7),
+        ack: SeqNumber(9),
+        flags,
+        window: 1000,
+        options: Options { mss: Some(1460), ..Options::default() },
+        payload: &[],
+    };
+    let (source, destination) = (v4(from.0), v4(2));
+    let (len, ends) = (segment.wire_len(), (source, destination));
+    let mut out = Vec::new();
+    path::ip_frame(
+        &mut out,
+        interface,
+        [2, 0, 0, 0, 0, 2],
+        ends,
+        (IpProtocol::Tcp, 64),
+        len,
+        |p| {
+            segment.emit(p);
+            let sum = checksum::segment(source, destination, TCP, p);
+            p[16..18].copy_from_slice(&sum.to_be_bytes());
+        },
+    );
+    TestFrame(out)
+}
+
+/// A pair with a stream between them, on which `check` proves that it works.
+struct Established {
+    net: Net,
+    stream: StreamId,
+}
+
+impl Established {
+    fn new(plan: Plan, credits: u32) -> Self {
+        let mut net = Net::new(&[Plan::new(1), plan]);
+        net.hosts[1].listen_with(PORT, 100, credits);
+        let (stream, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+        Established { net, stream }
+    }
+
+    fn flood(&mut self, frames: impl Iterator<Item = TestFrame>) {
+        for (n, frame) in frames.enumerate() {
+            self.net.hosts[1].arrive(frame);
+            if n % 16 == 15 {
+                self.net.turn();
+            }
+        }
+        self.net.settle();
+    }
+
+    fn check(&mut self) {
+        let ticket = self.net.hosts[0].send(self.stream, &[5; 2000]);
+        self.net.wait_sent(0, ticket);
+    }
+}
+
+#[test]
+fn syns_beyond_the_bounds_are_forgotten() {
+    let mut plan = Plan::new(2);
+    plan.limits.half_open = 40;
+    plan.limits.half_open_per_peer = 8;
+    let mut e = Established::new(plan, 1000);
+    e.flood((0..100).map(|n| forged((3, 2000 + n), PORT, Flags::SYN)));
+    assert_eq!(e.net.hosts[1].count("half_open"), 8);
+    assert_eq!(e.net.hosts[1].count("peer_limit"), 92);
+    e.flood((4..104).map(|n| forged((n, 2000), PORT, Flags::SYN)));
+    assert_eq!(e.net.hosts[1].count("half_open"), 40);
+    assert_eq!(e.net.hosts[1].count("backlog"), 68);
+    e.check();
+    // Nobody answers for those addresses: they are given up, and the places are free again.
+    e.net.pass(Duration::from_secs(4));
+    assert_eq!(e.net.hosts[1].count("half_open"), 0);
+    assert_eq!(e.net.hosts[1].count("streams"), 1);
+    e.check();
+}
+
+#[test]
+fn no_credit_no_stream_until_there_is_more() {
+    let mut e = Established::new(Plan::new(2), 2);
+    let listener = crate::api::ListenerId(u32::from(PORT));
+    let (second, _) = e.net.open(0, 0, 1, (v4(2), PORT).into());
+    assert_ne!(second, e.stream);
+    let ticket = e.net.hosts[0].connect(0, (v4(2), PORT).into());
+    e.net.pass(Duration::from_millis(100));
+    assert_eq!(e.net.hosts[1].count("no_credit"), 1);
+    e.net.hosts[1].tell(0, |_| crate::api::Command::Credits { listener, more: 1 });
+    e.net.until("the next attempt", |net| {
+        let incoming = |ev: &Event| matches!(ev, Event::Incoming { .. }).then_some(());
+        assert!(
+            net.hosts[0]
+                .take(|ev| matches!(ev, Event::ConnectFailed { ticket: t, .. } if *t == ticket)
+                    .then_some(()))
+                .is_none()
+        );
+        net.hosts[1].take(incoming)
+    });
+}
+
+#[test]
+fn a_handshake_that_ends_early_gives_its_credit_back() {
+    let mut e = Established::new(Plan::new(2), 2);
+    // The host that the SYNs claim to be from does not know them and resets.
+    for n in 0..5 {
+        e.flood(std::iter::once(forged((1, 3000 + n), PORT, Flags::SYN)));
+        assert_eq!(e.net.hosts[1].count("half_open"), 0);
+    }
+    assert_eq!(e.net.hosts[1].count("no_credit"), 0);
+    e.net.open(0, 0, 1, (v4(2), PORT).into());
+}
+
+#[test]
+fn strangers_are_reset_at_a_bounded_rate() {
+    let mut plan = Plan::new(2);
+    plan.limits.resets_per_second = 100;
+    let mut e = Established::new(plan, 100);
+    e.flood((0..200).map(|n| forged((3, 2000 + n), 7, Flags::SYN)));
+    assert_eq!(e.net.hosts[1].count("no_listener"), 200);
+    assert_eq!(e.net.hosts[1].count("resets_sent"), 10);
+    assert_eq!(e.net.hosts[1].count("rate_limited"), 190);
+    e.flood((0..10).map(|n| forged((3, 2000 + n), PORT, Flags::ACK)));
+    assert_eq!(e.net.hosts[1].count("no_stream"), 10);
+    // RFC 9293 §3.10.7.1: a reset is never answered.
+    let resets = e.net.hosts[1].count("resets_sent");
+    e.flood((0..10).map(|n| forged((3, 2000 + n), PORT, Flags::RST)));
+    assert_eq!(e.net.hosts[1].count("resets_sent"), resets);
+    e.check();
+}
+
+#[test]
+fn the_stream_limit_counts_every_stream() {
+    let mut plan = Plan::new(1);
+    plan.limits.streams = 3;
+    let mut net = Net::new(&[plan, Plan::new(2)]);
+    net.hosts[1].listen(PORT);
+    for _ in 0..3 {
+        net.open(0, 0, 1, (v4(2), PORT).into());
+    }
+    net.hosts[0].connect(0, (v4(2), PORT).into());
+    let reason = net.until("a refusal", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::ConnectFailed { reason, .. } => Some(reason.clone()),
+            _ => None,
+        })
+    });
+    assert_eq!(reason, ConnectError::TooManyStreams);
+}
+
+#[test]
+fn a_flood_of_arp_leaves_the_neighbours_in_use() {
+    let mut plan = Plan::new(2);
+    plan.limits.neighbours = 32;
+    let mut e = Established::new(plan, 100);
+    let question = |n: u8| {
+        let mut host = Host::new(&Plan::new(n));
+        let (now, mut out) = (START, crate::net::Outbox::default());
+        host.cores[0].stack.resolve(0, v4(2), now, &mut out);
+        let frame = out.iter().next().unwrap().1.to_vec();
+        TestFrame(frame)
+    };
+    e.flood((3..253).map(question));
+    assert!(e.net.hosts[1].count("neighbours") <= 32);
+    e.check();
+}
+
+#[test]
+fn garbage_is_counted_and_hurts_nobody() {
+    let mut e = Established::new(Plan::new(2), 100);
+    let good = forged((3, 2000), PORT, Flags::SYN).0;
+    let before = e.net.hosts[1].handles[0].counters().drops.total();
+    let damaged = (14..good.len()).map(|at| {
+        let mut frame = good.clone();
+        frame[at] ^= 0x10;
+        TestFrame(frame)
+    });
+    let damaged: Vec<_> = damaged.collect();
+    let n = damaged.len() as u64;
+    e.flood(damaged.into_iter());
+    // Each is refused by a checksum or a header check: not one opened a stream.
+    assert_eq!(e.net.hosts[1].handles[0].counters().drops.total() - before, n);
+    assert_eq!(e.net.hosts[1].count("streams"), 1);
+    e.check();
+}
+
+#[test]
+fn time_wait_gives_way_to_a_new_stream_of_the_same_flow() {
+    // RFC 9293 §3.6.1: the client's ports may come again soon when there are few.
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    net.hosts[1].listen(PORT);
+    let (_, there) = net.open(0, 0, 1, (v4(2), PORT).into());
+    net.hosts[1].tell(0, |_| crate::api::Command::Close { stream: there, abort: false });
+    net.until("its end", |net| {
+        net.hosts[1].take(|e| matches!(e, Event::Closed { .. }).then_some(()))
+    });
+    net.settle();
+    assert_eq!(net.hosts[1].count("streams"), 1, "in TIME-WAIT");
+    // Every port that is left takes new streams while that one waits.
+    for _ in 0..20 {
+        net.open(0, 0, 1, (v4(2), PORT).into());
+    }
+}

@@ -1,0 +1,107 @@
+//! Several workers: who owns a flow, and what happens to frames that arrive elsewhere.
+
+use std::collections::BTreeSet;
+
+use ddp::{Access, RegionMemory, Stag};
+
+use super::wire_pair::*;
+use crate::api::Event;
+
+const PORT: u16 = 4791;
+const SINK: Stag = Stag(9);
+
+fn net(rss: Rss, workers: u16) -> Net {
+    Net::new(&[Plan { workers, rss, ..Plan::new(1) }, Plan { workers, rss, ..Plan::new(2) }])
+}
+
+/// Opens a stream from each worker and writes through it; returns the workers that own the far ends.
+fn write_from_all(net: &mut Net, remote: std::net::IpAddr) -> BTreeSet<u16> {
+    net.hosts[1].listen(PORT);
+    let len = 100_000;
+    let mut owners = BTreeSet::new();
+    for worker in 0..net.hosts[0].cores.len() {
+        let stag = Stag(SINK.0 + worker as u32);
+        let sink = net.hosts[1].region(stag.0, len, Access::REMOTE_WRITE);
+        let source = net.hosts[0].region(1000 + worker as u32, len, Access::NONE);
+        source.write(0, &pattern(len));
+        let (here, there) = net.open(0, worker, 1, (remote, PORT).into());
+        assert_eq!(usize::from(here.worker()), worker);
+        owners.insert(there.worker());
+        let ticket =
+            net.hosts[0].write(here, (Stag(1000 + worker as u32), &source), stag, len as u32);
+        net.wait_sent(0, ticket);
+        assert!(octets_of(&sink) == pattern(len), "worker {worker}");
+    }
+    owners
+}
+
+#[test]
+fn with_rss_only_what_has_no_flow_crosses_the_mesh() {
+    let mut net = net(Rss::Device, 3);
+    write_from_all(&mut net, v4(2));
+    write_from_all_v6(&mut net);
+    // The mesh carries ARP and neighbour discovery, a few times each; no segment.
+    let crossed: u64 = (0..2).map(|h| net.hosts[h].count("mesh_in")).sum();
+    assert!(crossed < 60, "{crossed} messages");
+    let segments = net.hosts[1].count("segments");
+    assert!(segments > 100, "{segments} segments");
+}
+
+fn write_from_all_v6(net: &mut Net) {
+    for worker in 0..net.hosts[0].cores.len() {
+        let (here, _) = net.open(0, worker, 1, (v6(2), PORT).into());
+        let ticket = net.hosts[0].send(here, &[1; 3000]);
+        net.wait_sent(0, ticket);
+    }
+}
+
+#[test]
+fn without_rss_frames_find_their_workers_through_the_mesh() {
+    let mut net = net(Rss::None, 2);
+    write_from_all(&mut net, v4(2));
+    // The flow of one stream at least lives at the second worker of either host.
+    for host in 0..2 {
+        let moved = net.hosts[host].count("mesh_in");
+        assert!(moved > 5, "host {host}: {moved} messages");
+        assert_eq!(net.hosts[host].count("mesh_full"), 0);
+    }
+    // Streams of each worker have been served, whoever got the frames.
+    for core in &net.hosts[0].cores {
+        assert_eq!(core.conns.len(), 1);
+    }
+}
+
+#[test]
+fn listeners_on_every_worker_share_the_load() {
+    let mut net = net(Rss::Device, 4);
+    net.hosts[1].listen(PORT);
+    let owners: BTreeSet<u16> =
+        (0..32).map(|n| net.open(0, n % 4, 1, (v4(2), PORT).into()).1.worker()).collect();
+    assert_eq!(owners.len(), 4, "{owners:?}");
+}
+
+#[test]
+fn a_full_mesh_ring_loses_and_counts() {
+    let mut plan = Plan { workers: 2, rss: Rss::None, ..Plan::new(2) };
+    plan.limits.mesh = 2;
+    let mut net = Net::new(&[Plan { workers: 2, ..Plan::new(1) }, plan]);
+    net.hosts[1].listen(PORT);
+    let len = 200_000;
+    // TCP makes up for it, as for any loss.
+    for worker in 0..2 {
+        let stag = Stag(SINK.0 + worker as u32);
+        let sink = net.hosts[1].region(stag.0, len, Access::REMOTE_WRITE);
+        let source = net.hosts[0].region(1000 + worker as u32, len, Access::NONE);
+        source.write(0, &pattern(len));
+        let (here, there) = net.open(0, worker, 1, (v4(2), PORT).into());
+        let ticket =
+            net.hosts[0].write(here, (Stag(1000 + worker as u32), &source), stag, len as u32);
+        net.wait_sent(0, ticket);
+        assert!(octets_of(&sink) == pattern(len));
+        if there.worker() == 1 {
+            assert!(net.hosts[1].count("mesh_full") > 0);
+        }
+    }
+    let events = net.hosts[1].events.iter();
+    assert!(!events.clone().any(|(_, e)| matches!(e, Event::Error { .. } | Event::Closed { .. })));
+}

@@ -1,0 +1,8 @@
+//! Workers joined in memory, in virtual time: whole streams from ARP to placed octets, and what floods
+//! and faults do to them.
+
+mod floods;
+mod mesh;
+mod pressure;
+mod streams;
+mod wire_pair;

@@ -1,0 +1,157 @@
+//! What is full makes others wait; nothing is lost.
+
+use std::time::Duration;
+
+use ddp::{Access, RegionMemory, Stag};
+
+use super::wire_pair::*;
+use crate::api::Event;
+
+const PORT: u16 = 4791;
+const SINK: Stag = Stag(9);
+const SOURCE: Stag = Stag(8);
+
+#[test]
+fn a_control_thread_that_does_not_listen_stops_the_peers_and_misses_nothing() {
+    let mut plan = Plan::new(2);
+    plan.limits.events = 64;
+    let mut net = Net::new(&[Plan::new(1), plan]);
+    net.hosts[1].listen(PORT);
+    let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    net.settle();
+    net.hosts[1].listens = false;
+    for n in 0..250u32 {
+        net.hosts[0].send(here, &n.to_be_bytes());
+    }
+    net.pass(Duration::from_secs(2));
+    assert!(net.hosts[1].count("event_stalls") > 0);
+    let waiting = net.hosts[1].cores[0].port_mut(0).rx.len();
+    assert!(waiting > 0, "frames stay with the device");
+    net.hosts[1].listens = true;
+    for n in 0..250u32 {
+        let data = net.until("a message", |net| {
+            net.hosts[1].take(|e| match e {
+                Event::Untagged { data, .. } => Some(data.clone()),
+                _ => None,
+            })
+        });
+        assert_eq!(data, n.to_be_bytes());
+    }
+}
+
+/// Five streams at once through a port with so little room; returns how often it was full and empty.
+fn squeeze(room: usize, buffers: usize) -> (u64, u64) {
+    let plan = |n| Plan { room, ..Plan::new(n) };
+    let mut net = Net::new(&[plan(1), plan(2)]);
+    net.hosts[0].cores[0].port_mut(0).buffers = buffers;
+    net.hosts[1].listen_with(PORT, 10, 10);
+    let len = 200_000;
+    let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
+    source.write(0, &pattern(len));
+    let mut writes = Vec::new();
+    for n in 0..5 {
+        let stag = Stag(SINK.0 + n);
+        let sink = net.hosts[1].region(stag.0, len, Access::REMOTE_WRITE);
+        let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+        let ticket = net.hosts[0].write(here, (SOURCE, &source), stag, len as u32);
+        writes.push((ticket, sink));
+    }
+    for (ticket, sink) in writes {
+        net.wait_sent(0, ticket);
+        assert!(octets_of(&sink) == pattern(len));
+    }
+    (net.hosts[0].count("tx_stalls"), net.hosts[0].count("tx_no_buffer"))
+}
+
+#[test]
+fn a_small_transmit_ring_only_slows_streams_down() {
+    let (stalls, _) = squeeze(3, 4096);
+    assert!(stalls > 0);
+}
+
+#[test]
+fn a_small_pool_only_slows_streams_down() {
+    let (_, empty) = squeeze(256, 2);
+    assert!(empty > 0);
+}
+
+#[test]
+fn streams_take_turns() {
+    let mut net = Net::new(&[Plan { room: 16, ..Plan::new(1) }, Plan::new(2)]);
+    net.hosts[1].listen(PORT);
+    let len = 1 << 20;
+    let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
+    let streams: Vec<_> = (0..4)
+        .map(|n| {
+            net.hosts[1].region(SINK.0 + n, len, Access::REMOTE_WRITE);
+            net.open(0, 0, 1, (v4(2), PORT).into()).0
+        })
+        .collect();
+    net.settle();
+    for (n, &stream) in streams.iter().enumerate() {
+        net.hosts[0].write(stream, (SOURCE, &source), Stag(SINK.0 + n as u32), len as u32);
+    }
+    // When the first is through, the others are not far behind.
+    net.until("the first", |net| {
+        net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+    });
+    let begin = net.hosts[0].count("tx_octets");
+    for _ in 0..3 {
+        net.until("the others", |net| {
+            net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+        });
+    }
+    let more = net.hosts[0].count("tx_octets") - begin;
+    assert!(more < len as u64, "{more} octets after the first of four was through");
+}
+
+#[test]
+fn a_router_that_says_too_big_makes_segments_smaller() {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    net.hosts[1].listen(PORT);
+    let len = 100_000;
+    net.hosts[1].region(SINK.0, len, Access::REMOTE_WRITE);
+    let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
+    let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    net.settle();
+    // From now on a hop in the middle carries 1000 octets only, and says so of the first it drops.
+    net.loses = Box::new(|from, frame| from == 0 && frame.len() > 1014);
+    net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
+    net.hosts[0].cores[0].turn(net.now);
+    let big = net.hosts[0].cores[0].port_mut(0).tx.iter().find(|f| f.0.len() > 1014).cloned();
+    let big = big.expect("a full segment");
+    let report = |mtu: u16, segment: &[u8]| {
+        let mut message = vec![3, 4, 0, 0, 0, 0];
+        message.extend(mtu.to_be_bytes());
+        message.extend(&segment[14..42]);
+        let sum = !crate::net::checksum::sum(&message);
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        let host = Host::new(&Plan::new(2));
+        let mut out = Vec::new();
+        let (interface, mac) = (&host.cores[0].stack.interfaces[0], [2, 0, 0, 0, 0, 1]);
+        let protocol = (smoltcp::wire::IpProtocol::Icmp, 64);
+        crate::net::path::ip_frame(
+            &mut out,
+            interface,
+            mac,
+            (v4(2), v4(1)),
+            protocol,
+            message.len(),
+            |p| {
+                p.copy_from_slice(&message);
+            },
+        );
+        TestFrame(out)
+    };
+    // RFC 5927 §4.1: a report about a segment that is not under way is not believed.
+    let mut never = big.0.clone();
+    never[38] ^= 0x40;
+    net.hosts[0].arrive(report(1000, &never));
+    net.turn();
+    assert_eq!(net.hosts[0].count("icmp_not_believed"), 1);
+    net.hosts[0].arrive(report(1000, &big.0));
+    net.until("delivery", |net| {
+        net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+    });
+    assert_eq!(net.hosts[0].count("path_mtu_updates"), 1);
+}

@@ -1,0 +1,370 @@
+//! The main job, from ARP to octets in their place, over each kind of network layer; and the ways in
+//! which streams begin and end.
+
+use std::time::Duration;
+
+use ddp::{Access, RegionMemory, Stag, TaggedOffset};
+use tcp_lite::endpoint::{CloseReason, EndpointConfig, OnPeerClose};
+
+use super::wire_pair::*;
+use crate::api::{Command, CommandError, ConnectError, Event, PostFailure, Sources};
+
+const PORT: u16 = 4791;
+const SINK: Stag = Stag(0x1234);
+const SOURCE: Stag = Stag(0x77);
+
+fn pair() -> Net {
+    Net::new(&[Plan::new(1), Plan::new(2)])
+}
+
+fn place(mut net: Net, remote: std::net::IpAddr, len: usize) -> Net {
+    net.hosts[1].listen(PORT);
+    let sink = net.hosts[1].region(SINK.0, len, Access::REMOTE_WRITE);
+    let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
+    source.write(0, &pattern(len));
+    let (here, there) = net.open(0, 0, 1, (remote, PORT).into());
+    let ticket = net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
+    let delivered = net.until("delivery", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::TaggedDelivered { stream, stag, to, len, .. } => {
+                Some((*stream, *stag, *to, *len))
+            }
+            Event::Error { error, .. } => panic!("{error:?}"),
+            _ => None,
+        })
+    });
+    assert_eq!(delivered, (there, SINK, TaggedOffset(0), len as u64));
+    net.wait_sent(0, ticket);
+    assert!(octets_of(&sink) == pattern(len));
+    net
+}
+
+#[test]
+fn a_tagged_write_over_ipv4() {
+    place(pair(), v4(2), 1 << 20);
+}
+
+#[test]
+fn a_tagged_write_over_ipv6() {
+    place(pair(), v6(2), 300_000);
+}
+
+#[test]
+fn a_tagged_write_in_a_vlan() {
+    let plan = |n| Plan { vlan: Some(100), ..Plan::new(n) };
+    place(Net::new(&[plan(1), plan(2)]), v4(2), 300_000);
+}
+
+#[test]
+fn a_tagged_write_in_jumbo_frames() {
+    let plan = |n| Plan { mtu: 9000, ..Plan::new(n) };
+    let net = place(Net::new(&[plan(1), plan(2)]), v6(2), 1 << 20);
+    let frames = net.hosts[0].count("tx_frames");
+    assert!(frames < 200, "{frames} frames for 1 MiB");
+}
+
+#[test]
+fn a_tagged_write_over_a_lossy_wire() {
+    let mut net = pair();
+    let mut n = 0u32;
+    net.loses = Box::new(move |_, _| {
+        n += 1;
+        n % 61 == 17
+    });
+    place(net, v4(2), 1 << 20);
+}
+
+#[test]
+fn one_acknowledgement_per_stream_and_burst() {
+    let net = place(pair(), v4(2), 1 << 20);
+    let (data, acks) = (net.hosts[0].count("tx_frames"), net.hosts[1].count("tx_frames"));
+    assert!(acks * 4 < data, "{acks} frames back for {data}");
+}
+
+#[test]
+fn untagged_messages_arrive_in_order_and_echo() {
+    let mut net = pair();
+    net.hosts[1].listen(PORT);
+    let (here, there) = net.open(0, 0, 1, (v4(2), PORT).into());
+    for n in 0..200u8 {
+        net.hosts[0].send(here, &[n; 100]);
+    }
+    for n in 0..200u8 {
+        let data = net.until("a message", |net| {
+            net.hosts[1].take(|e| match e {
+                Event::Untagged { stream, data, .. } if *stream == there => Some(data.clone()),
+                _ => None,
+            })
+        });
+        assert_eq!(data, [n; 100]);
+    }
+    net.hosts[1].send(there, b"back");
+    let back = net.until("the answer", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::Untagged { data, .. } => Some(data.clone()),
+            _ => None,
+        })
+    });
+    assert_eq!(back, b"back");
+}
+
+#[test]
+fn private_data_crosses_and_a_refusal_says_so() {
+    let mut net = pair();
+    net.hosts[1].listen(PORT);
+    net.hosts[0].connect(0, (v4(2), PORT).into());
+    let (stream, data) = net.until("a request", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::Incoming { stream, private_data, local, .. } => {
+                assert_eq!(*local, (v4(2), PORT).into());
+                Some((*stream, private_data.clone()))
+            }
+            _ => None,
+        })
+    });
+    assert_eq!(data, b"hello");
+    net.hosts[1].tell(0, |_| Command::Reject { stream, private_data: b"no".to_vec() });
+    let reason = failure(&mut net);
+    let private_data = b"no".to_vec();
+    assert_eq!(reason, ConnectError::Closed(CloseReason::RejectedByPeer { private_data }));
+}
+
+#[test]
+fn a_closed_stream_is_reported_on_both_sides_and_leaves_nothing() {
+    let mut net = pair();
+    net.hosts[1].listen(PORT);
+    let (here, there) = net.open(0, 0, 1, (v4(2), PORT).into());
+    net.hosts[0].tell(0, |_| Command::Close { stream: here, abort: false });
+    for (host, id) in [(0, here), (1, there)] {
+        net.until("the end", |net| {
+            net.hosts[host].take(|e| match e {
+                Event::Closed { stream, .. } if *stream == id => Some(()),
+                _ => None,
+            })
+        });
+    }
+    // TIME-WAIT keeps the flow, then goes.
+    net.pass(Duration::from_secs(150));
+    assert_eq!(net.hosts[0].count("streams") + net.hosts[1].count("streams"), 0);
+}
+
+#[test]
+fn an_abort_resets_the_peer() {
+    let mut net = pair();
+    net.hosts[1].listen(PORT);
+    let (here, there) = net.open(0, 0, 1, (v4(2), PORT).into());
+    net.hosts[0].tell(0, |_| Command::Close { stream: here, abort: true });
+    let ended = net.until("the reset", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::Closed { stream, .. } => Some(*stream),
+            _ => None,
+        })
+    });
+    assert_eq!(ended, there);
+    net.settle();
+    assert_eq!(net.hosts[0].count("streams") + net.hosts[1].count("streams"), 0);
+}
+
+fn failure(net: &mut Net) -> ConnectError {
+    net.until("a failure", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::ConnectFailed { reason, .. } => Some(reason.clone()),
+            _ => None,
+        })
+    })
+}
+
+#[test]
+fn connects_fail_with_their_reasons() {
+    let mut net = pair();
+    net.hosts[0].connect(0, (v4(2), 9).into());
+    let refused = ConnectError::Closed(CloseReason::ConnectRefused);
+    assert_eq!(failure(&mut net), refused, "nobody listens");
+    assert_eq!(net.hosts[1].count("resets_sent"), 1);
+    let begin = net.now;
+    net.hosts[0].connect(0, (v4(77), PORT).into());
+    assert_eq!(failure(&mut net), ConnectError::Unreachable);
+    assert!(net.now - begin < Duration::from_secs(5));
+    net.hosts[0].connect(0, ("2001:db9::1".parse::<std::net::IpAddr>().unwrap(), PORT).into());
+    assert_eq!(failure(&mut net), ConnectError::NoRoute);
+    // A listener whose control thread never answers.
+    net.hosts[1].listen(PORT);
+    net.hosts[0].connect(0, (v4(2), PORT).into());
+    assert!(matches!(failure(&mut net), ConnectError::Timeout | ConnectError::Closed { .. }));
+    net.hosts[0].tell(0, |_| Command::Drain);
+    net.hosts[0].connect(0, (v4(2), PORT).into());
+    assert_eq!(failure(&mut net), ConnectError::Draining);
+}
+
+#[test]
+fn a_region_is_gone_at_once_and_answered_when_nothing_is_sent_from_it() {
+    let mut net = pair();
+    net.hosts[1].listen(PORT);
+    let len = 64 << 10;
+    net.hosts[1].region(SINK.0, len, Access::REMOTE_WRITE);
+    let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
+    let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    net.settle();
+    // The wire breaks, so that the message stays unacknowledged.
+    net.loses = Box::new(|_, _| true);
+    net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
+    let remove = |sources| move |ticket| Command::RemoveStag { stag: SOURCE, sources, ticket };
+    let waits = net.hosts[0].tell(0, remove(Sources::Wait));
+    net.pass(Duration::from_millis(50));
+    let done = |net: &mut Net, t| {
+        net.hosts[0].take(|e| matches!(e, Event::Done { ticket, .. } if *ticket == t).then_some(()))
+    };
+    assert!(done(&mut net, waits).is_none());
+    // Nobody can send from it any more.
+    let late = net.hosts[0].write(here, (SOURCE, &source), SINK, 10);
+    net.until("a refusal", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::PostFailed { ticket, reason: PostFailure::NoRegion, .. } if *ticket == late => {
+                Some(())
+            }
+            _ => None,
+        })
+    });
+    net.loses = Box::new(|_, _| false);
+    assert_eq!(net.wait_done(0, waits), Ok(()));
+    let again = net.hosts[0].tell(0, remove(Sources::Wait));
+    assert!(matches!(net.wait_done(0, again), Err(CommandError::Stag(_))));
+}
+
+#[test]
+fn a_region_can_be_taken_away_from_its_streams() {
+    let mut net = pair();
+    net.hosts[1].listen(PORT);
+    net.hosts[1].region(SINK.0, 1000, Access::REMOTE_WRITE);
+    let source = net.hosts[0].region(SOURCE.0, 1000, Access::NONE);
+    let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    net.settle();
+    net.loses = Box::new(|_, _| true);
+    net.hosts[0].write(here, (SOURCE, &source), SINK, 1000);
+    net.settle();
+    let sources = Sources::Abort;
+    let ticket =
+        net.hosts[0].tell(0, |ticket| Command::RemoveStag { stag: SOURCE, sources, ticket });
+    assert_eq!(net.wait_done(0, ticket), Ok(()));
+    let closed = |e: &Event| matches!(e, Event::Closed { stream, .. } if *stream == here);
+    net.until("the end", |net| net.hosts[0].take(|e| closed(e).then_some(())));
+}
+
+#[test]
+fn a_region_without_an_entry_any_more_takes_nothing() {
+    let mut net = pair();
+    net.hosts[1].listen(PORT);
+    let sink = net.hosts[1].region(SINK.0, 1000, Access::REMOTE_WRITE);
+    let source = net.hosts[0].region(SOURCE.0, 1000, Access::NONE);
+    source.write(0, &[9; 1000]);
+    let (here, there) = net.open(0, 0, 1, (v4(2), PORT).into());
+    let sources = Sources::Wait;
+    let ticket = net.hosts[1].tell(0, |ticket| Command::RemoveStag { stag: SINK, sources, ticket });
+    assert_eq!(net.wait_done(1, ticket), Ok(()));
+    net.hosts[0].write(here, (SOURCE, &source), SINK, 1000);
+    net.until("an error", |net| {
+        net.hosts[1]
+            .take(|e| matches!(e, Event::Error { stream, .. } if *stream == there).then_some(()))
+    });
+    assert!(octets_of(&sink) == [0; 1000]);
+}
+
+#[test]
+fn a_bound_region_serves_its_stream_alone() {
+    let mut net = pair();
+    net.hosts[1].listen(PORT);
+    net.hosts[1].region(SINK.0, 1000, Access::REMOTE_WRITE);
+    let source = net.hosts[0].region(SOURCE.0, 1000, Access::NONE);
+    let (a, there) = net.open(0, 0, 1, (v4(2), PORT).into());
+    let (b, other) = net.open(0, 0, 1, (v4(2), PORT).into());
+    let stream = Some(there);
+    let bind = net.hosts[1].tell(0, |ticket| Command::BindStag { stag: SINK, stream, ticket });
+    assert_eq!(net.wait_done(1, bind), Ok(()));
+    net.hosts[0].write(b, (SOURCE, &source), SINK, 1000);
+    net.until("an error", |net| {
+        net.hosts[1]
+            .take(|e| matches!(e, Event::Error { stream, .. } if *stream == other).then_some(()))
+    });
+    let ticket = net.hosts[0].write(a, (SOURCE, &source), SINK, 1000);
+    net.until("success of the other", |net| {
+        net.hosts[0]
+            .take(|e| matches!(e, Event::Sent { ticket: t, .. } if *t == ticket).then_some(()))
+    });
+}
+
+#[test]
+fn lists_name_every_stream_and_neighbour() {
+    let mut net = pair();
+    net.hosts[1].listen_with(PORT, 200, 400);
+    let mut expected: Vec<_> =
+        (0..150).map(|_| net.open(0, 0, 1, (v4(2), PORT).into()).1).collect();
+    let ticket = net.hosts[1].tell(0, |ticket| Command::ListStreams { ticket });
+    let mut found = Vec::new();
+    loop {
+        let last = net.until("a list", |net| {
+            net.hosts[1].take(|e| match e {
+                Event::Streams { ticket: t, streams, last } if *t == ticket => {
+                    found.extend(streams.iter().map(|s| s.stream));
+                    Some(*last)
+                }
+                _ => None,
+            })
+        });
+        if last {
+            break;
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+    net.hosts[1].tell(0, |ticket| Command::ListNeighbours { ticket });
+    let neighbours = net.until("neighbours", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::Neighbours { neighbours, .. } => Some(neighbours.clone()),
+            _ => None,
+        })
+    });
+    assert_eq!(neighbours.len(), 1);
+    assert_eq!((neighbours[0].address, neighbours[0].mac), (v4(1), Some([2, 0, 0, 0, 0, 1])));
+}
+
+#[test]
+fn drain_ends_streams_gracefully_and_stop_by_force() {
+    let mut net = pair();
+    let on_peer_close = OnPeerClose::KeepOpen;
+    net.hosts[1].listen_as(PORT, 9, 9, EndpointConfig { on_peer_close, ..Default::default() });
+    let len = 500_000;
+    net.hosts[1].region(SINK.0, len, Access::REMOTE_WRITE);
+    let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
+    let (here, there) = net.open(0, 0, 1, (v4(2), PORT).into());
+    let (stays, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    let ticket = net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
+    net.hosts[0].tell(0, |_| Command::Drain);
+    // What was posted still arrives.
+    net.wait_sent(0, ticket);
+    net.until("the peer's close", |net| {
+        let closed = |e: &Event| matches!(e, Event::PeerClosed { stream, .. } if *stream == there);
+        net.hosts[1].take(|e| closed(e).then_some(()))
+    });
+    net.hosts[1].tell(0, |_| Command::Close { stream: there, abort: false });
+    net.until("the end", |net| {
+        net.hosts[0]
+            .take(|e| matches!(e, Event::Closed { stream, .. } if *stream == here).then_some(()))
+    });
+    assert!(net.hosts[0].take(|e| matches!(e, Event::Drained).then_some(())).is_none());
+    net.hosts[0].tell(0, |_| Command::Stop);
+    net.until("the other's end", |net| {
+        net.hosts[0]
+            .take(|e| matches!(e, Event::Closed { stream, .. } if *stream == stays).then_some(()))
+    });
+    net.until("the last word", |net| {
+        net.hosts[0].take(|e| matches!(e, Event::Stopped).then_some(()))
+    });
+    assert!(net.hosts[0].cores[0].is_stopped());
+    assert_eq!(net.hosts[0].count("streams"), 0);
+    // The peer was told by a reset.
+    net.until("the reset", |net| {
+        net.hosts[1].take(|e| matches!(e, Event::Closed { .. }).then_some(()))
+    });
+}

@@ -1,0 +1,517 @@
+//! Hosts of some workers each, on one wire.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use ddp::{
+    Access, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag, StagEntry, StreamConfig,
+    StreamId, TaggedOffset,
+};
+use tcp_lite::endpoint::EndpointConfig;
+use wire::Instant;
+
+use crate::api::{
+    Command, Connect, Event, InterfaceConfig, InterfaceId, Limits, ListenerConfig, ListenerId,
+    PortId, Route, Ticket, Wake, WorkerHandle, WorkerId, worker_link,
+};
+use crate::io::{BURST, Frame, PortFacts, PortIo};
+use crate::memory::{Backing, Memory, MemoryConfig};
+use crate::mesh::Mesh;
+use crate::net::path::TxChecksum;
+use crate::port::{ChecksumBy, RxChecksum};
+use crate::steering::Steering;
+use crate::worker::{Core, CoreParts, PortSlot};
+
+/// A frame in a vector.
+#[derive(Clone, Debug)]
+pub(super) struct TestFrame(pub(super) Vec<u8>);
+
+impl Frame for TestFrame {
+    fn octets(&self) -> &[u8] {
+        &self.0
+    }
+    fn octets_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+    fn truncate(&mut self, len: usize) {
+        self.0.truncate(len);
+    }
+    fn hash(&self) -> Option<u32> {
+        None
+    }
+    fn checksum(&self) -> RxChecksum {
+        RxChecksum::Unknown
+    }
+    fn offload(&mut self, _: TxChecksum, _: usize, _: usize, _: bool) {
+        panic!("software checksums only");
+    }
+}
+
+/// Queues in vectors; `room` is that of the transmit ring, `buffers` that of the pool.
+#[derive(Debug)]
+pub(super) struct TestIo {
+    pub(super) rx: VecDeque<TestFrame>,
+    pub(super) tx: Vec<TestFrame>,
+    pub(super) room: usize,
+    pub(super) buffers: usize,
+}
+
+impl PortIo for TestIo {
+    type Frame = TestFrame;
+
+    fn receive(&mut self, _: Instant, out: &mut ArrayVec<TestFrame, BURST>) {
+        let n = self.rx.len().min(out.remaining_capacity());
+        out.extend(self.rx.drain(..n));
+    }
+    fn allocate(&mut self, len: usize) -> Option<TestFrame> {
+        (self.tx.len() < self.buffers).then(|| TestFrame(vec![0xdd; len]))
+    }
+    fn room(&mut self) -> usize {
+        self.room.saturating_sub(self.tx.len())
+    }
+    fn send(&mut self, frame: TestFrame) {
+        assert!(self.room() > 0, "sent without room");
+        self.tx.push(frame);
+    }
+    fn flush(&mut self) -> bool {
+        self.tx.is_empty()
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+/// Which queue of a host gets a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rss {
+    /// The one that steering says; what is not TCP goes to the first.
+    Device,
+    /// Always the first.
+    None,
+}
+
+/// A host: workers on one port with one interface.
+pub(super) struct Host {
+    pub(super) cores: Vec<Core<TestIo>>,
+    pub(super) handles: Vec<WorkerHandle>,
+    pub(super) events: Vec<(usize, Event)>,
+    /// The control thread takes events.
+    pub(super) listens: bool,
+    steering: Steering,
+    rss: Rss,
+    tickets: u64,
+}
+
+/// How to make a [`Host`].
+#[derive(Clone)]
+pub(super) struct Plan {
+    pub(super) number: u8,
+    pub(super) workers: u16,
+    pub(super) vlan: Option<u16>,
+    pub(super) rss: Rss,
+    pub(super) limits: Limits,
+    pub(super) room: usize,
+    pub(super) mtu: u16,
+}
+
+impl Plan {
+    pub(super) fn new(number: u8) -> Plan {
+        let limits = Limits::default();
+        Plan { number, workers: 1, vlan: None, rss: Rss::Device, limits, room: 256, mtu: 1500 }
+    }
+}
+
+pub(super) fn v4(n: u8) -> IpAddr {
+    [10, 0, 0, n].into()
+}
+
+pub(super) fn v6(n: u8) -> IpAddr {
+    Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n.into()).into()
+}
+
+impl Host {
+    pub(super) fn new(plan: &Plan) -> Host {
+        let ids: Vec<WorkerId> = (0..plan.workers).map(WorkerId).collect();
+        let steering = Steering::software(&ids);
+        let facts = Arc::new(PortFacts {
+            mac: [2, 0, 0, 0, 0, plan.number],
+            tx_checksum: TxChecksum::SOFTWARE,
+            rx_checksum: ChecksumBy::Software,
+            device_hash: false,
+            steering: steering.clone(),
+            workers: ids.clone(),
+        });
+        let interface = InterfaceConfig {
+            name: "test".into(),
+            port: PortId(0),
+            vlan: plan.vlan,
+            addresses: vec![(v4(plan.number), 24), (v6(plan.number), 64)],
+            routes: vec![Route { destination: [0; 4].into(), prefix: 0, gateway: v4(254) }],
+            mtu: plan.mtu,
+        };
+        let control = Arc::new(Wake::new().unwrap());
+        let ring = |id: &WorkerId| {
+            worker_link(*id, plan.limits.commands, plan.limits.events, &control).unwrap()
+        };
+        let (handles, links): (Vec<_>, Vec<_>) = ids.iter().map(ring).unzip();
+        let wakes: Vec<Arc<Wake>> = links.iter().map(|l| l.wake.clone()).collect();
+        let meshes = Mesh::all(&wakes, plan.limits.mesh);
+        let cores = ids.iter().zip(links).zip(meshes).map(|((&id, link), mesh)| {
+            let io = TestIo { rx: VecDeque::new(), tx: Vec::new(), room: plan.room, buffers: 4096 };
+            let parts = CoreParts {
+                id,
+                ports: vec![Some(PortSlot { io, facts: facts.clone() })],
+                interfaces: vec![interface.clone()],
+                mesh,
+                limits: plan.limits,
+                link,
+                secret: [plan.number; 32],
+            };
+            Core::new(parts, START)
+        });
+        Host {
+            cores: cores.collect(),
+            handles,
+            events: Vec::new(),
+            listens: true,
+            steering,
+            rss: plan.rss,
+            tickets: 0,
+        }
+    }
+
+    /// Gives a command to a worker; returns its ticket.
+    pub(super) fn tell(&mut self, worker: usize, make: impl FnOnce(Ticket) -> Command) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.handles[worker].send(make(ticket)).unwrap();
+        ticket
+    }
+
+    /// Gives a command to each worker.
+    pub(super) fn tell_all(&mut self, make: impl Fn(Ticket) -> Command) {
+        for worker in 0..self.handles.len() {
+            self.tell(worker, &make);
+        }
+    }
+
+    pub(super) fn listen(&mut self, port: u16) {
+        self.listen_with(port, 100, 100);
+    }
+
+    pub(super) fn listen_with(&mut self, port: u16, backlog: u32, credits: u32) {
+        self.listen_as(port, backlog, credits, EndpointConfig::default());
+    }
+
+    pub(super) fn listen_as(
+        &mut self,
+        port: u16,
+        backlog: u32,
+        credits: u32,
+        endpoint: EndpointConfig,
+    ) {
+        let listener = Arc::new(ListenerConfig {
+            id: ListenerId(u32::from(port)),
+            interface: None,
+            address: None,
+            port,
+            endpoint: Arc::new(endpoint),
+            backlog,
+            credits,
+        });
+        self.tell_all(|ticket| Command::AddListener { listener: listener.clone(), ticket });
+    }
+
+    /// Registers a region of `len` octets with all workers.
+    pub(super) fn region(&mut self, stag: u32, len: usize, access: Access) -> Memory {
+        let config = MemoryConfig {
+            backing: Backing::Anonymous,
+            len: len as u64,
+            remote_write: access.remote_write(),
+            lock: false,
+        };
+        let memory = Memory::new(&config).unwrap();
+        let entry = StagEntry {
+            stag: Stag(stag),
+            pd: PD,
+            stream: None,
+            base_to: TaggedOffset(0),
+            len: len as u64,
+            access,
+            memory: memory.clone(),
+            memory_offset: 0,
+        };
+        self.tell_all(|ticket| Command::AddStag { entry: entry.clone(), ticket });
+        memory
+    }
+
+    pub(super) fn connect(&mut self, worker: usize, remote: SocketAddr) -> Ticket {
+        self.tell(worker, |ticket| {
+            Command::Connect(Box::new(Connect {
+                ticket,
+                interface: InterfaceId(0),
+                local: None,
+                remote,
+                endpoint: Arc::new(EndpointConfig::default()),
+                config: stream_config(),
+                pd: PD,
+                private_data: b"hello".to_vec(),
+                timeout: Duration::from_secs(20),
+            }))
+        })
+    }
+
+    /// Posts a tagged write from a region of this host.
+    pub(super) fn write(
+        &mut self,
+        stream: StreamId,
+        from: (Stag, &Memory),
+        to: Stag,
+        len: u32,
+    ) -> Ticket {
+        let (region, memory) = from;
+        let source = Source::Region { memory: memory.clone(), offset: 0, len };
+        let (to, stag) = (TaggedOffset(0), to);
+        let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 0 };
+        let region = Some(region);
+        self.tell(stream.worker().into(), |ticket| Command::Post {
+            stream,
+            message,
+            region,
+            ticket,
+        })
+    }
+
+    pub(super) fn send(&mut self, stream: StreamId, octets: &[u8]) -> Ticket {
+        let source = Source::Octets(octets.into());
+        let (qn, rsvd_ulp) = (Qn(0), [0; 5]);
+        let message = Message::Untagged { qn, rsvd_ulp, source, cookie: 0 };
+        let region = None;
+        self.tell(stream.worker().into(), |ticket| Command::Post {
+            stream,
+            message,
+            region,
+            ticket,
+        })
+    }
+
+    /// The frames that the host sent.
+    pub(super) fn sent(&mut self) -> Vec<TestFrame> {
+        self.cores.iter_mut().flat_map(|core| std::mem::take(&mut core.port_mut(0).tx)).collect()
+    }
+
+    /// Puts a frame where the device would.
+    pub(super) fn arrive(&mut self, frame: TestFrame) {
+        let queue = match self.rss {
+            Rss::None => 0,
+            Rss::Device => self.queue_of(&frame.0),
+        };
+        self.cores[queue].port_mut(0).rx.push_back(frame);
+    }
+
+    fn queue_of(&self, frame: &[u8]) -> usize {
+        let at = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
+        let ip = &frame[at..];
+        let port = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
+        let ends: (SocketAddr, SocketAddr) = match (&frame[at - 2..at], ip) {
+            ([8, 0], ip) if ip[9] == 6 => {
+                let a = |at: usize| <[u8; 4]>::try_from(&ip[at..at + 4]).unwrap();
+                ((a(12), port(20)).into(), (a(16), port(22)).into())
+            }
+            ([0x86, 0xdd], ip) if ip[6] == 6 => {
+                let a = |at: usize| <[u8; 16]>::try_from(&ip[at..at + 16]).unwrap();
+                ((a(8), port(40)).into(), (a(24), port(42)).into())
+            }
+            _ => return 0,
+        };
+        self.steering.owner(ends.0, ends.1).0.into()
+    }
+
+    /// Everything that every worker counted under this name.
+    pub(super) fn count(&self, name: &str) -> u64 {
+        let mut total = 0;
+        for handle in &self.handles {
+            handle.counters().for_each(|n, _, _, value| total += if n == name { value } else { 0 });
+            total +=
+                handle.counters().drops.iter().filter(|d| d.1 == name).map(|d| d.2).sum::<u64>();
+        }
+        total
+    }
+
+    /// Takes the first event that `pick` wants.
+    pub(super) fn take<T>(&mut self, mut pick: impl FnMut(&Event) -> Option<T>) -> Option<T> {
+        let at = self.events.iter().position(|(_, e)| pick(e).is_some())?;
+        let (_, event) = self.events.remove(at);
+        pick(&event)
+    }
+}
+
+pub(super) const START: Instant = Instant::from_millis(1000);
+pub(super) const PD: PdId = PdId(7);
+
+pub(super) fn stream_config() -> StreamConfig {
+    let queue = QueueConfig { qn: Qn(0), buffers: 1000, buffer_size: 4096 };
+    StreamConfig { queues: vec![queue, QueueConfig::error_queue()], ..StreamConfig::default() }
+}
+
+/// Hosts on a wire: every frame reaches the hosts that its destination address names.
+pub(super) struct Net {
+    pub(super) hosts: Vec<Host>,
+    pub(super) now: Instant,
+    /// Frames are lost while this says so.
+    pub(super) loses: Box<dyn FnMut(usize, &[u8]) -> bool>,
+}
+
+impl Net {
+    pub(super) fn new(plans: &[Plan]) -> Net {
+        let hosts = plans.iter().map(Host::new).collect();
+        Net { hosts, now: START, loses: Box::new(|_, _| false) }
+    }
+
+    /// One turn of each worker, and the frames on their way. Returns whether anything happened.
+    pub(super) fn turn(&mut self) -> bool {
+        let mut busy = false;
+        for host in &mut self.hosts {
+            for core in &mut host.cores {
+                busy |= core.turn(self.now);
+            }
+            if host.listens {
+                for (worker, handle) in host.handles.iter_mut().enumerate() {
+                    while let Some(event) = handle.poll() {
+                        busy = true;
+                        host.events.push((worker, event));
+                    }
+                }
+            }
+        }
+        for from in 0..self.hosts.len() {
+            for frame in self.hosts[from].sent() {
+                busy = true;
+                if (self.loses)(from, &frame.0) {
+                    continue;
+                }
+                for (to, host) in self.hosts.iter_mut().enumerate() {
+                    if to != from {
+                        host.arrive(frame.clone());
+                    }
+                }
+            }
+        }
+        busy
+    }
+
+    /// Lets time pass as fast as things happen, until `done` gives something.
+    pub(super) fn until<T>(
+        &mut self,
+        what: &str,
+        mut done: impl FnMut(&mut Net) -> Option<T>,
+    ) -> T {
+        for _ in 0..200_000 {
+            if let Some(found) = done(self) {
+                return found;
+            }
+            if !self.turn() {
+                let cores = self.hosts.iter().flat_map(|h| &h.cores);
+                match cores.filter_map(Core::next_deadline).min() {
+                    Some(next) => self.now = next.max(self.now + Duration::from_micros(1)),
+                    None => panic!("nothing happens any more; waiting for {what}"),
+                }
+            }
+        }
+        panic!("too many turns; waiting for {what}");
+    }
+
+    /// Lets this much time pass.
+    pub(super) fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            if !self.turn() {
+                let cores = self.hosts.iter().flat_map(|h| &h.cores);
+                let next = cores.filter_map(Core::next_deadline).min().unwrap_or(end);
+                self.now = next.max(self.now + Duration::from_micros(10)).min(end);
+            }
+        }
+    }
+
+    /// Waits until all that was asked has been done and no frame is under way.
+    pub(super) fn settle(&mut self) {
+        while self.turn() {}
+    }
+
+    /// Opens a stream from a worker of one host to a listener of another; returns both names.
+    pub(super) fn open(
+        &mut self,
+        from: usize,
+        worker: usize,
+        to: usize,
+        remote: SocketAddr,
+    ) -> (StreamId, StreamId) {
+        let ticket = self.hosts[from].connect(worker, remote);
+        let there = self.until("a request", |net| {
+            net.hosts[to].take(|e| match e {
+                Event::Incoming { stream, .. } => Some(*stream),
+                _ => None,
+            })
+        });
+        self.accept(to, there);
+        let here = self.until("both ends", |net| {
+            net.hosts[from].take(|e| match e {
+                Event::Established { stream, ticket: t, .. } if *t == Some(ticket) => Some(*stream),
+                Event::ConnectFailed { reason, .. } => panic!("{reason}"),
+                _ => None,
+            })
+        });
+        (here, there)
+    }
+
+    pub(super) fn accept(&mut self, host: usize, stream: StreamId) {
+        let accept = Command::Accept {
+            stream,
+            pd: PD,
+            private_data: b"welcome".to_vec(),
+            config: stream_config(),
+        };
+        self.hosts[host].tell(stream.worker().into(), |_| accept);
+    }
+
+    pub(super) fn wait_sent(&mut self, host: usize, ticket: Ticket) {
+        self.until("an acknowledgement", |net| {
+            net.hosts[host].take(|e| match e {
+                Event::Sent { ticket: t, .. } if *t == ticket => Some(()),
+                Event::PostFailed { reason, .. } => panic!("{reason}"),
+                _ => None,
+            })
+        });
+    }
+
+    pub(super) fn wait_done(
+        &mut self,
+        host: usize,
+        ticket: Ticket,
+    ) -> Result<(), crate::api::CommandError> {
+        self.until("an answer", |net| {
+            net.hosts[host].take(|e| match e {
+                Event::Done { ticket: t, result } if *t == ticket => Some(result.clone()),
+                _ => None,
+            })
+        })
+    }
+}
+
+/// Octets that are different everywhere.
+pub(super) fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+pub(super) fn octets_of(memory: &Memory) -> Vec<u8> {
+    let mut out = vec![0; memory.len() as usize];
+    memory.read(0, &mut out);
+    out
+}

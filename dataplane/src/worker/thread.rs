@@ -1,0 +1,305 @@
+//! The thread around a [`Core`]: pinned, registered with DPDK, with a clock and a way to sleep.
+//!
+//! A worker that finds nothing to do polls on, or (`adaptive`) polls for a bounded time and then sleeps
+//! until a command, another worker, a port or the next timer wakes it: at most 1 ms, and 50 µs if one of
+//! its ports has no descriptor. A panic ends the thread and is reported; it is never silent.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use dpdk::Eal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use wire::Instant;
+
+use super::{Core, CoreParts, PortSlot};
+use crate::api::{Dataplane, DataplaneConfig, Idle, StartError, Wake, WorkerConfig, worker_link};
+use crate::io::{PortFacts, PortIo};
+use crate::mesh::Mesh;
+use crate::port::Port;
+
+/// Longest sleep, and longest with a port that cannot wake us.
+const SLEEP: Duration = Duration::from_millis(1);
+const SLEEP_BLIND: Duration = Duration::from_micros(50);
+
+/// A port with its queues, one per worker that is attached to it.
+pub(crate) struct StartPort<Io> {
+    pub(crate) facts: PortFacts,
+    pub(crate) queues: Vec<Io>,
+}
+
+/// Keeps a thread's registration with DPDK until it ends.
+pub(crate) type Registration = Box<dyn Any>;
+
+impl Dataplane {
+    /// Starts the workers of a configuration. The queues of `ports`, which stand in the order of
+    /// [`DataplaneConfig::ports`], go to them; the ports themselves stay with the caller.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, or what the system refuses. Nothing runs then.
+    pub fn start(
+        config: &DataplaneConfig,
+        ports: &mut [Port],
+        eal: &Eal,
+    ) -> Result<Dataplane, StartError> {
+        if ports.len() != config.ports.len() {
+            let port = ports.len().min(config.ports.len());
+            return Err(StartError::Attachment {
+                port,
+                reason: "it is configured or open, not both",
+            });
+        }
+        check(config)?;
+        let mut opened = Vec::new();
+        for (at, (port, attachment)) in ports.iter_mut().zip(&config.ports).enumerate() {
+            let queues = port.take_queues();
+            if queues.len() != attachment.workers.len() {
+                let reason = "it has not one queue for each of its workers";
+                return Err(StartError::Attachment { port: at, reason });
+            }
+            let facts = PortFacts::of(port.info(), &attachment.workers);
+            opened.push(StartPort { facts, queues });
+        }
+        let eal = eal.clone();
+        start(config, opened, move || {
+            let registration = eal.register_thread().map_err(|error| error.to_string())?;
+            Ok(Box::new(registration))
+        })
+    }
+}
+
+/// Starts the workers of a checked configuration on these ports. `register` is called in each thread, after it
+/// is pinned.
+pub(crate) fn start<Io: PortIo + Send + 'static>(
+    config: &DataplaneConfig,
+    ports: Vec<StartPort<Io>>,
+    register: impl Fn() -> Result<Registration, String> + Clone + Send + 'static,
+) -> Result<Dataplane, StartError> {
+    let control = Arc::new(Wake::new()?);
+    let mut handles = Vec::new();
+    let mut links = Vec::new();
+    for worker in &config.workers {
+        let limits = &config.limits;
+        let (handle, link) = worker_link(worker.id, limits.commands, limits.events, &control)?;
+        handles.push(handle);
+        links.push(link);
+    }
+    let wakes: Vec<Arc<Wake>> = links.iter().map(|link| link.wake.clone()).collect();
+    let meshes = Mesh::all(&wakes, config.limits.mesh);
+    let queues = distribute(config, ports);
+    let clock = std::time::Instant::now();
+    // Dropping it stops the threads that have started, should a later one fail.
+    let mut dataplane = Dataplane::new(handles, config, control);
+    let parts = links.into_iter().zip(meshes).zip(queues);
+    for ((worker, handle), ((link, mesh), ports)) in
+        config.workers.iter().zip(&mut dataplane.workers).zip(parts)
+    {
+        let parts = CoreParts {
+            id: worker.id,
+            ports,
+            interfaces: config.interfaces.clone(),
+            mesh,
+            limits: config.limits,
+            link,
+            secret: config.secret,
+        };
+        let (thread, ready) = spawn(worker.clone(), parts, clock, register.clone())?;
+        handle.attach(thread);
+        // A thread that ends without a word has panicked before it was ready; its handle says so.
+        ready.recv().unwrap_or(Ok(()))?;
+    }
+    Ok(dataplane)
+}
+
+fn check(config: &DataplaneConfig) -> Result<(), StartError> {
+    if config.workers.is_empty() {
+        return Err(StartError::NoWorkers);
+    }
+    for (at, worker) in config.workers.iter().enumerate() {
+        if usize::from(worker.id.0) != at {
+            return Err(StartError::WorkerOrder(worker.id));
+        }
+    }
+    for (port, attachment) in config.ports.iter().enumerate() {
+        let workers = &attachment.workers;
+        let twice = (1..workers.len()).any(|i| workers[..i].contains(&workers[i]));
+        let reason = if workers.is_empty() {
+            "no worker polls it"
+        } else if twice {
+            "a worker stands twice in its list"
+        } else if workers.iter().any(|w| usize::from(w.0) >= config.workers.len()) {
+            "a worker in its list does not exist"
+        } else {
+            continue;
+        };
+        return Err(StartError::Attachment { port, reason });
+    }
+    for (at, interface) in config.interfaces.iter().enumerate() {
+        if usize::from(interface.port.0) >= config.ports.len() {
+            return Err(StartError::InterfacePort(interface.name.clone()));
+        }
+        let same =
+            |i: &crate::api::InterfaceConfig| i.port == interface.port && i.vlan == interface.vlan;
+        if config.interfaces[..at].iter().any(same) {
+            return Err(StartError::InterfaceTwice(interface.name.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// For each worker its ports, by place.
+fn distribute<Io>(
+    config: &DataplaneConfig,
+    ports: Vec<StartPort<Io>>,
+) -> Vec<Vec<Option<PortSlot<Io>>>> {
+    let mut out: Vec<Vec<Option<PortSlot<Io>>>> =
+        config.workers.iter().map(|_| Vec::new()).collect();
+    for (attachment, port) in config.ports.iter().zip(ports) {
+        let facts = Arc::new(port.facts);
+        for slots in &mut out {
+            slots.push(None);
+        }
+        for (worker, io) in attachment.workers.iter().zip(port.queues) {
+            let slot = PortSlot { io, facts: facts.clone() };
+            if let Some(last) = out[usize::from(worker.0)].last_mut() {
+                *last = Some(slot);
+            }
+        }
+    }
+    out
+}
+
+type Ready = Receiver<Result<(), StartError>>;
+
+fn spawn<Io: PortIo + Send + 'static>(
+    worker: WorkerConfig,
+    parts: CoreParts<Io>,
+    clock: std::time::Instant,
+    register: impl Fn() -> Result<Registration, String> + Send + 'static,
+) -> Result<(JoinHandle<()>, Ready), StartError> {
+    let (ready, started) = sync_channel(1);
+    let name = format!("worker-{}", worker.id);
+    let thread = std::thread::Builder::new()
+        .name(name)
+        .spawn(move || {
+            let (wake, control) = (parts.link.wake.clone(), parts.link.control.clone());
+            let exit = parts.link.exit.clone();
+            let body = || run(&worker, parts, &wake, clock, register, &ready);
+            let ended = catch_unwind(AssertUnwindSafe(body));
+            exit.end(ended.err().map(|panic| text_of(&*panic)));
+            control.notify();
+        })
+        .map_err(|error| StartError::System { what: "a thread", error })?;
+    Ok((thread, started))
+}
+
+fn run<Io: PortIo>(
+    worker: &WorkerConfig,
+    parts: CoreParts<Io>,
+    wake: &Wake,
+    clock: std::time::Instant,
+    register: impl Fn() -> Result<Registration, String>,
+    ready: &SyncSender<Result<(), StartError>>,
+) {
+    let prepared = pin(worker).and_then(|()| {
+        register().map_err(|reason| StartError::Register { worker: worker.id, reason })
+    });
+    let registration = match prepared {
+        Ok(registration) => registration,
+        Err(error) => {
+            // Who started us waits for it.
+            let _ = ready.send(Err(error));
+            return;
+        }
+    };
+    let now = || Instant::from_nanos(clock.elapsed().as_nanos() as u64);
+    let mut core = Core::new(parts, now());
+    let _ = ready.send(Ok(()));
+    let mut idle = IdleLoop::new(worker.idle, now());
+    while !core.is_stopped() {
+        let at = now();
+        let busy = core.turn(at);
+        idle.after(busy, at, &core, wake);
+    }
+    // Buffers go back to their pools while the thread is still registered.
+    drop(core);
+    drop(registration);
+}
+
+fn pin(worker: &WorkerConfig) -> Result<(), StartError> {
+    let Some(core) = worker.core else { return Ok(()) };
+    let allowed = core_affinity::get_core_ids().unwrap_or_default();
+    let found = allowed.into_iter().find(|id| id.id == core);
+    match found {
+        Some(id) if core_affinity::set_for_current(id) => Ok(()),
+        _ => Err(StartError::Pin { worker: worker.id, core }),
+    }
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+/// What the worker does between turns.
+struct IdleLoop {
+    idle: Idle,
+    last_busy: Instant,
+    /// There is but one processor: whoever has work for us cannot run while we poll.
+    alone: bool,
+}
+
+impl IdleLoop {
+    fn new(idle: Idle, now: Instant) -> Self {
+        let alone = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
+        if matches!(idle, Idle::Adaptive { .. }) {
+            // Without it the kernel adds 50 µs to each sleep; if it is refused, it does.
+            let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
+        }
+        IdleLoop { idle, last_busy: now, alone }
+    }
+
+    fn after<Io: PortIo>(&mut self, busy: bool, at: Instant, core: &Core<Io>, wake: &Wake) {
+        if busy {
+            self.last_busy = at;
+            return;
+        }
+        match self.idle {
+            Idle::Adaptive { spin } if at - self.last_busy >= spin => sleep(core, wake, at),
+            _ if self.alone => std::thread::yield_now(),
+            _ => std::hint::spin_loop(),
+        }
+    }
+}
+
+fn sleep<Io: PortIo>(core: &Core<Io>, wake: &Wake, at: Instant) {
+    wake.arm();
+    if core.has_input() {
+        return wake.disarm();
+    }
+    let wake_fd = wake.fd();
+    let mut fds = smallvec::SmallVec::<[PollFd<'_>; 8]>::new();
+    fds.push(PollFd::from_borrowed_fd(wake_fd, PollFlags::IN));
+    let mut longest = SLEEP;
+    for port in core.ports() {
+        match port.descriptor() {
+            Some(fd) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+            None => longest = SLEEP_BLIND,
+        }
+    }
+    let until = core.next_deadline().map_or(longest, |next| (next - at).min(longest));
+    if !until.is_zero() {
+        let limit = Timespec { tv_sec: 0, tv_nsec: until.subsec_nanos().into() };
+        // Woken, interrupted or out of time: the next turn looks at everything.
+        let _ = poll(&mut fds, Some(&limit));
+        core.slept();
+    }
+    wake.disarm();
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+//! Real threads on vectors: starting, sleeping, waking, dying.

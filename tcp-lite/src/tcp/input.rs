@@ -254,7 +254,7 @@ impl Connection {
         if ack < self.send.una {
             return; // an old acknowledgement can be ignored
         }
-        let sack_news = self.send.sack && self.send.sack(&seg.options.sack);
+        let sack_news = self.send.sack && self.send.sack(ack, &seg.options.sack);
         let bare = seg.seq_len() == 0;
         let echo = self.echo(now, seg);
         let info = AckInfo { seq: start, ack, window, bare, sack_news, echo };

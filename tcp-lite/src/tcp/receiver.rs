@@ -16,6 +16,9 @@ use crate::seam::{SpanSink, Taken};
 /// After this long without news the saved timestamp says nothing any more (RFC 7323 §5.5): 24 days.
 const TS_RECENT_LIFETIME_SECS: u64 = 24 * 86_400;
 
+/// Segments that a peer sends before it hears from us (RFC 6928).
+const INITIAL_WINDOW: u64 = 10;
+
 /// Duplicate acknowledgements owed at most to a peer without SACK.
 const MAX_OWED: u8 = 8;
 
@@ -143,7 +146,9 @@ impl Receiver {
         // RFC 5681 §4.2: at once beyond a gap, when a gap is filled, for what was not taken or not
         // new; else every second segment.
         self.unacked_segments += 1;
-        if had_gap || self.has_gap() || taken < len || self.unacked_segments >= 2 {
+        // The same when the window holds no second one.
+        let full = self.edge.since(self.nxt) < self.rmss;
+        if had_gap || self.has_gap() || taken < len || full || self.unacked_segments >= 2 {
             self.ack_now = true;
         }
         if beyond && self.owed < MAX_OWED {
@@ -285,6 +290,11 @@ impl Receiver {
 
     /// True when the window should be told to the peer although nothing else is to be sent.
     pub(crate) fn update_due(&self, room: u64) -> bool {
+        // The window of a SYN is not scaled and less than what we could offer, but enough to begin with.
+        let fresh = self.nxt == self.irs.plus(1);
+        if fresh && self.edge.since(self.nxt) >= INITIAL_WINDOW * self.rmss {
+            return false;
+        }
         self.window(room).worth_an_update(self.rmss, self.target)
     }
 

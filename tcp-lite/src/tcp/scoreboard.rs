@@ -298,10 +298,10 @@ impl Scoreboard {
         found.map(|i| self.resend(i))
     }
 
-    /// The last segment that is not SACKed (NextSeg rule 4).
+    /// The last segment that is not SACKed, unless it was sent again (NextSeg rule 4).
     pub(crate) fn last_unsacked(&self) -> Option<Resend> {
         let found = (0..self.records.len()).rev().find(|i| !self.records[*i].is(SACKED))?;
-        Some(self.resend(found))
+        (!self.records[found].is(AGAIN)).then(|| self.resend(found))
     }
 
     /// The oldest segment.

@@ -227,13 +227,13 @@ impl Sender {
         self.una.minus(self.max_wnd) <= ack && ack <= self.nxt
     }
 
-    /// SACK blocks of a segment; blocks that make no sense, old ones and D-SACK are skipped (RFC 2018 §5).
-    /// Returns whether they told anything new.
-    pub(crate) fn sack(&mut self, blocks: &[(SeqNumber, SeqNumber)]) -> bool {
+    /// SACK blocks of a segment that acknowledges everything below `ack`; blocks that make no sense, old
+    /// ones and D-SACK are skipped (RFC 2018 §5). Returns whether they told anything new.
+    pub(crate) fn sack(&mut self, ack: ExtSeq, blocks: &[(SeqNumber, SeqNumber)]) -> bool {
         let mut news = false;
         for (left, right) in blocks {
             let (start, end) = (self.una.near(*left), self.una.near(*right));
-            if self.una <= start && start < end && end <= self.nxt {
+            if ack <= start && start < end && end <= self.nxt {
                 news |= self.board.sack(start, end);
             }
         }

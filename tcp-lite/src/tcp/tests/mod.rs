@@ -2,6 +2,15 @@
 //! transfers.
 
 mod channel;
+mod close;
+mod data;
+mod hostile;
+mod loss;
 mod open;
+mod options;
+mod reset;
 mod script;
+mod segments;
+mod timeouts;
 mod upper;
+mod window;

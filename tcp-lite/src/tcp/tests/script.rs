@@ -182,9 +182,14 @@ impl Script {
         let Some((at, sent)) = self.sent.pop_front() else { panic!("not sent: `{}`", self.line) };
         assert_eq!(at, self.now, "time of `{sent}`, expected `{}`", self.line);
         let mut sent = sent;
-        if !expected.contains('<') && !sent.contains("sack ") {
-            sent = sent.split('<').next().unwrap().trim().to_owned();
-        }
+        let expected = match expected.strip_suffix("<>") {
+            Some(expected) => expected.trim(), // no options at all
+            None if !expected.contains('<') && !sent.contains("sack ") => {
+                sent = sent.split('<').next().expect("first part").trim().to_owned();
+                expected
+            }
+            None => expected,
+        };
         if !expected.contains(" win ") {
             let words: Vec<_> = sent.split(' ').collect();
             let win = words.iter().position(|w| *w == "win").unwrap();
@@ -283,7 +288,7 @@ fn parse(text: &str, ts_base: u32) -> Vec<u8> {
     };
     let words: Vec<&str> = head.split_whitespace().collect();
     let after = |name: &str| {
-        words.iter().position(|w| *w == name).map(|i| words[i + 1].parse::<u32>().unwrap())
+        words.iter().position(|w| *w == name).map(|i| words[i + 1].parse::<i64>().unwrap() as u32)
     };
     let flags = words[0].chars().fold(Flags::default(), |flags, c| {
         flags.with(match c {

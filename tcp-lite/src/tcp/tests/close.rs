@@ -1,0 +1,298 @@
+//! RFC 9293 §3.6, §3.10.4, §3.10.5, §3.10.7.4 (eighth check): closing.
+
+use super::script::PEER_ISS;
+use super::script::{active, config, established};
+use crate::tcp::{Config, Flags, Segment, SeqNumber};
+
+// RFC 9293 §3.6, figure 12: normal close, we first.
+#[test]
+fn we_close_first() {
+    established(
+        config(),
+        "1.0 close
+         1.0 > F. 1:1(0) ack 1
+         1.0 state FIN-WAIT-1
+         1.1 < . 1:1(0) ack 2 win 20000
+         1.1 state FIN-WAIT-2
+         1.2 < F. 1:1(0) ack 2 win 20000
+         1.2 > . 2:2(0) ack 2
+         1.2 state TIME-WAIT
+         1.2 event RemoteClosed
+         1.2 event Closed(Normal)
+         61.1 state TIME-WAIT
+         61.2 state CLOSED
+         61.2 event none",
+    );
+}
+
+// RFC 9293 §3.6, figure 12: normal close, the peer first.
+#[test]
+fn the_peer_closes_first() {
+    established(
+        config(),
+        "1.0 < F. 1:1(0) ack 1 win 20000
+         1.0 > . 1:1(0) ack 2
+         1.0 state CLOSE-WAIT
+         1.0 event RemoteClosed
+         1.10 write 100
+         1.10 > P. 1:101(100) ack 2
+         1.15 close
+         1.15 > F. 101:101(0) ack 2
+         1.15 state LAST-ACK
+         1.25 < . 2:2(0) ack 102 win 20000
+         1.25 state CLOSED
+         1.25 acked 100
+         1.25 event Closed(Normal)",
+    );
+}
+
+// RFC 9293 §3.6, figure 13: simultaneous close.
+#[test]
+fn simultaneous_close() {
+    established(
+        config(),
+        "1.0 close
+         1.0 > F. 1:1(0) ack 1
+         1.1 < F. 1:1(0) ack 1 win 20000
+         1.1 > . 2:2(0) ack 2
+         1.1 state CLOSING
+         1.1 event RemoteClosed
+         1.15 < . 2:2(0) ack 2 win 20000
+         1.15 state TIME-WAIT
+         1.15 event Closed(Normal)
+         61.2 state CLOSED",
+    );
+}
+
+// RFC 9293 §3.10.7.4, eighth: a FIN that acknowledges ours skips FIN-WAIT-2.
+#[test]
+fn a_fin_that_acknowledges_ours() {
+    established(
+        config(),
+        "1.0 close
+         1.0 > F. 1:1(0) ack 1
+         1.1 < F. 1:1(0) ack 2 win 20000
+         1.1 > . 2:2(0) ack 2
+         1.1 state TIME-WAIT",
+    );
+}
+
+// RFC 9293 §3.10.4: CLOSE lets all data out first; the FIN rides on the last of it.
+#[test]
+fn the_fin_follows_all_data() {
+    established(
+        config(),
+        "1.0 batch 0
+         1.0 write 1500
+         1.0 close
+         1.0 batch 9
+         1.0 > . 1:1001(1000) ack 1
+         1.0 > FP. 1001:1501(500) ack 1
+         1.0 state FIN-WAIT-1
+         1.1 < . 1:1(0) ack 1502 win 20000
+         1.1 state FIN-WAIT-2
+         1.1 acked 1500",
+    );
+}
+
+// RFC 9293 §3.6: half-closed, we go on receiving; FIN-WAIT-2 ends after silence only.
+#[test]
+fn half_closed_we_receive() {
+    established(
+        config(),
+        "1 close
+         1 > F. 1:1(0) ack 1
+         1 < . 1:1(0) ack 2 win 20000
+         1 state FIN-WAIT-2
+         50.00 < P. 1:101(100) ack 2 win 20000
+         50.00 got 100
+         50.04 > . 2:2(0) ack 101
+         109.00 state FIN-WAIT-2
+         110.00 > R. 2:2(0) ack 101
+         110.00 state CLOSED
+         110.00 event Closed(Timeout)",
+    );
+}
+
+// RFC 9293 §3.10.7.4, eighth: a FIN beyond a gap waits; it is SACKed with the text before it.
+#[test]
+fn a_fin_out_of_order_waits() {
+    established(
+        config(),
+        "1.0 < FP. 101:201(100) ack 1 win 20000
+         1.0 > . 1:1(0) ack 1 <sack 101:202>
+         1.0 state ESTABLISHED
+         1.1 < . 1:101(100) ack 1 win 20000
+         1.1 > . 1:1(0) ack 202
+         1.1 got 200
+         1.1 state CLOSE-WAIT
+         1.1 event RemoteClosed",
+    );
+}
+
+// The same for a FIN without text.
+#[test]
+fn a_lone_fin_out_of_order_waits() {
+    established(
+        config(),
+        "1.0 < F. 101:101(0) ack 1 win 20000
+         1.0 > . 1:1(0) ack 1
+         1.0 state ESTABLISHED
+         1.1 < . 102:102(0) ack 1 win 20000
+         1.2 < . 1:101(100) ack 1 win 20000
+         1.2 > . 1:1(0) ack 102
+         1.2 state CLOSE-WAIT",
+    );
+}
+
+// Octets past the FIN, or another FIN elsewhere, contradict it.
+#[test]
+fn nothing_comes_after_the_fin() {
+    established(
+        config(),
+        "1.0 < F. 101:101(0) ack 1 win 20000
+         1.0 > . 1:1(0) ack 1
+         1.1 < . 51:151(100) ack 1 win 20000 ! PastFin
+         1.1 spans 50:100
+         1.1 > . 1:1(0) ack 1 <sack 51:102>
+         1.2 < F. 81:81(0) ack 1 win 20000 ! PastFin
+         1.2 > . 1:1(0) ack 1 <sack 51:102>
+         1.3 < P. 1:51(50) ack 1 win 20000
+         1.3 > . 1:1(0) ack 102
+         1.3 state CLOSE-WAIT
+         1.4 < P. 102:152(50) ack 1 win 20000 ! PastFin
+         1.4 > . 1:1(0) ack 102
+         1.4 got 100",
+    );
+}
+
+// A FIN in the middle of what was taken is refused.
+#[test]
+fn a_fin_before_what_was_taken_is_refused() {
+    established(
+        config(),
+        "1.0 < . 101:201(100) ack 1 win 20000
+         1.0 > . 1:1(0) ack 1 <sack 101:201>
+         1.1 < F. 151:151(0) ack 1 win 20000 ! PastFin
+         1.1 > . 1:1(0) ack 1 <sack 101:201>
+         1.1 state ESTABLISHED",
+    );
+}
+
+// RFC 9293 §3.10.7.4: in TIME-WAIT the FIN again is acknowledged and restarts 2 MSL.
+#[test]
+fn a_repeated_fin_restarts_time_wait() {
+    established(
+        config(),
+        "1 < F. 1:1(0) ack 1 win 20000
+         1 > . 1:1(0) ack 2
+         1 close
+         1 > F. 1:1(0) ack 2
+         1 < F. 1:1(0) ack 1 win 20000 ! OutOfWindow
+         1 > . 2:2(0) ack 2
+         1 state LAST-ACK",
+    );
+    established(
+        config(),
+        "1 close
+         1 > F. 1:1(0) ack 1
+         1 < F. 1:1(0) ack 2 win 20000
+         1 > . 2:2(0) ack 2
+         1 state TIME-WAIT
+         50 < F. 1:1(0) ack 2 win 20000 ! OutOfWindow
+         50 > . 2:2(0) ack 2
+         109 state TIME-WAIT
+         110 state CLOSED",
+    );
+}
+
+// RFC 9293 §3.6: a lost FIN is sent again, by itself or with its text.
+#[test]
+fn a_lost_fin_is_sent_again() {
+    established(
+        config(),
+        "1.0 close
+         1.0 > F. 1:1(0) ack 1
+         1.2 > F. 1:1(0) ack 1
+         1.6 > F. 1:1(0) ack 1
+         1.7 < . 1:1(0) ack 2 win 20000
+         1.7 state FIN-WAIT-2",
+    );
+}
+
+// RFC 9293 §3.10.5: ABORT resets where the peer still has a connection, and not where it has none to lose.
+#[test]
+fn abort_resets() {
+    let to_state = [
+        ("ESTABLISHED", "1 idle", true),
+        ("CLOSE-WAIT", "1 < F. 1:1(0) ack 1 win 20000\n1 > . 1:1(0) ack 2", true),
+        ("FIN-WAIT-1", "1 close\n1 > F. 1:1(0) ack 1", true),
+        ("FIN-WAIT-2", "1 close\n1 > F. 1:1(0) ack 1\n1 < . 1:1(0) ack 2 win 20000", true),
+        (
+            "CLOSING",
+            "1 close\n1 > F. 1:1(0) ack 1\n1 < F. 1:1(0) ack 1 win 20000\n1 > . 2:2(0) ack 2",
+            false,
+        ),
+        (
+            "LAST-ACK",
+            "1 < F. 1:1(0) ack 1 win 20000\n1 > . 1:1(0) ack 2\n1 close\n1 > F. 1:1(0) ack 2",
+            false,
+        ),
+    ];
+    for (state, steps, resets) in to_state {
+        let mut script = established(config(), steps);
+        script.run(&format!("1 state {state}"));
+        let mss_and_fin = (state.starts_with("FIN"), state == "CLOSE-WAIT");
+        let seq = if mss_and_fin.0 { 2 } else { 1 };
+        let ack = if mss_and_fin.1 { 2 } else { 1 };
+        let reset = format!("1.05 > R. {seq}:{seq}(0) ack {ack}");
+        script.run(&format!("1.05 abort\n{}", if resets { &reset } else { "" }));
+        script.run("1.05 state CLOSED");
+        let mut last = None;
+        while let Some(event) = script.conn.poll_event() {
+            last = Some(format!("{event:?}"));
+        }
+        assert_eq!(last.as_deref(), Some("Closed(Aborted)"), "{state}");
+        script.run("2 < P. 1:11(10) ack 1 win 20000 ! Closed");
+    }
+}
+
+// Closing twice, or after the peer reset, changes nothing.
+#[test]
+fn closing_again_changes_nothing() {
+    established(
+        config(),
+        "1 close
+         1 > F. 1:1(0) ack 1
+         1 close
+         1 < R 1:1(0) win 0
+         1 state CLOSED
+         1 event Closed(Reset)
+         1 close
+         1 abort
+         1 event none",
+    );
+}
+
+// RFC 9293 §3.6.1 MAY-2, RFC 6191 §2: a later SYN may reopen from TIME-WAIT.
+#[test]
+fn a_later_syn_may_reopen() {
+    let script = established(
+        config(),
+        "1 close
+         1 > F. 1:1(0) ack 1
+         1 < F. 1:101(100) ack 2 win 20000
+         1 > . 2:2(0) ack 102",
+    );
+    let syn = |seq: u32, flags| Segment {
+        seq: SeqNumber(PEER_ISS.wrapping_add(seq)),
+        flags,
+        ..Segment::default()
+    };
+    assert!(script.conn.may_reopen(&syn(5000, Flags::SYN)));
+    assert!(!script.conn.may_reopen(&syn(50, Flags::SYN)));
+    assert!(!script.conn.may_reopen(&syn(5000, Flags::SYN.with(Flags::ACK))));
+    assert!(!script.conn.may_reopen(&syn(5000, Flags::ACK)));
+    let fresh = active(Config::default(), "0 > S 0:0(0)");
+    assert!(!fresh.conn.may_reopen(&syn(5000, Flags::SYN)));
+}

@@ -1,0 +1,343 @@
+//! RFC 9293 §3.10.7.4 (seventh check), §3.8.6.3, RFC 5681 §4.2, RFC 2018 §4: receiving data,
+//! acknowledging it.
+
+use super::script::{config, established};
+use crate::tcp::Config;
+use std::time::Duration;
+
+fn no_sack() -> Config {
+    Config { sack: false, ..config() }
+}
+
+// RFC 9293 §3.8.6.3 MUST-40, SHLD-18: one segment is acknowledged after the delay.
+#[test]
+fn one_segment_is_acknowledged_later() {
+    established(
+        config(),
+        "1.00 < P. 1:101(100) ack 1 win 20000
+         1.00 got 100
+         1.04 > . 1:1(0) ack 101 win 9900",
+    );
+}
+
+// RFC 9293 §3.8.6.3 SHLD-19: every second segment at once.
+#[test]
+fn every_second_segment_is_acknowledged_at_once() {
+    established(
+        config(),
+        "1.00 < . 1:1001(1000) ack 1 win 20000
+         1.01 < . 1001:2001(1000) ack 1 win 20000
+         1.01 > . 1:1(0) ack 2001 win 10000
+         1.02 < . 2001:3001(1000) ack 1 win 20000
+         1.06 > . 1:1(0) ack 3001",
+    );
+}
+
+// RFC 9293 §3.10.7.4 MUST-58, MUST-59: a burst gets one acknowledgement.
+#[test]
+fn a_burst_gets_one_acknowledgement() {
+    established(
+        config(),
+        "1 <+ . 1:1001(1000) ack 1 win 20000
+         1 <+ . 1001:2001(1000) ack 1 win 20000
+         1 <+ . 2001:3001(1000) ack 1 win 20000
+         1 <+ . 3001:4001(1000) ack 1 win 20000
+         1 < P. 4001:5001(1000) ack 1 win 20000
+         1 > . 1:1(0) ack 5001 win 10000",
+    );
+}
+
+// RFC 9293 §3.10.7.4: the acknowledgement rides on data that goes anyway.
+#[test]
+fn acknowledgements_ride_on_data() {
+    established(
+        config(),
+        "1.00 < P. 1:101(100) ack 1 win 20000
+         1.01 write 50
+         1.01 > P. 1:51(50) ack 101
+         1.10 < . 101:101(0) ack 51 win 20000
+         2.00 state ESTABLISHED",
+    );
+}
+
+// Delaying can be turned off.
+#[test]
+fn without_delay_every_segment_is_acknowledged() {
+    established(
+        Config { delayed_ack: Duration::ZERO, ..config() },
+        "1 < P. 1:101(100) ack 1 win 20000
+         1 > . 1:1(0) ack 101",
+    );
+}
+
+// RFC 9293 §3.10.7.4 SHLD-31, RFC 5681 §4.2: octets beyond a gap go up at once and are acknowledged at
+// once; so is what fills the gap.
+#[test]
+fn octets_beyond_a_gap_go_up_at_once() {
+    established(
+        config(),
+        "1 < . 1001:2001(1000) ack 1 win 20000
+         1 spans 1000:2000
+         1 > . 1:1(0) ack 1 win 10000 <sack 1001:2001>
+         1 got 0
+         2 < . 1:1001(1000) ack 1 win 20000
+         2 spans 0:1000
+         2 got 2000
+         2 > . 1:1(0) ack 2001 win 10000",
+    );
+}
+
+// RFC 2018 §4: first the block with the segment that arrived last, then the others, latest first.
+#[test]
+fn sack_blocks_report_the_most_recent_first() {
+    established(
+        config(),
+        "1 < . 101:201(100) ack 1 win 20000
+         1 > . 1:1(0) ack 1 <sack 101:201>
+         1 < . 301:401(100) ack 1 win 20000
+         1 > . 1:1(0) ack 1 <sack 301:401 101:201>
+         1 < . 501:601(100) ack 1 win 20000
+         1 > . 1:1(0) ack 1 <sack 501:601 301:401 101:201>
+         1 < . 201:251(50) ack 1 win 20000
+         1 > . 1:1(0) ack 1 <sack 101:251 501:601 301:401>
+         1 < . 701:801(100) ack 1 win 20000
+         1 > . 1:1(0) ack 1 <sack 701:801 101:251 501:601 301:401>
+         1 < . 901:951(50) ack 1 win 20000
+         1 > . 1:1(0) ack 1 <sack 901:951 701:801 101:251 501:601>",
+    );
+}
+
+// RFC 2018 §4: a duplicate beyond the gap reports its block first too.
+#[test]
+fn a_duplicate_beyond_the_gap_reports_its_block() {
+    established(
+        config(),
+        "1 < . 101:201(100) ack 1 win 20000
+         1 > . 1:1(0) ack 1 <sack 101:201>
+         1 < . 301:401(100) ack 1 win 20000
+         1 > . 1:1(0) ack 1 <sack 301:401 101:201>
+         1 < . 101:201(100) ack 1 win 20000
+         1 > . 1:1(0) ack 1 <sack 101:201 301:401>",
+    );
+}
+
+// RFC 2018 §3: with timestamps there is room for three blocks.
+#[test]
+fn three_blocks_beside_timestamps() {
+    let mut script = super::script::passive(
+        Config { timestamps: true, ..config() },
+        "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
+        "0 > S. 0:0(0) ack 1
+         0 < . 1:1(0) ack 1 win 20000 <TS val 7 ecr 0>",
+    );
+    script.run(
+        "1 < . 101:201(100) ack 1 win 20000 <TS val 7 ecr 0>
+         1 > . 1:1(0) ack 1 win 10000 <TS val 1000 ecr 7,sack 101:201>
+         1 <+ . 301:401(100) ack 1 win 20000 <TS val 7 ecr 0>
+         1 <+ . 501:601(100) ack 1 win 20000 <TS val 7 ecr 0>
+         1 < . 701:801(100) ack 1 win 20000 <TS val 7 ecr 0>
+         1 > . 1:1(0) ack 1 win 10000 <TS val 1000 ecr 7,sack 701:801 501:601 301:401>",
+    );
+}
+
+// SACK blocks never ride on data: the data segment is followed by a pure acknowledgement.
+#[test]
+fn sack_blocks_never_ride_on_data() {
+    established(
+        config(),
+        "1 <+ . 101:201(100) ack 1 win 20000
+         1 write 50
+         1 > P. 1:51(50) ack 1
+         1 > . 51:51(0) ack 1 <sack 101:201>",
+    );
+}
+
+// RFC 5681 §4.2: a peer without SACK counts duplicates, so each segment beyond a gap gets one.
+#[test]
+fn without_sack_each_segment_beyond_a_gap_gets_a_duplicate() {
+    established(
+        no_sack(),
+        "1 <+ . 1001:2001(1000) ack 1 win 20000
+         1 <+ . 2001:3001(1000) ack 1 win 20000
+         1 < . 3001:4001(1000) ack 1 win 20000
+         1 > . 1:1(0) ack 1
+         1 > . 1:1(0) ack 1
+         1 > . 1:1(0) ack 1
+         2 < . 1:1001(1000) ack 1 win 20000
+         2 > . 1:1(0) ack 4001",
+    );
+}
+
+// RFC 9293 §3.10.7.4: straddling segments are trimmed; nothing goes up twice.
+#[test]
+fn only_new_octets_go_up() {
+    established(
+        config(),
+        "1 <+ . 101:201(100) ack 1 win 20000
+         1 <+ . 301:401(100) ack 1 win 20000
+         1 spans 100:200 300:400
+         1 < . 51:451(400) ack 1 win 20000
+         1 spans 50:100 200:300 400:450
+         1 > . 1:1(0) ack 1 <sack 51:451>
+         2 < . 1:501(500) ack 1 win 20000
+         2 spans 0:50 450:500
+         2 got 500
+         2 > . 1:1(0) ack 501",
+    );
+}
+
+// RFC 9293 §3.10.7.4: an old duplicate is answered at once and goes nowhere.
+#[test]
+fn duplicates_are_acknowledged_at_once() {
+    let script = established(
+        config(),
+        "1.00 < P. 1:101(100) ack 1 win 20000
+         1.04 > . 1:1(0) ack 101
+         1.10 < P. 1:101(100) ack 1 win 20000 ! OutOfWindow
+         1.10 > . 1:1(0) ack 101
+         1.20 < P. 51:151(100) ack 1 win 20000
+         1.20 > . 1:1(0) ack 151
+         1.20 spans 0:100 100:150",
+    );
+    assert_eq!(script.conn.stats().octets_duplicate, 150);
+    assert_eq!(script.conn.stats().octets_in, 150);
+}
+
+// RFC 9293 §3.10.7.4: what is beyond the window is trimmed off.
+#[test]
+fn octets_beyond_the_window_are_trimmed() {
+    established(
+        Config { receive_window: 1000, ..config() },
+        "1 room 0
+         1 < . 1:1201(1200) ack 1 win 20000
+         1 spans 0:1000
+         1 > . 1:1(0) ack 1001 win 0",
+    );
+}
+
+// What the upper layer does not take is as if it had never come.
+#[test]
+fn refused_octets_are_not_acknowledged() {
+    let script = established(
+        config(),
+        "1 take none
+         1 < . 1:1001(1000) ack 1 win 20000 ! Refused
+         1 > . 1:1(0) ack 1 win 10000
+         1 < . 2001:3001(1000) ack 1 win 20000 ! Refused
+         1 > . 1:1(0) ack 1 win 10000
+         1 take all
+         2 < . 1:1001(1000) ack 1 win 20000
+         2 got 1000
+         2.04 > . 1:1(0) ack 1001",
+    );
+    assert_eq!(script.conn.stats().octets_refused, 2000);
+}
+
+// A part taken at the front, in the middle, at the end; the rest is asked for again.
+#[test]
+fn parts_can_be_taken() {
+    established(
+        config(),
+        "1 take 0:300
+         1 < . 1:1001(1000) ack 1 win 20000
+         1 > . 1:1(0) ack 301
+         1 got 300
+         2 take 500:700
+         2 < . 301:1001(700) ack 1 win 20000
+         2 > . 1:1(0) ack 301 <sack 501:701>
+         3 take 700:2000
+         3 < . 301:1001(700) ack 1 win 20000
+         3 > . 1:1(0) ack 301 <sack 501:1001>
+         4 take all
+         4 < . 301:1001(700) ack 1 win 20000
+         4 got 1000
+         4 > . 1:1(0) ack 1001",
+    );
+}
+
+// Memory is bounded: beyond the bound on ranges, spans are refused before the upper layer sees them;
+// what touches a range, or is in order, still goes.
+#[test]
+fn the_number_of_ranges_is_bounded() {
+    established(
+        Config { max_ranges: 2, ..config() },
+        "1 <+ . 101:201(100) ack 1 win 20000
+         1 < . 301:401(100) ack 1 win 20000
+         1 > . 1:1(0) ack 1 <sack 301:401 101:201>
+         1 < . 501:601(100) ack 1 win 20000 ! Refused
+         1 > . 1:1(0) ack 1 <sack 301:401 101:201>
+         1 spans 100:200 300:400
+         1 < . 401:501(100) ack 1 win 20000
+         1 > . 1:1(0) ack 1 <sack 301:501 101:201>
+         1 < . 1:101(100) ack 1 win 20000
+         1 > . 1:1(0) ack 201 <sack 301:501>",
+    );
+}
+
+// RFC 9293 §3.8.5, RFC 6093: urgent data is ordinary data.
+#[test]
+fn urgent_octets_are_ordinary_octets() {
+    established(
+        config(),
+        "1.00 < PU. 1:101(100) ack 1 win 20000
+         1.00 got 100
+         1.04 > . 1:1(0) ack 101",
+    );
+}
+
+// RFC 9293 §3.10.7.4, fifth: without ACK a segment is dropped.
+#[test]
+fn a_segment_without_ack_is_dropped() {
+    established(
+        config(),
+        "1 < P 1:101(100) win 20000 ! NoAck
+         1 got 0",
+    );
+}
+
+// RFC 9293 §3.9.1.2 MUST-61: PSH on the last segment of what there is; full segments until then.
+#[test]
+fn push_is_on_the_last_segment() {
+    established(
+        config(),
+        "1 write 2500
+         1 > . 1:1001(1000) ack 1
+         1 > . 1001:2001(1000) ack 1
+         1 > P. 2001:2501(500) ack 1
+         1 < . 1:1(0) ack 2501 win 20000
+         1 acked 2500",
+    );
+}
+
+// RFC 9293 §3.7.4 MUST-17: no Nagle; small segments go at once.
+#[test]
+fn small_segments_are_not_held_back() {
+    established(
+        config(),
+        "1 write 10
+         1 > P. 1:11(10) ack 1
+         1 write 10
+         1 > P. 11:21(10) ack 1
+         1 < . 1:1(0) ack 21 win 20000",
+    );
+}
+
+// RFC 9293 §3.10.7.4: an acknowledgement of what was never sent is answered; an old one is ignored
+// (RFC 5961 §5).
+#[test]
+fn acknowledgements_outside_the_range() {
+    established(
+        config(),
+        "1 write 100
+         1 > P. 1:101(100) ack 1
+         1 < . 1:1(0) ack 102 win 20000 ! BadAck
+         1 > . 101:101(0) ack 1
+         1 < . 1:1(0) ack 101 win 20000
+         1 acked 100
+         2 < P. 1:11(10) ack 1 win 20000
+         2 got 10
+         2.04 > . 101:101(0) ack 11
+         3 < P. 11:21(10) ack -20001 win 20000 ! BadAck
+         3 > . 101:101(0) ack 11",
+    );
+}

@@ -1,0 +1,306 @@
+//! RFC 5681, RFC 6675, RFC 6582, RFC 2018 §5: loss recovery.
+
+use super::script::{config, established};
+use crate::tcp::{Config, CongestionControl};
+
+fn reno() -> Config {
+    Config { congestion: CongestionControl::NewReno, ..config() }
+}
+
+fn no_sack() -> Config {
+    Config { sack: false, ..reno() }
+}
+
+/// Ten segments of 1000 octets in flight, all of the initial window.
+const TEN: &str = "1.0 write 10000
+    1.0 > . 1:1001(1000) ack 1
+    1.0 > . 1001:2001(1000) ack 1
+    1.0 > . 2001:3001(1000) ack 1
+    1.0 > . 3001:4001(1000) ack 1
+    1.0 > . 4001:5001(1000) ack 1
+    1.0 > . 5001:6001(1000) ack 1
+    1.0 > . 6001:7001(1000) ack 1
+    1.0 > . 7001:8001(1000) ack 1
+    1.0 > . 8001:9001(1000) ack 1
+    1.0 > P. 9001:10001(1000) ack 1";
+
+fn with_ten(config: Config, steps: &str) -> super::script::Script {
+    let mut script = established(config, TEN);
+    script.run(steps);
+    script
+}
+
+// RFC 6675 §5 (2), (4): three segments SACKed above a hole: it is sent again at once, and the window halves.
+#[test]
+fn sack_triggers_fast_retransmit() {
+    let script = with_ten(
+        reno(),
+        "1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:2001>
+         1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:3001>
+         1.1 cwnd 10000
+         1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:4001>
+         1.1 > P. 1:1001(1000) ack 1
+         1.1 cwnd 5000
+         1.2 < . 1:1(0) ack 10001 win 20000
+         1.2 acked 10000",
+    );
+    assert_eq!(script.conn.stats().fast_recoveries, 1);
+    assert_eq!(script.conn.stats().segments_retransmitted, 1);
+}
+
+// RFC 6675 §5 (2): one acknowledgement with enough SACKed is enough: bursts are acknowledged at once.
+#[test]
+fn one_acknowledgement_of_a_burst_is_enough() {
+    with_ten(
+        reno(),
+        "1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:10001>
+         1.1 > P. 1:1001(1000) ack 1",
+    );
+}
+
+// RFC 6675 §4, NextSeg (1): several holes in one round trip, lowest first, as far as the window goes.
+#[test]
+fn several_holes_are_filled_in_one_round_trip() {
+    with_ten(
+        reno(),
+        "1.1 < . 1:1(0) ack 1 win 20000 <sack 3001:4001 5001:10001>
+         1.1 > P. 1:1001(1000) ack 1
+         1.1 > P. 1001:2001(1000) ack 1
+         1.1 > P. 2001:3001(1000) ack 1
+         1.1 > P. 4001:5001(1000) ack 1
+         1.2 < . 1:1(0) ack 2001 win 20000 <sack 3001:4001 5001:10001>
+         1.2 < . 1:1(0) ack 10001 win 20000",
+    );
+}
+
+// RFC 6675 §4, SetPipe, §5 (C): no more goes again than leaves the network.
+#[test]
+fn retransmissions_fit_the_reduced_window() {
+    with_ten(
+        reno(),
+        "1.1 < . 1:1(0) ack 1 win 20000 <sack 2001:3001 4001:5001 6001:8001>
+         1.1 > P. 1:1001(1000) ack 1
+         1.1 > P. 1001:2001(1000) ack 1
+         1.15 < . 1:1(0) ack 1 win 20000 <sack 2001:3001 4001:5001 6001:9001>
+         1.15 > P. 3001:4001(1000) ack 1
+         1.15 > P. 5001:6001(1000) ack 1
+         1.25 < . 1:1(0) ack 10001 win 20000",
+    );
+}
+
+// RFC 6675 §4, NextSeg (2): new data once what is lost was sent again.
+#[test]
+fn new_data_in_recovery() {
+    with_ten(
+        reno(),
+        "1.05 write 3000
+         1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:8001>
+         1.1 > P. 1:1001(1000) ack 1
+         1.1 > . 10001:11001(1000) ack 1
+         1.1 > . 11001:12001(1000) ack 1
+         1.2 < . 1:1(0) ack 10001 win 20000
+         1.2 > P. 12001:13001(1000) ack 1
+         1.3 < . 1:1(0) ack 13001 win 20000",
+    );
+}
+
+// RFC 6675 §4, NextSeg (4): a lost tail is sent again once in a recovery, without a time-out.
+#[test]
+fn the_tail_is_rescued_once() {
+    let script = with_ten(
+        reno(),
+        "1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:9001>
+         1.1 > P. 1:1001(1000) ack 1
+         1.2 < . 1:1(0) ack 9001 win 20000
+         1.2 > P. 9001:10001(1000) ack 1
+         1.3 < . 1:1(0) ack 10001 win 20000",
+    );
+    assert_eq!(script.conn.stats().timeouts, 0);
+}
+
+// RFC 5681 §3.2 (limited transmit, RFC 3042): new data on the first two duplicates.
+#[test]
+fn limited_transmit() {
+    for config in [reno(), no_sack()] {
+        let sack = config.sack;
+        let mut script = with_ten(config, "1.05 write 5000");
+        for (i, until) in [2001, 3001].iter().enumerate() {
+            let options = if sack { format!("<sack 1001:{until}>") } else { String::new() };
+            let (start, end) = (10_001 + i * 1000, 11_001 + i * 1000);
+            script.run(&format!(
+                "1.1 < . 1:1(0) ack 1 win 20000 {options}
+                 1.1 > . {start}:{end}(1000) ack 1"
+            ));
+        }
+        let options = if sack { "<sack 1001:4001>" } else { "" };
+        script.run(&format!(
+            "1.1 < . 1:1(0) ack 1 win 20000 {options}
+             1.1 > P. 1:1001(1000) ack 1
+             1.1 cwnd 5000"
+        ));
+    }
+}
+
+// RFC 5681 §3.2 (2), RFC 6582: without SACK, three duplicates; RFC 6582 §3.2 (4): a partial acknowledgement
+// sends the next hole again.
+#[test]
+fn newreno_recovers_without_sack() {
+    let script = with_ten(
+        no_sack(),
+        "1.1 < . 1:1(0) ack 1 win 20000
+         1.1 < . 1:1(0) ack 1 win 20000
+         1.1 < . 1:1(0) ack 1 win 20000
+         1.1 > P. 1:1001(1000) ack 1
+         1.1 cwnd 5000
+         1.1 < . 1:1(0) ack 1 win 20000
+         1.2 < . 1:1(0) ack 5001 win 20000
+         1.2 > P. 5001:6001(1000) ack 1
+         1.3 < . 1:1(0) ack 10001 win 20000
+         1.3 acked 10000",
+    );
+    assert_eq!(script.conn.stats().fast_recoveries, 1);
+    assert_eq!(script.conn.stats().duplicate_acks_in, 4);
+}
+
+// RFC 5681 §2: what is no duplicate: with text, with another window, with nothing outstanding.
+#[test]
+fn what_is_no_duplicate() {
+    let script = with_ten(
+        no_sack(),
+        "1.1 < . 1:1(0) ack 1 win 20000
+         1.1 < . 1:1(0) ack 1 win 20001
+         1.1 < . 1:1(0) ack 1 win 20002
+         1.1 < . 1:1(0) ack 1 win 20003
+         1.1 < P. 1:11(10) ack 1 win 20003
+         1.12 < . 11:11(0) ack 10001 win 20003
+         1.14 > . 10001:10001(0) ack 11
+         1.2 < . 11:11(0) ack 10001 win 20003
+         1.2 < . 11:11(0) ack 10001 win 20003
+         1.2 < . 11:11(0) ack 10001 win 20003",
+    );
+    assert_eq!(script.conn.stats().duplicate_acks_in, 1);
+    assert_eq!(script.conn.stats().fast_recoveries, 0);
+}
+
+// RFC 6675 §2: with SACK, a bare duplicate without news is none.
+#[test]
+fn with_sack_a_bare_duplicate_says_nothing() {
+    let script = with_ten(
+        reno(),
+        "1.1 < . 1:1(0) ack 1 win 20000
+         1.1 < . 1:1(0) ack 1 win 20000
+         1.1 < . 1:1(0) ack 1 win 20000
+         1.1 < . 1:1(0) ack 1 win 20000",
+    );
+    assert_eq!(script.conn.stats().fast_recoveries, 0);
+}
+
+// RFC 2018 §5: blocks that make no sense, or lie below SND.UNA (RFC 2883), are skipped.
+#[test]
+fn senseless_blocks_are_skipped() {
+    let script = with_ten(
+        reno(),
+        "1.1 < . 1:1(0) ack 2001 win 20000 <sack 1:1001 1001:2001>
+         1.1 < . 1:1(0) ack 2001 win 20000 <sack 5001:50001 4001:3001>
+         1.1 < . 1:1(0) ack 2001 win 20000 <sack 3001:3001 1500:2500>",
+    );
+    assert_eq!(script.conn.stats().duplicate_acks_in, 0);
+    assert_eq!(script.conn.stats().fast_recoveries, 0);
+}
+
+// RFC 6675 §5.1, RFC 2018 §8: after a time-out, what is SACKed is not sent again, in slow start.
+#[test]
+fn a_timeout_keeps_what_is_sacked() {
+    with_ten(
+        reno(),
+        "1.1 < . 1:1(0) ack 1 win 20000 <sack 2001:4001>
+         1.2 > P. 1:1001(1000) ack 1
+         1.2 cwnd 1000
+         1.3 < . 1:1(0) ack 1001 win 20000 <sack 2001:4001>
+         1.3 > P. 1001:2001(1000) ack 1
+         1.3 > P. 4001:5001(1000) ack 1
+         1.4 < . 1:1(0) ack 10001 win 20000",
+    );
+}
+
+// RFC 2018 §8: a peer that threw SACKed data away gets it again after a time-out.
+#[test]
+fn reneging_is_survived() {
+    with_ten(
+        reno(),
+        "1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:10001>
+         1.1 > P. 1:1001(1000) ack 1
+         1.2 < . 1:1(0) ack 1001 win 20000
+         1.4 > P. 1001:2001(1000) ack 1
+         1.5 < . 1:1(0) ack 2001 win 20000
+         1.5 > P. 2001:3001(1000) ack 1
+         1.5 > P. 3001:4001(1000) ack 1
+         1.6 < . 1:1(0) ack 10001 win 20000",
+    );
+}
+
+// RFC 5681 §3.1: slow start from ten segments: each acknowledgement opens the window by what it covers.
+#[test]
+fn slow_start() {
+    let mut script = with_ten(reno(), "");
+    script.run(
+        "1.05 write 20000
+         1.1 < . 1:1(0) ack 2001 win 40000
+         1.1 > . 10001:11001(1000) ack 1
+         1.1 > . 11001:12001(1000) ack 1
+         1.1 > . 12001:13001(1000) ack 1
+         1.1 > . 13001:14001(1000) ack 1
+         1.1 cwnd 12000",
+    );
+}
+
+// RFC 5681 §3.1, RFC 7661: a window that is not used does not grow.
+#[test]
+fn an_unused_window_does_not_grow() {
+    established(
+        config(),
+        "1.0 write 1000
+         1.0 > P. 1:1001(1000) ack 1
+         1.1 < . 1:1(0) ack 1001 win 20000
+         1.1 cwnd 10000",
+    );
+}
+
+// RFC 5681 §4.1: after an idle time-out the initial window again.
+#[test]
+fn idle_restart() {
+    let mut script = with_ten(reno(), "");
+    script.run(
+        "1.05 write 2000
+         1.1 < . 1:1(0) ack 10001 win 40000
+         1.1 > . 10001:11001(1000) ack 1
+         1.1 > P. 11001:12001(1000) ack 1
+         1.1 cwnd 18000
+         1.2 < . 1:1(0) ack 12001 win 40000
+         9.0 write 1000
+         9.0 > P. 12001:13001(1000) ack 1
+         9.0 cwnd 10000",
+    );
+}
+
+// RFC 5681 §3.1: the congestion window bounds what is in flight, whatever the peer's window.
+#[test]
+fn the_initial_window_is_ten_segments() {
+    let mut script = established(config(), "0.5 < . 1:1(0) ack 1 win 60000");
+    script.run(TEN);
+    script.run("1.0 write 1000");
+}
+
+// A part of a segment acknowledged: the rest alone is sent again.
+#[test]
+fn a_partly_acknowledged_segment_is_cut() {
+    established(
+        config(),
+        "1.0 write 1000
+         1.0 > P. 1:1001(1000) ack 1
+         1.1 < . 1:1(0) ack 401 win 20000
+         1.1 acked 400
+         1.3 > P. 401:1001(600) ack 1
+         1.4 < . 1:1(0) ack 1001 win 20000",
+    );
+}

@@ -1,0 +1,238 @@
+//! RFC 9293 §3.7.1 (MSS), RFC 7323 (window scale, timestamps, PAWS), RFC 2018 §2, RFC 1191.
+
+use super::script::{active, config, established, passive};
+use crate::tcp::Config;
+
+fn with_everything() -> Config {
+    Config { timestamps: true, window_scale: true, receive_window: 1 << 20, ..config() }
+}
+
+// RFC 9293 §3.7.1 SHLD-5, RFC 7323 §2.2, §3.2, RFC 2018 §2: all offered in the SYN.
+#[test]
+fn a_syn_offers_everything() {
+    active(
+        with_everything(),
+        "0 > S 0:0(0) win 65535 <mss 1000,sackOK,TS val 0 ecr 0,wscale 5>
+         0.1 < S. 0:0(0) ack 1 win 5000 <mss 800,sackOK,TS val 9 ecr 0,wscale 3>
+         0.1 > . 1:1(0) ack 1 win 32768 <TS val 100 ecr 9>
+         0.1 emss 788",
+    );
+}
+
+// RFC 7323 §2.2, §3.2, RFC 2018 §2: the answer repeats only what was offered.
+#[test]
+fn the_answer_repeats_only_what_was_offered() {
+    passive(
+        with_everything(),
+        "S 0:0(0) win 5000 <mss 800>",
+        "0 > S. 0:0(0) ack 1 win 65535 <mss 1000>
+         0 < . 1:1(0) ack 1 win 5000
+         0 write 10
+         0 > P. 1:11(10) ack 1 win 65535 <>",
+    );
+    passive(
+        with_everything(),
+        "S 0:0(0) win 5000 <mss 800,sackOK,TS val 3 ecr 0,wscale 3>",
+        "0 > S. 0:0(0) ack 1 win 65535 <mss 1000,sackOK,TS val 0 ecr 3,wscale 5>",
+    );
+}
+
+// What is configured off is neither offered nor accepted.
+#[test]
+fn what_is_off_is_not_accepted() {
+    let off = Config { sack: false, ..config() };
+    passive(
+        off,
+        "S 0:0(0) win 5000 <mss 800,sackOK,TS val 3 ecr 0,wscale 3>",
+        "0 > S. 0:0(0) ack 1 win 10000 <mss 1000>",
+    );
+}
+
+// RFC 9293 §3.7.1 MUST-15: 536 octets for IPv4 when the peer says none.
+#[test]
+fn the_default_mss() {
+    passive(
+        config(),
+        "S 0:0(0) win 5000",
+        "0 > S. 0:0(0) ack 1
+         0 < . 1:1(0) ack 1 win 5000
+         0 emss 536",
+    );
+}
+
+// RFC 9293 §3.7.1 MUST-16: the smaller of the peer's and our interface's, options deducted; a tiny one is
+// raised to the configured minimum.
+#[test]
+fn the_effective_mss() {
+    for (mss, emss) in [(9000, 1000), (700, 700), (1, 48), (0, 48)] {
+        passive(
+            config(),
+            &format!("S 0:0(0) win 5000 <mss {mss}>"),
+            &format!(
+                "0 > S. 0:0(0) ack 1
+                 0 < . 1:1(0) ack 1 win 5000
+                 0 emss {emss}"
+            ),
+        );
+    }
+}
+
+// RFC 7323 §2.2, §2.3: windows are scaled after the SYNs; a shift above 14 is taken for 14.
+#[test]
+fn windows_are_scaled_after_the_syns() {
+    for (offered, used) in [(0, 0), (7, 7), (14, 14), (15, 14), (255, 14)] {
+        let script = passive(
+            with_everything(),
+            &format!("S 0:0(0) win 5000 <mss 800,wscale {offered}>"),
+            "0 > S. 0:0(0) ack 1 win 65535 <mss 1000,wscale 5>",
+        );
+        assert_eq!(script.conn.info().send_window, 5000);
+        let mut script = script;
+        script.run("0 < . 1:1(0) ack 1 win 100");
+        assert_eq!(script.conn.info().send_window, 100 << used);
+    }
+}
+
+/// Established with timestamps; the peer's clock says 100 at time 0.
+fn with_timestamps(steps: &str) {
+    let config = Config { timestamps: true, ..config() };
+    let mut script = passive(
+        config,
+        "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 100 ecr 0>",
+        "0 > S. 0:0(0) ack 1 win 10000 <mss 1000,sackOK,TS val 0 ecr 100>
+         0 < . 1:1(0) ack 1 win 20000 <TS val 100 ecr 0>",
+    );
+    script.run(steps);
+}
+
+// RFC 7323 §4.3 (A): with delayed acknowledgements the earliest timestamp is echoed.
+#[test]
+fn delayed_acks_echo_the_earliest_timestamp() {
+    with_timestamps(
+        "1 <+ . 1:101(100) ack 1 win 20000 <TS val 101 ecr 0>
+         1 <+ . 101:201(100) ack 1 win 20000 <TS val 102 ecr 0>
+         1 < . 201:301(100) ack 1 win 20000 <TS val 103 ecr 0>
+         1 > . 1:1(0) ack 301 win 9700 <TS val 1000 ecr 101>",
+    );
+}
+
+// RFC 7323 §4.3 (B), (C): beyond a gap the last timestamp in order is echoed; what fills it brings its own.
+#[test]
+fn timestamps_around_a_gap() {
+    with_timestamps(
+        "1 <+ . 1:101(100) ack 1 win 20000 <TS val 101 ecr 0>
+         1 < . 101:201(100) ack 1 win 20000 <TS val 102 ecr 0>
+         1 > . 1:1(0) ack 201 win 9800 <TS val 1000 ecr 101>
+         2 < . 301:401(100) ack 1 win 20000 <TS val 103 ecr 0>
+         2 > . 1:1(0) ack 201 win 9800 <TS val 2000 ecr 101,sack 301:401>
+         3 < . 201:301(100) ack 1 win 20000 <TS val 104 ecr 0>
+         3 > . 1:1(0) ack 401 win 9600 <TS val 3000 ecr 104>",
+    );
+}
+
+// RFC 7323 §5.3 R1: an older timestamp is answered and dropped, in order or not.
+#[test]
+fn old_timestamps_are_dropped() {
+    with_timestamps(
+        "1.00 < P. 1:101(100) ack 1 win 20000 <TS val 101 ecr 0>
+         1.04 > . 1:1(0) ack 101 win 9900 <TS val 1040 ecr 101>
+         2.00 < P. 101:201(100) ack 1 win 20000 <TS val 100 ecr 0> ! OldTimestamp
+         2.00 > . 1:1(0) ack 101 win 9900 <TS val 2000 ecr 101>
+         2.00 got 100
+         3.00 < P. 101:201(100) ack 1 win 20000 <TS val 101 ecr 0>
+         3.00 got 200
+         3.04 > . 1:1(0) ack 201 win 9800 <TS val 3040 ecr 101>",
+    );
+}
+
+// RFC 7323 §5.3 R1: resets are not subject to it.
+#[test]
+fn a_reset_needs_no_timestamp() {
+    with_timestamps(
+        "1 < R 1:1(0) win 0
+         1 state CLOSED",
+    );
+}
+
+// RFC 7323 §3.2: a segment without its timestamp is dropped silently, and the connection lives.
+#[test]
+fn a_missing_timestamp_is_dropped_silently() {
+    with_timestamps(
+        "1 < P. 1:101(100) ack 1 win 20000 ! NoTimestamp
+         2 state ESTABLISHED
+         2 got 0",
+    );
+}
+
+// RFC 7323 §5.5: after 24 days of silence any timestamp is news.
+#[test]
+fn timestamps_age() {
+    with_timestamps(
+        "1000 < P. 1:101(100) ack 1 win 20000 <TS val 200 ecr 0>
+         1000.04 > . 1:1(0) ack 101 win 9900 <TS val 1000040 ecr 200>
+         2073000 < P. 101:201(100) ack 1 win 20000 <TS val 199 ecr 0> ! OldTimestamp
+         2073000 > . 1:1(0) ack 101 win 9900 <TS val 2073000000 ecr 200>
+         2074700 < P. 101:201(100) ack 1 win 20000 <TS val 199 ecr 0>
+         2074700 got 200
+         2074700.04 > . 1:1(0) ack 201 win 9800 <TS val 2074700040 ecr 199>",
+    );
+}
+
+// RFC 7323 §3.2: a timestamp that was not agreed on is ignored.
+#[test]
+fn an_unexpected_timestamp_is_ignored() {
+    established(
+        config(),
+        "1.00 < P. 1:101(100) ack 1 win 20000 <TS val 1 ecr 0>
+         1.00 got 100
+         1.04 > . 1:1(0) ack 101 win 9900 <>",
+    );
+}
+
+// RFC 7323 §4.1: retransmitted segments are measured by the echoed timestamp.
+#[test]
+fn retransmissions_are_measured_by_timestamps() {
+    let config = Config { timestamps: true, ..config() };
+    let mut script = passive(
+        config,
+        "S 0:0(0) win 20000 <mss 1000,TS val 100 ecr 0>",
+        "0.0 > S. 0:0(0) ack 1 win 10000 <mss 1000,TS val 0 ecr 100>
+         0.1 < . 1:1(0) ack 1 win 20000 <TS val 100 ecr 0>
+         1.0 write 100
+         1.0 > P. 1:101(100) ack 1
+         1.3 > P. 1:101(100) ack 1
+         1.4 < . 1:1(0) ack 101 win 20000 <TS val 101 ecr 1300>",
+    );
+    // 7/8 * 100 + 1/8 * 100: the sample was 100 ms, from the retransmission.
+    assert_eq!(script.conn.info().srtt.unwrap().as_millis(), 100);
+    script.run("2 state ESTABLISHED");
+}
+
+// RFC 1191 §6.5: a smaller path MTU cuts what is outstanding and is sent again at once; larger records of
+// the source never exceed it; the effective MSS never grows above the peer's.
+#[test]
+fn a_smaller_path_mtu_cuts_segments() {
+    established(
+        config(),
+        "1 write 2500
+         1 > . 1:1001(1000) ack 1
+         1 > . 1001:2001(1000) ack 1
+         1 > P. 2001:2501(500) ack 1
+         1 mtu 600
+         1 emss 600
+         1 > P. 1:601(600) ack 1
+         1 > P. 601:1001(400) ack 1
+         1 > P. 1001:1601(600) ack 1
+         1 > P. 1601:2001(400) ack 1
+         1.1 < . 1:1(0) ack 2501 win 20000
+         1.1 acked 2500
+         1.2 write 700
+         1.2 > . 2501:3101(600) ack 1
+         1.2 > P. 3101:3201(100) ack 1
+         1.3 < . 1:1(0) ack 3201 win 20000
+         1.4 mtu 9000
+         1.4 emss 1000
+         1.5 mtu 1
+         1.5 emss 48",
+    );
+}

@@ -1,0 +1,163 @@
+//! RFC 9293 §3.1, §3.2: segments as octets.
+
+use proptest::prelude::*;
+
+use crate::tcp::{
+    DropReason, Flags, MAX_OPTIONS_LEN, MAX_SACK_BLOCKS, Options, Segment, SeqNumber, Timestamps,
+};
+
+fn any_options() -> impl Strategy<Value = Options> {
+    let blocks = prop::collection::vec((any::<u32>(), any::<u32>()), 0..=MAX_SACK_BLOCKS);
+    let stamps = proptest::option::of((any::<u32>(), any::<u32>()));
+    (any::<Option<u16>>(), any::<Option<u8>>(), any::<bool>(), stamps, blocks).prop_map(
+        |(mss, window_scale, sack_permitted, stamps, blocks)| Options {
+            mss,
+            window_scale,
+            sack_permitted,
+            timestamps: stamps.map(|(val, ecr)| Timestamps { val, ecr }),
+            sack: blocks.into_iter().map(|(l, r)| (SeqNumber(l), SeqNumber(r))).collect(),
+        },
+    )
+}
+
+proptest! {
+    // RFC 9293 §3.1: what is written reads the same; SACK blocks as far as 40 octets of options go.
+    #[test]
+    fn written_reads_the_same(
+        ports in (1u16.., 1u16..),
+        seq: u32,
+        ack: u32,
+        flags: u8,
+        window: u16,
+        options in any_options(),
+        payload in prop::collection::vec(any::<u8>(), 0..100),
+    ) {
+        let (src_port, dst_port) = ports;
+        let seg = Segment {
+            src_port,
+            dst_port,
+            seq: SeqNumber(seq),
+            ack: SeqNumber(ack),
+            flags: Flags(flags),
+            window,
+            options,
+            payload: &payload,
+        };
+        let mut octets = vec![0xaa; seg.wire_len()];
+        prop_assert_eq!(seg.emit(&mut octets), octets.len());
+        prop_assert!(seg.options.len() <= MAX_OPTIONS_LEN && seg.options.len().is_multiple_of(4));
+        prop_assert_eq!(&octets[16..20], &[0; 4], "checksum and urgent pointer");
+        let mut read = Segment::parse(&octets).unwrap();
+        prop_assert!(seg.options.sack.starts_with(&read.options.sack));
+        let others = Options { sack: Default::default(), ..seg.options.clone() };
+        let fit = (MAX_OPTIONS_LEN - others.len() - 4) / 8;
+        prop_assert_eq!(read.options.sack.len(), seg.options.sack.len().min(fit));
+        read.options.sack.clone_from(&seg.options.sack);
+        prop_assert_eq!(read, seg);
+    }
+
+    // RFC 9293 §3.2 MUST-7: any octets are read or refused, never more than that.
+    #[test]
+    fn any_octets_are_read_or_refused(octets in prop::collection::vec(any::<u8>(), 0..80)) {
+        if let Ok(seg) = Segment::parse(&octets) {
+            prop_assert!(seg.payload.len() <= octets.len() - 20);
+        }
+    }
+
+    // The same for hostile options behind a good header.
+    #[test]
+    fn any_options_are_read_or_refused(options in prop::collection::vec(any::<u8>(), 0..=10)) {
+        let mut octets = octets_with(&[]);
+        let words = options.len() / 4;
+        octets.extend(&options[..4 * words]);
+        octets[12] = ((5 + words) << 4) as u8;
+        match Segment::parse(&octets) {
+            Ok(seg) => prop_assert!(seg.payload.is_empty()),
+            Err(reason) => prop_assert_eq!(reason, DropReason::BadOption),
+        }
+    }
+}
+
+fn octets_with(options: &[u8]) -> Vec<u8> {
+    let seg = Segment { src_port: 1, dst_port: 2, ..Segment::default() };
+    let mut octets = vec![0; 20];
+    seg.emit(&mut octets);
+    octets.extend(options);
+    octets[12] = ((5 + options.len() / 4) << 4) as u8;
+    octets
+}
+
+fn options_of(octets: &[u8]) -> Result<Options, DropReason> {
+    Segment::parse(&octets_with(octets)).map(|s| s.options)
+}
+
+// RFC 9293 §3.2 MUST-5, MUST-6: in any segment, any order; unknown ones are skipped by their length.
+#[test]
+fn unknown_options_are_skipped() {
+    let options = options_of(&[254, 4, 0, 0, 1, 2, 4, 0x05, 0xb4, 1, 1, 0]).unwrap();
+    assert_eq!(options.mss, Some(1460));
+}
+
+// RFC 9293 §3.2: what follows the end of the list is not read.
+#[test]
+fn the_end_of_the_list_ends_it() {
+    let options = options_of(&[0, 2, 0, 0]).unwrap();
+    assert_eq!(options, Options::default());
+}
+
+// RFC 9293 §3.2 MUST-7: illegal lengths.
+#[test]
+fn illegal_option_lengths_are_refused() {
+    for options in [
+        [2, 0, 0, 0],
+        [2, 1, 0, 0],
+        [2, 3, 0, 0],
+        [2, 5, 0, 0],
+        [1, 1, 1, 2],
+        [3, 2, 0, 0],
+        [4, 3, 0, 0],
+        [5, 4, 0, 0],
+        [8, 4, 0, 0],
+        [254, 1, 0, 0],
+        [254, 200, 0, 0],
+    ] {
+        assert_eq!(options_of(&options), Err(DropReason::BadOption), "{options:?}");
+    }
+}
+
+// RFC 2018 §3: four blocks fill the options of a header.
+#[test]
+fn four_sack_blocks_are_read() {
+    let mut octets = vec![1, 1, 5, 34];
+    octets.extend((0..32u8).collect::<Vec<_>>());
+    let options = options_of(&octets).unwrap();
+    assert_eq!(options.sack.len(), 4);
+    assert_eq!(options.sack[3], (SeqNumber(0x1819_1a1b), SeqNumber(0x1c1d_1e1f)));
+}
+
+// RFC 9293 §3.1: the data offset covers the fixed header and fits the segment; ports are not zero.
+#[test]
+fn bad_headers_are_refused() {
+    let good = octets_with(&[]);
+    assert!(Segment::parse(&good).is_ok());
+    let with = |at: usize, octet: u8| {
+        let mut octets = good.clone();
+        octets[at] = octet;
+        Segment::parse(&octets).map(|_| ())
+    };
+    assert_eq!(with(12, 4 << 4), Err(DropReason::BadHeader));
+    assert_eq!(with(12, 6 << 4), Err(DropReason::BadHeader));
+    assert_eq!(with(1, 0), Err(DropReason::BadHeader));
+    assert_eq!(with(3, 0), Err(DropReason::BadHeader));
+    assert_eq!(Segment::parse(&good[..19]), Err(DropReason::BadHeader));
+}
+
+// RFC 9293 §3.4: SYN and FIN take a sequence number each.
+#[test]
+fn syn_and_fin_take_sequence_numbers() {
+    let seg = |flags, payload| Segment { flags, payload, ..Segment::default() }.seq_len();
+    assert_eq!(seg(Flags::SYN, &[][..]), 1);
+    assert_eq!(seg(Flags::FIN, &[1, 2]), 3);
+    assert_eq!(seg(Flags::SYN.with(Flags::FIN), &[1]), 3);
+    assert_eq!(seg(Flags::ACK.with(Flags::RST), &[]), 0);
+}

@@ -1,0 +1,158 @@
+//! RFC 6298 §5, RFC 9293 §3.8.3, §3.8.4: retransmission, keepalive.
+
+use super::script::{config, established};
+use crate::tcp::{Config, Keepalive};
+use std::time::Duration;
+
+// RFC 6298 §5.1, §5.4, §5.5: the oldest segment, with doubled time-outs.
+#[test]
+fn the_oldest_segment_is_sent_again() {
+    let script = established(
+        config(),
+        "1.0 write 2000
+         1.0 > . 1:1001(1000) ack 1
+         1.0 > P. 1001:2001(1000) ack 1
+         1.2 > P. 1:1001(1000) ack 1
+         1.6 > P. 1:1001(1000) ack 1
+         2.4 > P. 1:1001(1000) ack 1
+         2.5 < . 1:1(0) ack 1001 win 20000
+         2.5 > P. 1001:2001(1000) ack 1
+         2.6 < . 1:1(0) ack 2001 win 20000",
+    );
+    assert_eq!(script.conn.stats().timeouts, 3);
+}
+
+// RFC 6298 §5.2, §5.3: an acknowledgement of new data restarts the timer; of all data stops it.
+#[test]
+fn acknowledgements_restart_and_stop_the_timer() {
+    established(
+        config(),
+        "1.0 write 2000
+         1.0 > . 1:1001(1000) ack 1
+         1.0 > P. 1001:2001(1000) ack 1
+         1.0 timer 1.200
+         1.1 < . 1:1(0) ack 1001 win 20000
+         1.1 timer 1.300
+         1.2 < . 1:1(0) ack 2001 win 20000
+         1.2 timer none",
+    );
+}
+
+// RFC 6298 §3 (Karn): a retransmitted segment is not measured; the backed-off time-out stays until one is.
+#[test]
+fn retransmissions_are_not_measured() {
+    established(
+        config(),
+        "1.0 write 1000
+         1.0 > P. 1:1001(1000) ack 1
+         1.2 > P. 1:1001(1000) ack 1
+         1.3 < . 1:1(0) ack 1001 win 20000
+         2.0 write 1000
+         2.0 > P. 1001:2001(1000) ack 1
+         2.4 > P. 1001:2001(1000) ack 1
+         2.5 < . 1:1(0) ack 2001 win 20000",
+    );
+}
+
+// RFC 9293 §3.8.3 MUST-20, SHLD-10, SHLD-11: the path is suspect after three, the end comes after 100 s.
+#[test]
+fn a_silent_peer_is_given_up() {
+    let mut script = established(config(), "1 write 1\n1 > P. 1:2(1) ack 1");
+    script.run("1.2 > P. 1:2(1) ack 1\n1.6 > P. 1:2(1) ack 1");
+    assert!(!script.conn.path_suspect());
+    script.run("2.4 > P. 1:2(1) ack 1");
+    assert!(script.conn.path_suspect());
+    script.run(
+        "4.0 > P. 1:2(1) ack 1
+         7.2 > P. 1:2(1) ack 1
+         13.6 > P. 1:2(1) ack 1
+         26.4 > P. 1:2(1) ack 1
+         52.0 > P. 1:2(1) ack 1
+         103.2 > P. 1:2(1) ack 1
+         163.1 state ESTABLISHED
+         163.2 state CLOSED
+         163.2 event Closed(Timeout)",
+    );
+}
+
+// RFC 9293 §3.8.3 MUST-21: R2 can be chosen.
+#[test]
+fn the_limit_can_be_chosen() {
+    established(
+        Config { retransmission_limit: Duration::from_secs(1), ..config() },
+        "1 write 1
+         1 > P. 1:2(1) ack 1
+         1.2 > P. 1:2(1) ack 1
+         1.6 > P. 1:2(1) ack 1
+         2.4 state CLOSED",
+    );
+}
+
+fn keepalive() -> Config {
+    let keepalive =
+        Keepalive { idle: Duration::from_secs(100), interval: Duration::from_secs(10), probes: 3 };
+    Config { keepalive: Some(keepalive), ..config() }
+}
+
+// RFC 9293 §3.8.4 MUST-26, SHLD-12: after silence, without data, one before SND.NXT.
+#[test]
+fn an_idle_connection_is_probed() {
+    established(
+        keepalive(),
+        "100 > . 0:0(0) ack 1
+         100 < . 1:1(0) ack 1 win 20000
+         150 < P. 1:11(10) ack 1 win 20000
+         150.04 > . 1:1(0) ack 11
+         249.9 state ESTABLISHED
+         250 > . 0:0(0) ack 11
+         250 < . 11:11(0) ack 1 win 20000
+         250 state ESTABLISHED",
+    );
+}
+
+// RFC 9293 §3.8.4 MUST-29: one unanswered probe is no proof; several are.
+#[test]
+fn several_unanswered_probes_end_the_connection() {
+    established(
+        keepalive(),
+        "100 > . 0:0(0) ack 1
+         110 > . 0:0(0) ack 1
+         120 > . 0:0(0) ack 1
+         120 state ESTABLISHED
+         130 > R. 1:1(0) ack 1
+         130 event Closed(Timeout)",
+    );
+}
+
+// RFC 9293 §3.8.4 MUST-26: not while data is outstanding.
+#[test]
+fn no_keepalive_while_data_is_outstanding() {
+    established(
+        Config {
+            min_rto: Duration::from_secs(50),
+            max_rto: Duration::from_secs(60),
+            ..keepalive()
+        },
+        "80 write 1
+         80 > P. 1:2(1) ack 1
+         130 > P. 1:2(1) ack 1
+         135 < . 1:1(0) ack 2 win 20000
+         235 > . 1:1(0) ack 1",
+    );
+}
+
+// RFC 9293 §3.8.4 MUST-25: off by default.
+#[test]
+fn keepalive_is_off_by_default() {
+    established(config(), "100000 state ESTABLISHED\n100000 timer none");
+}
+
+// A keepalive of the peer is answered (RFC 9293 §3.10.7.4, first).
+#[test]
+fn keepalives_are_answered() {
+    established(
+        config(),
+        "100 < . 0:0(0) ack 1 win 20000 ! OutOfWindow
+         100 > . 1:1(0) ack 1",
+    );
+}

@@ -1,0 +1,257 @@
+//! RFC 9293 §3.8.6: windows, probes, silly windows.
+
+use super::script::{config, established};
+use crate::tcp::Config;
+
+// RFC 9293 §3.8.6: no more than the window.
+#[test]
+fn no_more_than_the_window() {
+    established(
+        config(),
+        "1.0 < . 1:1(0) ack 1 win 1500
+         1.0 write 3000
+         1.0 > . 1:1001(1000) ack 1
+         1.1 < . 1:1(0) ack 1001 win 2000
+         1.1 > . 1001:2001(1000) ack 1
+         1.1 > P. 2001:3001(1000) ack 1
+         1.2 < . 1:1(0) ack 3001 win 2000",
+    );
+}
+
+// RFC 9293 §3.8.6.2.1 (2): a small window takes what fits whole.
+#[test]
+fn a_small_window_takes_what_fits() {
+    established(
+        config(),
+        "1.0 < . 1:1(0) ack 1 win 1500
+         1.0 record 500
+         1.0 write 2000
+         1.0 > . 1:501(500) ack 1
+         1.0 > . 501:1001(500) ack 1
+         1.0 > . 1001:1501(500) ack 1
+         1.1 < . 1:1(0) ack 1501 win 1500
+         1.1 > P. 1501:2001(500) ack 1
+         1.2 < . 1:1(0) ack 2001 win 1500",
+    );
+}
+
+// RFC 9293 §3.8.6.2.1 (3): half the largest window seen is used, cutting what does not fit.
+#[test]
+fn half_of_the_largest_window_is_used() {
+    let mut script = super::script::passive(
+        config(),
+        "S 0:0(0) win 900 <mss 1000>",
+        "0 > S. 0:0(0) ack 1
+         0 < . 1:1(0) ack 1 win 900",
+    );
+    script.run(
+        "1.0 write 1500
+         1.0 > . 1:901(900) ack 1
+         1.1 < . 1:1(0) ack 901 win 450
+         1.1 > . 901:1351(450) ack 1
+         1.2 < . 1:1(0) ack 1351 win 900
+         1.2 > P. 1351:1501(150) ack 1",
+    );
+}
+
+// RFC 9293 §3.8.6.2.1 (4), MUST-38: a silly window is used only when the override time-out expires.
+#[test]
+fn a_silly_window_waits_for_the_override() {
+    established(
+        config(),
+        "1.0 < . 1:1(0) ack 1 win 100
+         1.0 write 1500
+         1.2 > . 1:101(100) ack 1
+         1.3 < . 1:1(0) ack 101 win 20000
+         1.3 > . 101:1101(1000) ack 1
+         1.3 > P. 1101:1501(400) ack 1",
+    );
+}
+
+// RFC 9293 §3.8.6.1 MUST-36, SHLD-29, SHLD-30: one octet after the time-out, then with growing intervals.
+#[test]
+fn a_closed_window_is_probed() {
+    let script = established(
+        config(),
+        "1.0 < . 1:1(0) ack 1 win 0
+         1.0 write 1500
+         1.2 > . 1:2(1) ack 1
+         1.2 < . 1:1(0) ack 1 win 0
+         1.4 > P. 1:2(1) ack 1
+         1.4 < . 1:1(0) ack 1 win 0
+         1.8 > P. 1:2(1) ack 1
+         1.8 < . 1:1(0) ack 1 win 0
+         2.6 > P. 1:2(1) ack 1
+         2.7 < . 1:1(0) ack 1 win 5000
+         2.7 > P. 1:2(1) ack 1
+         2.7 > . 2:1002(1000) ack 1
+         2.7 > P. 1002:1501(499) ack 1
+         2.8 < . 1:1(0) ack 1501 win 5000",
+    );
+    assert_eq!(script.conn.stats().window_probes, 4);
+    assert_eq!(script.conn.stats().timeouts, 0, "no sign of congestion");
+}
+
+// RFC 9293 §3.8.6.1: the probe's octet may be taken although the window stays closed.
+#[test]
+fn a_probe_that_is_taken() {
+    established(
+        config(),
+        "1.0 < . 1:1(0) ack 1 win 0
+         1.0 write 1500
+         1.2 > . 1:2(1) ack 1
+         1.2 < . 1:1(0) ack 2 win 0
+         1.4 > . 2:3(1) ack 1
+         1.5 < . 1:1(0) ack 3 win 20000
+         1.5 > . 3:1003(1000) ack 1
+         1.5 > P. 1003:1501(498) ack 1",
+    );
+}
+
+// RFC 9293 §3.8.6.1 MUST-37: as long as the peer answers, the connection stays.
+#[test]
+fn a_peer_that_answers_probes_lives() {
+    let mut script = established(
+        config(),
+        "1.0 < . 1:1(0) ack 1 win 0
+         1.0 write 1
+         1.2 > P. 1:2(1) ack 1",
+    );
+    let mut at = 1.2;
+    let mut interval = 0.2;
+    for _ in 0..20 {
+        script.run(&format!("{at:.1} < . 1:1(0) ack 1 win 0"));
+        at += interval;
+        interval = f64::min(interval * 2.0, 60.0);
+        script.run(&format!("{at:.1} > P. 1:2(1) ack 1"));
+    }
+    assert!(at > 600.0);
+    script.run(&format!("{at:.1} state ESTABLISHED"));
+}
+
+// RFC 9293 §3.8.3 MUST-20: without answers to probes it ends.
+#[test]
+fn a_peer_that_does_not_answer_probes_is_gone() {
+    established(
+        config(),
+        "1.0 < . 1:1(0) ack 1 win 0
+         1.0 write 1
+         1.2 > P. 1:2(1) ack 1
+         1.4 > P. 1:2(1) ack 1
+         1.8 > P. 1:2(1) ack 1
+         2.6 > P. 1:2(1) ack 1
+         4.2 > P. 1:2(1) ack 1
+         7.4 > P. 1:2(1) ack 1
+         13.8 > P. 1:2(1) ack 1
+         26.6 > P. 1:2(1) ack 1
+         52.2 > P. 1:2(1) ack 1
+         103.4 > P. 1:2(1) ack 1
+         163.4 state CLOSED
+         163.4 event Closed(Timeout)",
+    );
+}
+
+// RFC 9293 §3.8.6 MUST-34, SHLD-15, SHLD-16: a window that shrinks; old data goes on as far as it reaches.
+#[test]
+fn a_shrunk_window() {
+    established(
+        config(),
+        "1.0 write 3000
+         1.0 > . 1:1001(1000) ack 1
+         1.0 > . 1001:2001(1000) ack 1
+         1.0 > P. 2001:3001(1000) ack 1
+         1.1 < . 1:1(0) ack 1 win 1500
+         1.1 write 500
+         1.2 > P. 1:1001(1000) ack 1
+         1.3 < . 1:1(0) ack 1001 win 1500
+         1.3 > P. 1001:2001(1000) ack 1
+         1.3 > P. 2001:2501(500) ack 1
+         1.4 < . 1:1(0) ack 2501 win 1500
+         1.4 > P. 2501:3001(500) ack 1
+         1.4 > P. 3001:3501(500) ack 1
+         1.5 < . 1:1(0) ack 3501 win 1500",
+    );
+}
+
+// RFC 9293 §3.8.6 MUST-35: a window that shrinks to nothing is probed with what is outstanding.
+#[test]
+fn a_window_shrunk_to_nothing_is_probed() {
+    established(
+        config(),
+        "1.0 write 1000
+         1.0 > P. 1:1001(1000) ack 1
+         1.1 < . 1:1(0) ack 1 win 0
+         1.2 > P. 1:1001(1000) ack 1
+         1.2 < . 1:1(0) ack 1 win 0
+         1.6 > P. 1:1001(1000) ack 1
+         1.7 < . 1:1(0) ack 1001 win 0",
+    );
+}
+
+// RFC 9293 §3.10.7.4: an old segment does not change the window.
+#[test]
+fn old_segments_do_not_change_the_window() {
+    let script = established(
+        config(),
+        "1.00 < P. 1:11(10) ack 1 win 5000
+         1.01 < P. 11:21(10) ack 1 win 6000
+         1.01 > . 1:1(0) ack 21
+         1.02 < P. 5:25(20) ack 1 win 100
+         1.02 > . 1:1(0) ack 25",
+    );
+    assert_eq!(script.conn.info().send_window, 6000);
+}
+
+// RFC 9293 §3.8.6 SHLD-14, §3.8.6.2.2 MUST-39: the right edge stays while the upper layer has no room, and
+// moves by a segment at least.
+#[test]
+fn our_window_closes_and_opens_in_steps() {
+    established(
+        Config { receive_window: 4000, ..config() },
+        "1.0 room 0
+         1.0 <+ . 1:1001(1000) ack 1 win 20000
+         1.0 < . 1001:2001(1000) ack 1 win 20000
+         1.0 > . 1:1(0) ack 2001 win 2000
+         1.1 <+ . 2001:3001(1000) ack 1 win 20000
+         1.1 < . 3001:4001(1000) ack 1 win 20000
+         1.1 > . 1:1(0) ack 4001 win 0
+         1.2 room 900
+         1.3 room 1000
+         1.3 > . 1:1(0) ack 4001 win 1000
+         1.4 room 2999
+         1.5 room 3000
+         1.5 > . 1:1(0) ack 4001 win 3000",
+    );
+}
+
+// RFC 9293 §3.10.7.4, first: with our window closed, the acknowledgement of a probe still counts, its text
+// does not.
+#[test]
+fn a_probe_of_our_closed_window() {
+    established(
+        Config { receive_window: 1000, ..config() },
+        "1.0 room 0
+         1.0 < . 1:1001(1000) ack 1 win 20000
+         1.0 > . 1:1(0) ack 1001 win 0
+         1.1 write 100
+         1.1 > P. 1:101(100) ack 1001
+         1.2 < . 1001:1002(1) ack 101 win 20000 ! OutOfWindow
+         1.2 acked 100
+         1.2 > . 101:101(0) ack 1001 win 0
+         1.2 got 1000",
+    );
+}
+
+// RFC 9293 appendix A.2: while we probe, acknowledgements stay in the peer's closed window.
+#[test]
+fn acknowledgements_stay_in_a_closed_window() {
+    established(
+        config(),
+        "1.0 < . 1:1(0) ack 1 win 0
+         1.0 write 10
+         1.2 > . 1:2(1) ack 1
+         1.3 <+ . 1:101(100) ack 1 win 0
+         1.3 < . 101:201(100) ack 1 win 0
+         1.3 > . 1:1(0) ack 201",
+    );
+}

@@ -86,7 +86,7 @@ impl<M: RegionMemory> Endpoint<M> {
                 self.discard_and_close(why, now);
             }
             State::Established => {
-                self.because(why);
+                self.because(if self.peer_closed { CloseReason::PeerShutdown } else { why });
                 self.state = State::Closing;
                 if let Some(full) = self.upper.full_mut() {
                     full.stream.close();

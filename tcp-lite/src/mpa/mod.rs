@@ -23,7 +23,7 @@ mod receiver;
 mod sender;
 mod startup;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use config::{Config, OnBadCrc, Params, Revision, Revisions};
 pub use error::{Fault, MpaError, StartupError};

@@ -40,7 +40,7 @@ impl Stream {
         let mut header = None;
         let mut body = (ulpdu.len() as u16).to_be_bytes().to_vec();
         body.extend_from_slice(ulpdu);
-        while body.len() % 4 != 0 {
+        while !body.len().is_multiple_of(4) {
             body.push(0);
         }
         for octet in body {

@@ -263,9 +263,7 @@ fn a_refused_ulpdu_was_never_taken() {
     let stream = stream(true, &[1000, 1000, 1000]);
     let b = stream.boundaries();
     let mut bench = Bench::new(&stream, &Config::default());
-    for i in 0..3 {
-        bench.sink.refuse.insert(START + b[i] as u64);
-    }
+    bench.sink.refuse.extend(b[..3].iter().map(|at| START + *at as u64));
     bench.arrive(b[1]..b[3]);
     assert!(bench.is_untouched(b[1]..b[3]));
     bench.arrive(b[0]..b[3]);

@@ -1,0 +1,244 @@
+//! Virtual time, and the path between two hosts.
+
+use crate::seam::TxBatch;
+use core::time::Duration;
+use wire::Instant;
+
+/// One end of a path.
+pub(super) trait Host {
+    fn input(&mut self, now: Instant, octets: &[u8]);
+    fn transmit(&mut self, now: Instant, tx: &mut Tx);
+    fn timeout(&self) -> Option<Instant>;
+    fn expire(&mut self, now: Instant);
+}
+
+/// Segments that a host has written.
+#[derive(Default)]
+pub(super) struct Tx {
+    room: Vec<u8>,
+    pub(super) segments: Vec<Vec<u8>>,
+}
+
+impl TxBatch for Tx {
+    fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.segments.len() >= 32 {
+            return None;
+        }
+        self.room = vec![0; len];
+        Some(&mut self.room)
+    }
+
+    fn commit(&mut self, len: usize) {
+        self.segments.push(self.room[..len].to_vec());
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    A,
+    B,
+}
+
+/// What the path does with a segment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    Pass,
+    Drop,
+    /// Arrives later than those behind it.
+    Delay(Duration),
+    /// A middlebox cuts the payload at these offsets.
+    Split(Vec<usize>),
+}
+
+struct Flying {
+    at: Instant,
+    order: u64,
+    to: Side,
+    octets: Vec<u8>,
+}
+
+/// What the path does with the `n`th segment of a side.
+type Decide = dyn FnMut(Side, usize, &[u8]) -> Fate;
+
+/// Two hosts and the path between them.
+pub(super) struct Net<A, B> {
+    pub(super) now: Instant,
+    pub(super) a: A,
+    pub(super) b: B,
+    pub(super) latency: Duration,
+    fate: Box<Decide>,
+    sent: [usize; 2],
+    order: u64,
+    flying: Vec<Flying>,
+    /// Every segment, by who sent it.
+    pub(super) log: Vec<(Side, Vec<u8>)>,
+}
+
+impl<A: Host, B: Host> Net<A, B> {
+    pub(super) fn new(a: A, b: B) -> Self {
+        Net {
+            now: Instant::from_millis(1000),
+            a,
+            b,
+            latency: Duration::from_micros(500),
+            fate: Box::new(|_, _, _| Fate::Pass),
+            sent: [0; 2],
+            order: 0,
+            flying: Vec::new(),
+            log: Vec::new(),
+        }
+    }
+
+    /// The path asks `fate` about the `n`th segment of each side.
+    pub(super) fn with_fate(
+        mut self,
+        fate: impl FnMut(Side, usize, &[u8]) -> Fate + 'static,
+    ) -> Self {
+        self.fate = Box::new(fate);
+        self
+    }
+
+    /// Runs until `done`, or until nothing happens any more, for at most ten virtual minutes.
+    pub(super) fn run_until(&mut self, done: impl Fn(&Self) -> bool) {
+        let limit = self.now + Duration::from_secs(600);
+        self.transmit();
+        for _ in 0..2_000_000 {
+            if done(self) || !self.step(limit) {
+                return;
+            }
+        }
+        panic!("it does not end");
+    }
+
+    /// Runs until nothing happens any more.
+    pub(super) fn run(&mut self) {
+        self.run_until(|_| false);
+    }
+
+    /// Runs for some virtual time.
+    pub(super) fn run_for(&mut self, time: Duration) {
+        let limit = self.now + time;
+        self.transmit();
+        while self.step(limit) {}
+        self.now = limit;
+    }
+
+    fn step(&mut self, limit: Instant) -> bool {
+        let flying = self.flying.iter().map(|f| f.at).min();
+        let next = [flying, self.a.timeout(), self.b.timeout()].into_iter().flatten().min();
+        let Some(next) = next.filter(|next| *next <= limit) else { return false };
+        self.now = self.now.max(next);
+        let now = self.now;
+        let mut due: Vec<Flying> = Vec::new();
+        let mut i = 0;
+        while i < self.flying.len() {
+            if self.flying[i].at <= now { due.push(self.flying.remove(i)) } else { i += 1 }
+        }
+        due.sort_by_key(|f| (f.at, f.order));
+        for f in due {
+            match f.to {
+                Side::A => self.a.input(now, &f.octets),
+                Side::B => self.b.input(now, &f.octets),
+            }
+        }
+        if self.a.timeout().is_some_and(|at| at <= now) {
+            self.a.expire(now);
+        }
+        if self.b.timeout().is_some_and(|at| at <= now) {
+            self.b.expire(now);
+        }
+        self.transmit();
+        true
+    }
+
+    fn transmit(&mut self) {
+        for side in [Side::A, Side::B] {
+            loop {
+                let mut tx = Tx::default();
+                match side {
+                    Side::A => self.a.transmit(self.now, &mut tx),
+                    Side::B => self.b.transmit(self.now, &mut tx),
+                }
+                let full = tx.segments.len() >= 32;
+                for octets in tx.segments {
+                    self.send(side, octets);
+                }
+                if !full {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, from: Side, octets: Vec<u8>) {
+        let (count, to) = match from {
+            Side::A => (&mut self.sent[0], Side::B),
+            Side::B => (&mut self.sent[1], Side::A),
+        };
+        *count += 1;
+        let fate = (self.fate)(from, *count, &octets);
+        self.log.push((from, octets.clone()));
+        let (delay, pieces) = match fate {
+            Fate::Drop => return,
+            Fate::Pass => (Duration::ZERO, vec![octets]),
+            Fate::Delay(delay) => (delay, vec![octets]),
+            Fate::Split(cuts) => (Duration::ZERO, split(&octets, &cuts)),
+        };
+        for octets in pieces {
+            self.order += 1;
+            let at = self.now + self.latency + delay;
+            self.flying.push(Flying { at, order: self.order, to, octets });
+        }
+    }
+
+    /// Payloads that a side sent, in the order of sending.
+    pub(super) fn payloads(&self, side: Side) -> Vec<&[u8]> {
+        let of = |(_, octets): &'_ (Side, Vec<u8>)| header_len(octets);
+        self.log
+            .iter()
+            .filter(|(from, octets)| *from == side && octets.len() > header_len(octets))
+            .map(|entry| &entry.1[of(entry)..])
+            .collect()
+    }
+
+    /// True when a side has sent a reset.
+    pub(super) fn has_reset(&self, side: Side) -> bool {
+        self.log.iter().any(|(from, octets)| *from == side && octets[13] & 0x04 != 0)
+    }
+}
+
+fn header_len(octets: &[u8]) -> usize {
+    usize::from(octets[12] >> 4) * 4
+}
+
+/// True for a segment with payload.
+pub(super) fn has_payload(octets: &[u8]) -> bool {
+    octets.len() > header_len(octets)
+}
+
+/// The segment as a middlebox would cut it (same header, sequence number moved, FIN on the last).
+fn split(octets: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
+    let header = header_len(octets);
+    let len = octets.len() - header;
+    let mut cuts: Vec<usize> =
+        cuts.iter().filter(|cut| **cut > 0 && **cut < len).copied().collect();
+    cuts.push(0);
+    cuts.push(len);
+    cuts.sort_unstable();
+    cuts.dedup();
+    if len == 0 {
+        return vec![octets.to_vec()];
+    }
+    cuts.windows(2)
+        .map(|cut| {
+            let mut piece = octets[..header].to_vec();
+            let seq = u32::from_be_bytes([octets[4], octets[5], octets[6], octets[7]]);
+            piece[4..8].copy_from_slice(&seq.wrapping_add(cut[0] as u32).to_be_bytes());
+            if cut[1] < len {
+                piece[13] &= !0x01;
+            }
+            piece.extend_from_slice(&octets[header + cut[0]..header + cut[1]]);
+            piece
+        })
+        .collect()
+}

@@ -1,0 +1,310 @@
+//! Start-up over TCP: who sends what, when, and what ends it.
+
+use super::net::{Net, Side};
+use super::peers::*;
+use crate::endpoint::*;
+use crate::mpa::testing::Stream;
+use crate::mpa::{self, Revision, StartupError};
+use core::time::Duration;
+use ddp::DdpVersion;
+
+fn mpa() -> mpa::Config {
+    mpa::Config::default()
+}
+
+pub(super) fn request(flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
+    frame(b"MPA ID Req Frame", flags, rev, private_data)
+}
+
+pub(super) fn reply(flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
+    frame(b"MPA ID Rep Frame", flags, rev, private_data)
+}
+
+fn frame(key: &[u8; 16], flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
+    let mut octets = key.to_vec();
+    octets.extend([flags, rev]);
+    octets.extend((private_data.len() as u16).to_be_bytes());
+    octets.extend(private_data);
+    octets
+}
+
+/// A tagged DDP segment of the test region, last of its message.
+pub(super) fn tagged(version: DdpVersion, to: u64, payload: &[u8]) -> Vec<u8> {
+    let mut segment = vec![0xc0 | version.bits(), 0];
+    segment.extend(STAG.0.to_be_bytes());
+    segment.extend(to.to_be_bytes());
+    segment.extend(payload);
+    segment
+}
+
+/// FPDUs with markers and CRC, each around one of these ULPDUs.
+pub(super) fn fpdus(ulpdus: &[Vec<u8>]) -> Vec<u8> {
+    let mut stream = Stream::new(true, true);
+    for ulpdu in ulpdus {
+        stream.fpdu(ulpdu);
+    }
+    stream.octets
+}
+
+/// All forms, markers in each direction for itself, CRC on and off: data both ways.
+#[test]
+fn every_form_carries_data_both_ways() {
+    for initiate in [Revision::Draft, Revision::Zero, Revision::One] {
+        for bits in 0..16_u8 {
+            let bit = |n: u8| bits >> n & 1 == 1;
+            let a = with_mpa(mpa::Config { initiate, markers: bit(0), crc: bit(1), ..mpa() });
+            let b = with_mpa(mpa::Config { markers: bit(2), crc: bit(3), ..mpa() });
+            let mut net = established(a, b);
+            let octets: Vec<u8> = (0..20_000_u32).map(|i| (i / 3) as u8).collect();
+            net.a.write(5, &octets, 1);
+            net.b.write(7, &octets, 2);
+            net.a.send(b"hello", 3);
+            net.run_until(|net| net.a.ddp_events().len() >= 3 && net.b.ddp_events().len() >= 3);
+            assert_eq!(net.b.memory.to_vec()[5..20_005], octets);
+            assert_eq!(net.a.memory.to_vec()[7..20_007], octets);
+            assert_eq!(net.b.messages(), [(Qn(0), b"hello".to_vec())]);
+            let (here, there) = (net.a.params().expect("a"), net.b.params().expect("b"));
+            assert_eq!((here.revision, there.revision), (initiate, initiate));
+            assert_eq!((here.markers_rx, here.markers_tx), (bit(0), bit(2)));
+            assert_eq!((there.markers_rx, there.markers_tx), (bit(2), bit(0)));
+            assert_eq!((here.crc, there.crc), (bit(1) || bit(3), bit(1) || bit(3)));
+            let version = if initiate == Revision::Draft { DdpVersion::V0 } else { DdpVersion::V1 };
+            assert_eq!(here.ddp_version, Some(version));
+            assert_eq!(net.b.ep().params().and_then(|p| p.ddp_version), Some(version));
+            net.a.ep().shutdown(net.now);
+            net.run();
+            assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
+            assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
+            net.a.assert_nothing_left();
+            net.b.assert_nothing_left();
+        }
+    }
+}
+
+/// Private data both ways, and the form that the request had.
+#[test]
+fn private_data_reaches_both_ulps() {
+    let a = Node::initiator(EndpointConfig::default(), b"from a");
+    let mut net = Net::new(a, Node::responder(EndpointConfig::default()));
+    net.b.policy = Policy::Accept(b"from b".to_vec());
+    net.run_until(|net| net.a.is_established());
+    let private_data = b"from a".to_vec();
+    assert_eq!(net.b.events[0], Event::MpaRequest { private_data, revision: Revision::One });
+    let Event::Established { private_data, .. } = &net.a.events[0] else { panic!("established") };
+    assert_eq!(private_data, b"from b");
+}
+
+/// A reject ends both ends, with its private data (RFC 5044 §7.1.2 (2), (3)).
+#[test]
+fn reject() {
+    let mut net = pair(EndpointConfig::default(), EndpointConfig::default());
+    net.b.policy = Policy::Reject(b"no room".to_vec());
+    net.run();
+    let private_data = b"no room".to_vec();
+    assert_eq!(net.a.reason(), Some(CloseReason::RejectedByPeer { private_data }));
+    assert_eq!(net.b.reason(), Some(CloseReason::RejectedHere));
+    assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
+    net.a.assert_nothing_left();
+    net.b.assert_nothing_left();
+}
+
+/// The draft cannot reject: it closes.
+#[test]
+fn start_key_reject_just_closes() {
+    let a = with_mpa(mpa::Config { initiate: Revision::Draft, ..mpa() });
+    let mut net = pair(a, EndpointConfig::default());
+    net.b.policy = Policy::Reject(Vec::new());
+    net.run();
+    assert_eq!(net.a.reason(), Some(CloseReason::Startup(StartupError::Closed)));
+    assert_eq!(net.b.reason().map(|r| r.name()), Some("rejected_here"));
+    assert_eq!(net.payloads(Side::B), [&[][..]; 0]);
+    net.a.assert_nothing_left();
+    net.b.assert_nothing_left();
+}
+
+/// RFC 5044 §7.1.2 (4): a responder sends no FPDU and no marker before it has verified one.
+#[test]
+fn responder_waits_for_the_first_fpdu() {
+    let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
+    net.a.say(&request(0xc0, 1, &[]));
+    net.run_until(|net| net.b.is_established());
+    net.b.write(0, b"answer", 1);
+    net.run_for(Duration::from_secs(2));
+    assert_eq!(net.a.up.received, reply(0xc0, 1, &[]), "the reply and nothing else");
+    let first = fpdus(&[tagged(DdpVersion::V1, 0, b"x")]);
+    // Not even the most of an FPDU is enough.
+    net.a.say(&first[..first.len() - 1]);
+    net.run_for(Duration::from_secs(2));
+    assert_eq!(net.a.up.received.len(), 20);
+    net.a.say(&first[first.len() - 1..]);
+    net.run_for(Duration::from_secs(2));
+    let answer = fpdus(&[tagged(DdpVersion::V1, 0, b"answer")]);
+    assert_eq!(net.a.up.received[20..], answer);
+}
+
+/// RFC 5044 §7.1.2 (3): an initiator sends nothing behind the request before it has the reply.
+#[test]
+fn initiator_waits_for_the_reply() {
+    let a = Node::initiator(EndpointConfig::default(), b"pd");
+    let mut net = Net::new(a, Raw::listen());
+    net.run_for(Duration::from_secs(2));
+    assert_eq!(net.b.up.received, request(0xc0, 1, b"pd"));
+    let source = ddp::Source::Octets(b"early"[..].into());
+    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: 0 };
+    assert_eq!(net.a.ep().post(message), Err(PostError::Closed));
+    net.b.say(&reply(0xc0, 1, &[]));
+    net.run_until(|net| net.a.is_established());
+    net.a.write(1, b"now", 1);
+    net.run_for(Duration::from_secs(2));
+    assert_eq!(net.b.up.received[22..], fpdus(&[tagged(DdpVersion::V1, 1, b"now")]));
+}
+
+/// FPDUs in the same segment as the request wait for the ULP's decision and are placed then.
+#[test]
+fn fpdus_behind_the_request() {
+    let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
+    net.b.policy = Policy::Wait;
+    let mut octets = request(0xc0, 1, &[]);
+    octets.extend(fpdus(&[
+        tagged(DdpVersion::V1, 10, b"first"),
+        tagged(DdpVersion::V1, 20, &[7; 900]),
+    ]));
+    net.a.say(&octets);
+    net.run_until(|net| net.b.state() == Some(State::Deciding));
+    assert_eq!(net.b.memory.to_vec()[10..15], [0; 5], "nothing is placed before the decision");
+    let now = net.now;
+    net.b.with(|ep, cx| ep.mpa_accept(now, PD, &[], stream_config(), cx)).expect("a request");
+    assert_eq!(net.b.memory.to_vec()[10..15], *b"first");
+    assert_eq!(net.b.memory.to_vec()[20..920], [7; 900]);
+    net.run_for(Duration::from_secs(1));
+    assert_eq!(net.a.up.received, reply(0xc0, 1, &[]));
+}
+
+/// FPDUs in the same segment as the reply.
+#[test]
+fn fpdus_behind_the_reply() {
+    let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
+    let mut octets = reply(0x40, 1, b"pd");
+    octets.extend(fpdus(&[tagged(DdpVersion::V1, 10, b"first")]));
+    net.b.say(&octets);
+    net.run_until(|net| net.a.is_established());
+    assert_eq!(net.a.memory.to_vec()[10..15], *b"first");
+}
+
+/// A responder to revision 0 takes the DDP version of the first FPDU (RFC 5044 appendix C).
+#[test]
+fn revision_zero_adopts_the_ddp_version() {
+    for version in [DdpVersion::V0, DdpVersion::V1] {
+        let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
+        net.a.say(&request(0xc0, 0, &[]));
+        net.run_until(|net| net.b.is_established());
+        assert_eq!(net.b.params().map(|p| p.ddp_version), Some(None));
+        net.a.say(&fpdus(&[tagged(version, 0, b"x")]));
+        net.b.write(0, b"y", 1);
+        net.run_for(Duration::from_secs(1));
+        assert_eq!(net.b.ep().params().and_then(|p| p.ddp_version), Some(version));
+        assert_eq!(net.a.up.received[20..], fpdus(&[tagged(version, 0, b"y")]));
+    }
+}
+
+/// What is no start-up closes the TCP connection at once (RFC 5044 §8 code 4).
+#[test]
+fn hostile_openings() {
+    let mut too_long = request(0xc0, 1, &[]);
+    too_long[18..20].copy_from_slice(&600_u16.to_be_bytes());
+    let cases: [(&[u8], StartupError); 5] = [
+        (b"GET / HTTP/1.1\r\n", StartupError::BadKey { at: 0 }),
+        (b"MPA ID Reg Frame", StartupError::BadKey { at: 9 }),
+        (&request(0xc0, 9, &[]), StartupError::Revision { seen: 9 }),
+        (&reply(0xc0, 1, &[]), StartupError::BothResponders),
+        (&too_long, StartupError::PrivateData { seen: 600 }),
+    ];
+    for (octets, error) in cases {
+        let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
+        net.a.say(octets);
+        net.run();
+        assert_eq!(net.b.reason(), Some(CloseReason::Startup(error)));
+        assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 4)));
+        assert!(net.has_reset(Side::B));
+        assert_eq!(net.a.up.received, []);
+        net.b.assert_nothing_left();
+    }
+}
+
+/// Two initiators find out (RFC 5044 §7.1.2 (8)).
+#[test]
+fn two_initiators() {
+    let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
+    net.b.say(&request(0xc0, 1, &[]));
+    net.run();
+    let error = StartupError::BothInitiators;
+    assert_eq!(net.a.reason(), Some(CloseReason::Startup(error)));
+}
+
+/// RFC 5044 §7.1.2 (8), (10): the start-up has a time limit, for a silent peer, for a slow one, and
+/// for the ULP's decision.
+#[test]
+fn startup_times_out() {
+    let config = || with_mpa(mpa::Config { startup_timeout: Duration::from_secs(3), ..mpa() });
+    let late = Some(CloseReason::Startup(StartupError::Timeout));
+    let mut silent = Net::new(Raw::connect(), Node::responder(config()));
+    silent.run();
+    assert_eq!(silent.b.reason(), late);
+    assert_eq!(silent.b.reason().and_then(|r| r.numbers()), Some((2, 0, 1)));
+    let mut slow = Net::new(Raw::connect(), Node::responder(config()));
+    for octet in request(0xc0, 1, &[]) {
+        slow.a.say(&[octet]);
+        slow.run_for(Duration::from_millis(400));
+    }
+    slow.run();
+    assert_eq!(slow.b.reason(), late);
+    let mut undecided = pair(EndpointConfig::default(), config());
+    undecided.b.policy = Policy::Wait;
+    undecided.run();
+    assert_eq!(undecided.b.reason(), late);
+    assert_eq!(undecided.a.reason(), Some(CloseReason::PeerReset));
+    let mut unanswered = Net::new(Node::initiator(config(), b""), Raw::listen());
+    let began = unanswered.now;
+    unanswered.run_until(|net| net.a.reason().is_some());
+    assert_eq!(unanswered.a.reason(), late);
+    let took = unanswered.now - began;
+    assert!(took >= Duration::from_secs(3) && took < Duration::from_secs(4));
+}
+
+/// The start-up frames survive loss and cutting by the network.
+#[test]
+fn startup_frames_cut_and_lost() {
+    use super::net::Fate;
+    for cut in 1..26 {
+        let a = Node::initiator(EndpointConfig::default(), b"hello!");
+        let mut net = Net::new(a, Node::responder(EndpointConfig::default()))
+            .with_fate(move |_, n, _| if n == 3 { Fate::Drop } else { Fate::Split(vec![cut]) });
+        net.run_until(|net| net.a.is_established() && net.b.is_established());
+        assert!(net.a.is_established() && net.b.is_established(), "cut at {cut}");
+    }
+}
+
+/// A peer without a listener refuses; nothing there at all times out.
+#[test]
+fn no_connection() {
+    let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Node::deaf());
+    net.run();
+    assert_eq!(net.a.reason(), Some(CloseReason::ConnectRefused));
+    net.a.assert_nothing_left();
+    use super::net::Fate;
+    let mut net =
+        pair(EndpointConfig::default(), EndpointConfig::default()).with_fate(|_, _, _| Fate::Drop);
+    net.run();
+    assert_eq!(net.a.reason(), Some(CloseReason::TcpTimeout));
+    net.a.assert_nothing_left();
+}
+
+/// An answer is given once.
+#[test]
+fn answers_without_a_request() {
+    let mut net = established(EndpointConfig::default(), EndpointConfig::default());
+    let now = net.now;
+    let again = net.b.with(|ep, cx| ep.mpa_accept(now, PD, &[], stream_config(), cx));
+    assert_eq!(again, Err(AnswerError::NoRequest));
+    assert_eq!(net.a.ep().mpa_reject(now, &[]), Err(AnswerError::NoRequest));
+}

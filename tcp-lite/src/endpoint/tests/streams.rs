@@ -1,0 +1,231 @@
+//! Data over paths that lose, reorder and cut.
+
+use super::net::{Fate, Net, Side, has_payload};
+use super::peers::*;
+use crate::endpoint::*;
+use crate::mpa::{self, Revision};
+use core::time::Duration;
+use ddp::{BufferPool, VecMemory};
+use proptest::prelude::*;
+
+fn octets(seed: u32, len: usize) -> Vec<u8> {
+    (0..len as u32).map(|i| (i.wrapping_mul(31) ^ (i >> 8) ^ seed) as u8).collect()
+}
+
+/// A pseudo-random sequence, the same for the same seed.
+fn dice(mut seed: u64) -> impl FnMut(u64) -> u64 {
+    move |sides| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % sides
+    }
+}
+
+/// With an aligned sender, markers and loss: placed at arrival, and only the unlocatable is held.
+#[test]
+fn loss_with_markers_places_out_of_order() {
+    let mut roll = dice(3);
+    let mut net = established(EndpointConfig::default(), EndpointConfig::default()).with_fate(
+        move |side, _, segment| match roll(50) {
+            0 if side == Side::A && has_payload(segment) => Fate::Drop,
+            1 => Fate::Delay(Duration::from_micros(700)),
+            _ => Fate::Pass,
+        },
+    );
+    let data = octets(1, 900_000);
+    for (i, chunk) in data.chunks(64 * 1024).enumerate() {
+        net.a.write(i as u64 * 64 * 1024, chunk, i as u64);
+    }
+    net.run_until(|net| net.a.ddp_events().len() == 14);
+    assert_eq!(net.b.memory.to_vec()[..900_000], data);
+    let stats = net.b.stats();
+    assert!(stats.mpa_rx.placed_out_of_order > 50_000);
+    assert_eq!(stats.mpa_rx.held_max, stats.mpa_rx.unlocatable_max);
+    assert!(stats.mpa_rx.held_max < 64 * 1024);
+    assert_eq!((stats.mpa_rx.held, stats.mpa_rx.alignment_lost), (0, 0));
+    let total = stats.mpa_rx.placed_in_order + stats.mpa_rx.placed_out_of_order;
+    assert_eq!(total, 900_000, "each octet is placed once");
+    assert_eq!(net.a.stats().mpa_tx.kept_max, 0, "stable octets are framed again");
+}
+
+/// Without markers the octets beyond a gap are held, within the budget, and refused beyond it.
+#[test]
+fn loss_without_markers_holds_within_the_budget() {
+    let without = mpa::Config { markers: false, hold_limit: 20_000, ..mpa::Config::default() };
+    let mut roll = dice(4);
+    let mut net = established(EndpointConfig::default(), with_mpa(without)).with_fate(
+        move |side, _, segment| {
+            let hit = side == Side::A && has_payload(segment) && roll(40) == 0;
+            if hit { Fate::Drop } else { Fate::Pass }
+        },
+    );
+    let data = octets(2, 500_000);
+    net.a.write(0, &data, 1);
+    net.run_until(|net| net.a.ddp_events().len() == 1);
+    assert_eq!(net.b.memory.to_vec()[..500_000], data);
+    let stats = net.b.stats().mpa_rx;
+    assert_eq!(stats.placed_out_of_order, 0);
+    assert!(stats.held_max > 1448 && stats.held_max <= 20_000 + 1448);
+}
+
+/// A source that changes under way: what is retransmitted is what was sent.
+#[test]
+fn a_changing_source_is_sent_once() {
+    let mut net = established(EndpointConfig::default(), EndpointConfig::default()).with_fate(
+        |side, n, _| if side == Side::A && n % 7 == 3 { Fate::Drop } else { Fate::Pass },
+    );
+    let memory = VecMemory::from_vec(vec![1; 200_000]);
+    let source = ddp::Source::Region { memory: memory.clone(), offset: 0, len: 200_000 };
+    let to = ddp::TaggedOffset(0);
+    let message = Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: 1 };
+    net.a.ep().post(message).expect("room");
+    for value in 2..50 {
+        net.run_for(Duration::from_micros(600));
+        ddp::RegionMemory::write(&memory, 0, &[value; 200_000]);
+    }
+    net.run_until(|net| net.a.ddp_events().len() == 1);
+    // Whichever octets came, every FPDU's CRC was right the first time and every time.
+    assert_eq!(net.b.stats().mpa_rx.bad_crc_dropped, 0);
+    assert!(net.b.memory.to_vec()[..200_000].iter().all(|octet| *octet > 0));
+    let stats = net.a.stats();
+    assert!(stats.tcp.segments_retransmitted > 0 && stats.mpa_tx.kept_max > 0);
+    assert_eq!(stats.mpa_tx.kept, 0);
+}
+
+/// The path MTU shrinks under way: new FPDUs follow, old ones are cut.
+#[test]
+fn path_mtu_shrinks() {
+    let mut net = established(EndpointConfig::default(), EndpointConfig::default());
+    let data = octets(5, 300_000);
+    net.a.write(0, &data, 1);
+    net.run_for(Duration::from_millis(1));
+    net.a.ep().path_mtu(600);
+    let before = net.log.len();
+    let mut net =
+        net.with_fate(
+            |side, _, segment| {
+                if side == Side::A && segment.len() > 620 { Fate::Drop } else { Fate::Pass }
+            },
+        );
+    net.run_until(|net| net.a.ddp_events().len() == 1);
+    assert_eq!(net.b.memory.to_vec()[..300_000], data);
+    assert!(net.log[before..].iter().any(|(side, s)| *side == Side::A && s.len() > 500));
+    assert!(net.a.ep().params().is_some_and(|p| p.mulpdu < 600));
+}
+
+/// A worker without receive buffers slows the peer, and loses nothing.
+#[test]
+fn a_pool_without_room_slows_the_peer() {
+    let mut net = established(EndpointConfig::default(), EndpointConfig::default());
+    // Room for one message of the queue at a time.
+    net.b.buffers = BufferPool::new(16 * 1024);
+    let messages: Vec<Vec<u8>> = (0..20).map(|i| octets(i, 9000)).collect();
+    for (i, message) in messages.iter().enumerate() {
+        net.a.send(message, i as u64);
+    }
+    let mut net =
+        net.with_fate(
+            |side, n, _| {
+                if side == Side::A && n % 11 == 5 { Fate::Drop } else { Fate::Pass }
+            },
+        );
+    net.run_until(|net| net.a.ddp_events().len() == 20 && net.b.messages().len() == 20);
+    let got: Vec<Vec<u8>> = net.b.messages().into_iter().map(|(_, octets)| octets).collect();
+    assert_eq!(got, messages);
+}
+
+/// Memory per stream that does nothing (to be held against a target of 1 KiB).
+#[test]
+fn an_endpoint_is_small() {
+    assert!(size_of::<Endpoint<VecMemory>>() <= 1280, "{}", size_of::<Endpoint<VecMemory>>());
+}
+
+#[derive(Clone, Debug)]
+struct Path {
+    seed: u64,
+    loss: u64,
+    delay: u64,
+    split: u64,
+    markers: bool,
+    initiate: Revision,
+}
+
+fn paths() -> impl Strategy<Value = Path> {
+    let forms = prop_oneof![Just(Revision::Draft), Just(Revision::Zero), Just(Revision::One)];
+    (any::<u64>(), 0u64..8, 0u64..30, 0u64..50, any::<bool>(), forms).prop_map(
+        |(seed, loss, delay, split, markers, initiate)| Path {
+            seed,
+            loss,
+            delay,
+            split,
+            markers,
+            initiate,
+        },
+    )
+}
+
+fn over(path: &Path) -> Net<Node, Node> {
+    let mpa = mpa::Config { markers: path.markers, initiate: path.initiate, ..Default::default() };
+    let mut roll = dice(path.seed);
+    let path = path.clone();
+    pair(with_mpa(mpa.clone()), with_mpa(mpa)).with_fate(move |_, _, segment| {
+        let what = roll(100);
+        let long = segment.len() as u64;
+        if what < path.loss {
+            Fate::Drop
+        } else if what < path.loss + path.delay {
+            Fate::Delay(Duration::from_micros(roll(3000)))
+        } else if what < path.loss + path.delay + path.split {
+            Fate::Split((0..3).map(|_| roll(long) as usize).collect())
+        } else {
+            Fate::Pass
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever the path does, both regions end up right, messages come in order and once, and
+    /// nothing is left behind.
+    #[test]
+    fn any_path_delivers(path in paths(), sizes in prop::collection::vec(0usize..20_000, 1..12)) {
+        let mut net = over(&path);
+        net.run_until(|net| net.a.is_established() && net.b.is_established());
+        prop_assert!(net.a.is_established() && net.b.is_established());
+        let mut at = 0;
+        for (i, size) in sizes.iter().enumerate() {
+            let data = octets(i as u32, *size);
+            net.a.write(at as u64, &data, i as u64);
+            net.b.write(at as u64, &data, i as u64);
+            net.a.send(&data[..size.min(&9000).to_owned()], 100 + i as u64);
+            at += size;
+        }
+        let n = sizes.len();
+        net.run_until(|net| net.a.ddp_events().len() >= 3 * n && net.b.ddp_events().len() >= 3 * n);
+        let expected: Vec<u8> =
+            sizes.iter().enumerate().flat_map(|(i, size)| octets(i as u32, *size)).collect();
+        prop_assert_eq!(&net.b.memory.to_vec()[..at], &expected[..]);
+        prop_assert_eq!(&net.a.memory.to_vec()[..at], &expected[..]);
+        let messages: Vec<Vec<u8>> = net.b.messages().into_iter().map(|(_, octets)| octets).collect();
+        let sent: Vec<Vec<u8>> = sizes
+            .iter()
+            .enumerate()
+            .map(|(i, size)| octets(i as u32, (*size).min(9000)))
+            .collect();
+        prop_assert_eq!(messages, sent);
+        let delivered = |node: &Node| -> Vec<u64> {
+            node.ddp_events().iter().filter_map(|event| match event {
+                ddp::Event::TaggedDelivered { len, .. } => Some(*len),
+                _ => None,
+            }).collect()
+        };
+        let lens: Vec<u64> = sizes.iter().map(|size| *size as u64).collect();
+        prop_assert_eq!(delivered(&net.a), lens.clone());
+        prop_assert_eq!(delivered(&net.b), lens);
+        let now = net.now;
+        net.a.ep().shutdown(now);
+        net.run();
+        net.a.assert_nothing_left();
+        net.b.assert_nothing_left();
+    }
+}

@@ -1,0 +1,275 @@
+//! How streams end (RFC 5041 §6.2, RFC 5044 §7.2, §8).
+
+use super::net::{Net, Side};
+use super::peers::*;
+use super::startup::{fpdus, reply, request, tagged};
+use crate::endpoint::*;
+use crate::mpa::{self, Fault};
+use crate::tcp;
+use core::time::Duration;
+use ddp::last_message::LastMessage;
+use ddp::{DdpVersion, ERROR_QUEUE, ErrorCode, Stag, TaggedOffset};
+
+/// A plain TCP program in Full Operation with an endpoint, which has verified a first FPDU of it.
+fn raw_established(good: &[Vec<u8>]) -> (Net<Raw, Node>, Vec<u8>) {
+    let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
+    net.a.say(&request(0xc0, 1, &[]));
+    net.run_until(|net| net.b.is_established());
+    let octets = fpdus(good);
+    net.a.say(&octets);
+    net.run_for(Duration::from_millis(10));
+    (net, octets)
+}
+
+fn write(to: u64, payload: &[u8]) -> Vec<u8> {
+    tagged(DdpVersion::V1, to, payload)
+}
+
+/// What the endpoint said behind the reply, if it is one last message.
+fn last_message(net: &Net<Raw, Node>) -> Option<LastMessage> {
+    let received = net.a.up.received.get(20..)?;
+    // Marker, length, 18 octets of header, then the message.
+    LastMessage::parse(received.get(4 + 2 + 18..)?).ok()
+}
+
+/// A wrong CRC: MPA error 2, one last message, FIN; input is swallowed until the peer's FIN. No reset.
+#[test]
+fn crc_error_tears_down_gently() {
+    let (mut net, first) = raw_established(&[write(0, b"good")]);
+    let mut bad = fpdus(&[write(0, b"good"), write(8, b"wrong")]).split_off(first.len());
+    bad[20] ^= 1;
+    net.a.say(&bad);
+    net.run_for(Duration::from_millis(100));
+    assert_eq!(net.b.state(), Some(State::Failing));
+    assert_eq!(last_message(&net), Some(LastMessage::llp(0, 2)));
+    assert!(net.a.has(tcp::Event::RemoteClosed), "the FIN follows");
+    assert_eq!(net.b.memory.to_vec()[8..13], [0; 5]);
+    // More comes, is acknowledged, and goes nowhere.
+    net.a.say(&[0x55; 5000]);
+    net.run_for(Duration::from_millis(100));
+    assert_eq!(net.b.stats().mpa_rx.discarded, 5000);
+    assert_eq!(net.b.reason(), None);
+    net.a.close();
+    net.run();
+    let reason = net.b.reason().expect("closed");
+    assert_eq!((reason.numbers(), reason.name()), (Some((2, 0, 2)), "mpa_error"));
+    assert!(matches!(reason, CloseReason::Mpa(error) if matches!(error.fault, Fault::Crc { .. })));
+    assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
+    net.b.assert_nothing_left();
+}
+
+/// The same with a peer that never closes: the reset comes, but only after the time-out.
+#[test]
+fn crc_error_with_a_peer_that_stays() {
+    let (mut net, _) = raw_established(&[write(0, b"good")]);
+    net.a.say(&[0xff; 600]);
+    net.run_for(Duration::from_millis(4900));
+    assert!(!net.has_reset(Side::B));
+    net.run_for(Duration::from_millis(300));
+    assert!(net.has_reset(Side::B));
+    assert_eq!(net.b.reason().map(|r| r.name()), Some("mpa_error"), "the first cause stays");
+    net.run();
+    net.b.assert_nothing_left();
+}
+
+/// A responder that has never verified an FPDU must not send one, not even the last message.
+#[test]
+fn error_in_the_first_fpdu_sends_no_fpdu() {
+    let (mut net, _) = raw_established(&[]);
+    net.b.write(0, b"never sent", 9);
+    let mut bad = fpdus(&[write(0, b"bad")]);
+    bad[10] ^= 1;
+    net.a.say(&bad);
+    net.run_for(Duration::from_secs(1));
+    assert_eq!(net.a.up.received, reply(0xc0, 1, &[]));
+    assert!(net.a.has(tcp::Event::RemoteClosed));
+    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: 9 }));
+    net.a.close();
+    net.run();
+    assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 2)));
+}
+
+/// FIN inside an FPDU: MPA error 1, with the last message.
+#[test]
+fn closed_inside_an_fpdu() {
+    let (mut net, first) = raw_established(&[write(0, b"good")]);
+    let more = fpdus(&[write(0, b"good"), write(8, &[1; 100])]).split_off(first.len());
+    net.a.say(&more[..50]);
+    net.a.close();
+    net.run();
+    assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 1)));
+    assert_eq!(last_message(&net), Some(LastMessage::llp(0, 1)));
+    net.b.assert_nothing_left();
+}
+
+/// An error of DDP: the peer's ULP gets the one last message, and both ends the reason.
+#[test]
+fn ddp_error_sends_the_last_message() {
+    let mut net = established(EndpointConfig::default(), EndpointConfig::default());
+    net.a.write(0, b"good", 1);
+    let source = ddp::Source::Octets(b"bad"[..].into());
+    let (stag, to) = (Stag(0x666), TaggedOffset(0));
+    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 2 };
+    net.a.ep().post(message).expect("room");
+    net.a.write(100, b"beyond the error", 3);
+    net.run();
+    assert_eq!(net.b.memory.to_vec()[0..4], *b"good");
+    assert_eq!(net.b.memory.to_vec()[100..116], [0; 16]);
+    let reason = net.b.reason().expect("closed");
+    assert_eq!(reason.numbers(), Some((1, 1, 0)));
+    let [(queue, octets)] = &net.a.messages()[..] else { panic!("one message") };
+    assert_eq!(*queue, ERROR_QUEUE);
+    let said = LastMessage::parse(octets).expect("a last message");
+    assert_eq!(said.ddp_error(), Some(ErrorCode::InvalidStag));
+    assert_eq!(net.a.reason(), Some(CloseReason::PeerShutdown));
+    assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
+    net.a.assert_nothing_left();
+    net.b.assert_nothing_left();
+}
+
+/// Without the last message (by configuration) the stream ends all the same.
+#[test]
+fn without_the_last_message() {
+    let config = EndpointConfig { last_message: false, ..EndpointConfig::default() };
+    let mut net = established(EndpointConfig::default(), config);
+    let source = ddp::Source::Octets(b"bad"[..].into());
+    let (stag, to) = (Stag(0x666), TaggedOffset(0));
+    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 2 };
+    net.a.ep().post(message).expect("room");
+    net.run();
+    assert_eq!(net.a.messages(), []);
+    assert_eq!(net.b.reason().map(|r| r.name()), Some("ddp_error"));
+}
+
+/// Graceful: everything posted arrives before the FIN, in both directions.
+#[test]
+fn shutdown_sends_what_is_posted() {
+    let mut net = established(EndpointConfig::default(), EndpointConfig::default());
+    net.b.send(b"before", 5);
+    net.a.write(0, &[9; 100_000], 1);
+    net.a.send(b"end", 2);
+    let now = net.now;
+    net.a.ep().shutdown(now);
+    assert_eq!(net.a.state(), Some(State::Closing));
+    let source = ddp::Source::Octets(b"late"[..].into());
+    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: 0 };
+    assert_eq!(net.a.ep().post(message), Err(PostError::Closed));
+    net.run();
+    assert_eq!(net.b.memory.to_vec()[..100_000], [9; 100_000]);
+    assert_eq!(net.b.messages(), [(Qn(0), b"end".to_vec())]);
+    assert_eq!(net.a.messages(), [(Qn(0), b"before".to_vec())]);
+    assert!(net.b.ddp_events().contains(&ddp::Event::PeerClosed { incomplete: false }));
+    assert!(net.a.ddp_events().contains(&ddp::Event::Sent { cookie: 2 }));
+    assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
+    assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
+    net.a.assert_nothing_left();
+    net.b.assert_nothing_left();
+}
+
+/// Half closed: the peer's direction is over, ours goes on until we say so (RFC 5041 §6.2.1).
+#[test]
+fn half_closed_goes_on() {
+    let config =
+        EndpointConfig { on_peer_close: OnPeerClose::KeepOpen, ..EndpointConfig::default() };
+    let mut net = established(EndpointConfig::default(), config);
+    net.a.send(b"last words", 1);
+    let now = net.now;
+    net.a.ep().shutdown(now);
+    net.run_for(Duration::from_secs(2));
+    assert_eq!(net.b.state(), Some(State::Established));
+    for i in 0..3 {
+        net.b.send(b"still here", i);
+        net.run_for(Duration::from_secs(3));
+    }
+    assert_eq!(net.a.messages().len(), 3, "progress keeps the half-closed stream alive");
+    let now = net.now;
+    net.b.ep().shutdown(now);
+    net.run();
+    assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
+    assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
+}
+
+/// A peer that does not close its direction is reset in the end.
+#[test]
+fn a_peer_that_lingers() {
+    let config =
+        EndpointConfig { on_peer_close: OnPeerClose::KeepOpen, ..EndpointConfig::default() };
+    let mut net = established(EndpointConfig::default(), config);
+    let now = net.now;
+    net.a.ep().shutdown(now);
+    net.run();
+    assert_eq!(net.a.reason(), Some(CloseReason::PeerLingers));
+    assert_eq!(net.b.reason(), Some(CloseReason::PeerReset));
+    net.b.assert_nothing_left();
+}
+
+/// An abort flushes what was posted and resets.
+#[test]
+fn abort_flushes() {
+    let mut net = established(EndpointConfig::default(), EndpointConfig::default());
+    net.a.write(0, &[1; 100_000], 42);
+    net.a.with(|ep, cx| ep.abort(cx));
+    net.run();
+    assert_eq!(net.a.reason(), Some(CloseReason::LocalAbort));
+    assert_eq!(net.b.reason(), Some(CloseReason::PeerReset));
+    assert!(net.a.ddp_events().contains(&ddp::Event::Flushed { cookie: 42 }));
+    assert!(matches!(net.a.events.last(), Some(Event::Closed { .. })), "nothing follows Closed");
+    net.a.assert_nothing_left();
+    net.b.assert_nothing_left();
+}
+
+/// Silence ends a stream where that is configured.
+#[test]
+fn idle_streams_are_closed() {
+    let idle_timeout = Some(Duration::from_secs(30));
+    let config = EndpointConfig { idle_timeout, ..EndpointConfig::default() };
+    let mut net = established(EndpointConfig::default(), config);
+    net.run_for(Duration::from_secs(20));
+    net.a.send(b"still here", 1);
+    net.run_for(Duration::from_secs(20));
+    assert_eq!(net.b.state(), Some(State::Established));
+    net.run();
+    assert_eq!(net.b.reason(), Some(CloseReason::Idle));
+    assert_eq!(net.a.reason(), Some(CloseReason::PeerShutdown));
+}
+
+/// A shutdown before Full Operation gives up.
+#[test]
+fn shutdown_during_startup() {
+    let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
+    net.run_for(Duration::from_millis(100));
+    let now = net.now;
+    net.a.ep().shutdown(now);
+    net.run_for(Duration::from_millis(100));
+    assert!(net.b.has(tcp::Event::RemoteClosed));
+    net.b.close();
+    net.run();
+    assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
+    net.a.assert_nothing_left();
+}
+
+/// Every reason has a name, a sentence, and numbers where the specifications have some.
+#[test]
+fn reasons_are_told_apart() {
+    let reasons = [
+        CloseReason::LocalShutdown,
+        CloseReason::PeerShutdown,
+        CloseReason::LocalAbort,
+        CloseReason::Idle,
+        CloseReason::PeerLingers,
+        CloseReason::PeerReset,
+        CloseReason::ConnectRefused,
+        CloseReason::TcpTimeout,
+        CloseReason::Startup(mpa::StartupError::Timeout),
+        CloseReason::RejectedByPeer { private_data: Vec::new() },
+        CloseReason::RejectedHere,
+        CloseReason::DdpFailed(ddp::Failure::DataAfterClose),
+    ];
+    let names: std::collections::HashSet<_> = reasons.iter().map(|r| r.name()).collect();
+    let words: std::collections::HashSet<_> = reasons.iter().map(|r| r.to_string()).collect();
+    assert_eq!((names.len(), words.len()), (reasons.len(), reasons.len()));
+    assert_eq!(CloseReason::TcpTimeout.numbers(), Some((2, 0, 1)));
+    assert_eq!(CloseReason::TcpTimeout.origin(), Origin::Network);
+    assert_eq!(CloseReason::RejectedHere.origin(), Origin::Local);
+    assert_eq!(CloseReason::PeerReset.origin(), Origin::Peer);
+}

@@ -351,7 +351,8 @@ impl Receiver {
         if self.state == State::Stopped {
             return;
         }
-        while let Some(record) = self.records.pop_front_if(|r| r.key <= self.order) {
+        while self.records.front().is_some_and(|r| r.key <= self.order) {
+            let Some(record) = self.records.pop_front() else { break };
             self.order = self.order.max(OrderKey(record.key.0 + 1));
             match self.advance(&record.segment) {
                 Ok(true) => self.deliver(&record.segment, env),

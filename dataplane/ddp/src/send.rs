@@ -155,6 +155,11 @@ impl<M: RegionMemory> Sender<M> {
         self.msns.push((qn, msn));
     }
 
+    #[cfg(test)]
+    pub(crate) fn start_messages_at(&mut self, number: u32) {
+        self.first = number;
+    }
+
     pub(crate) fn next_len(&self, mulpdu: usize) -> Option<usize> {
         let posted = self.queue.get(self.unsent)?;
         let (header, payload) = segment_size(posted, mulpdu);

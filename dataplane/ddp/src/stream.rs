@@ -191,6 +191,12 @@ impl<M: RegionMemory> Stream<M> {
         self.sender.start_queue_at(qn, msn);
     }
 
+    /// As if this many messages had been sent.
+    #[cfg(test)]
+    pub(crate) fn start_messages_at(&mut self, number: u32) {
+        self.sender.start_messages_at(number);
+    }
+
     /// Gives the buffers of unfinished messages back; nothing more is taken after it.
     pub fn release(&mut self, buffers: &mut BufferPool) {
         self.receiver.stop();

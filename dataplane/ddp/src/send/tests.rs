@@ -1,1 +1,368 @@
+//! The data source, rule by rule: RFC 5041 §4, §5.2, §5.3, §5.4, §6.2.
 
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use wire::ddp::HeaderRepr;
+
+use crate::llp::{Outgoing, UlpduSource, UlpduToken};
+use crate::*;
+
+type S = Stream<VecMemory>;
+
+fn stream() -> S {
+    Stream::new(StreamId(1), PdId(1), StreamConfig { max_posts: 4, ..StreamConfig::default() })
+}
+
+fn octets(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + i / 256) as u8).collect()
+}
+
+fn tagged(to: u64, len: usize, cookie: u64) -> Message<VecMemory> {
+    let source = Source::Octets(Arc::from(octets(len)));
+    Message::Tagged { stag: Stag(5), to: TaggedOffset(to), rsvd_ulp: 0x77, source, cookie }
+}
+
+fn untagged(qn: u32, len: usize, cookie: u64) -> Message<VecMemory> {
+    let source = Source::Octets(Arc::from(octets(len)));
+    Message::Untagged { qn: Qn(qn), rsvd_ulp: [9, 8, 7, 6, 5], source, cookie }
+}
+
+fn header(out: &Outgoing) -> HeaderRepr {
+    HeaderRepr::parse(&out.header).unwrap()
+}
+
+fn payload(stream: &S, out: &Outgoing) -> Vec<u8> {
+    let mut octets = vec![0xee; out.payload_len];
+    stream.read_payload(out.token, 0, &mut octets);
+    octets
+}
+
+fn all(stream: &mut S, mulpdu: usize) -> Vec<Outgoing> {
+    core::iter::from_fn(|| stream.next(mulpdu)).collect()
+}
+
+fn events(stream: &mut S) -> Vec<Event> {
+    core::iter::from_fn(|| stream.poll_event()).collect()
+}
+
+fn is_last(out: &Outgoing) -> bool {
+    match header(out) {
+        HeaderRepr::Tagged(h) => h.last,
+        HeaderRepr::Untagged(h) => h.last,
+    }
+}
+
+// RFC 5041 §5.2: the example of the text: 2048 octets at MULPDU 1500.
+#[test]
+fn untagged_segmentation_is_the_example_of_the_text() {
+    let mut stream = stream();
+    stream.post(untagged(0, 2048, 1)).unwrap();
+    let segments = all(&mut stream, 1500);
+    let seen: Vec<_> = segments
+        .iter()
+        .map(|s| match header(s) {
+            HeaderRepr::Untagged(h) => (h.mo.0, s.payload_len, h.msn.0, h.last),
+            HeaderRepr::Tagged(_) => panic!("tagged"),
+        })
+        .collect();
+    assert_eq!(seen, [(0, 1482, 1, false), (1482, 566, 1, true)]);
+}
+
+// RFC 5041 §5.2: the example of the text: initial TO 16384.
+#[test]
+fn tagged_segmentation_is_the_example_of_the_text() {
+    let mut stream = stream();
+    stream.post(tagged(16384, 2048, 1)).unwrap();
+    let segments = all(&mut stream, 1500);
+    let seen: Vec<_> = segments
+        .iter()
+        .map(|s| match header(s) {
+            HeaderRepr::Tagged(h) => (h.to.0, s.payload_len, h.stag.0, h.last),
+            HeaderRepr::Untagged(_) => panic!("untagged"),
+        })
+        .collect();
+    assert_eq!(seen, [(16384, 1486, 5, false), (17870, 562, 5, true)]);
+}
+
+// RFC 5041 §5.2: a zero-length message consumes exactly one segment.
+#[test]
+fn a_zero_length_message_takes_one_segment() {
+    let mut stream = stream();
+    stream.post(tagged(3, 0, 1)).unwrap();
+    stream.post(untagged(0, 0, 2)).unwrap();
+    let segments = all(&mut stream, 1500);
+    assert_eq!(segments.iter().map(Outgoing::len).collect::<Vec<_>>(), [14, 18]);
+    assert!(segments.iter().all(is_last));
+    for s in segments {
+        stream.acknowledged(s.token, 0);
+    }
+    assert_eq!(events(&mut stream), [Event::Sent { cookie: 1 }, Event::Sent { cookie: 2 }]);
+}
+
+// RFC 5041 §4.3: MSN starts at one in each queue, grows by one and wraps.
+#[test]
+fn msn_counts_per_queue_and_wraps() {
+    let mut stream = stream();
+    let mut msns = |qns: &[u32]| -> Vec<u32> {
+        qns.iter().for_each(|qn| stream.post(untagged(*qn, 1, 0)).unwrap());
+        let sent = all(&mut stream, 128);
+        sent.iter().for_each(|s| stream.acknowledged(s.token, 1));
+        sent.iter()
+            .map(|s| match header(s) {
+                HeaderRepr::Untagged(h) => h.msn.0,
+                HeaderRepr::Tagged(_) => panic!("tagged"),
+            })
+            .collect()
+    };
+    assert_eq!(msns(&[0, 7, 0]), [1, 1, 2]);
+    assert_eq!(msns(&[7, 0]), [2, 3]);
+    let mut stream = self::stream();
+    stream.start_queue_at(Qn(0), Msn(u32::MAX));
+    for expected in [u32::MAX, 0, 1] {
+        stream.post(untagged(0, 1, 0)).unwrap();
+        let out = stream.next(128).unwrap();
+        assert!(matches!(header(&out), HeaderRepr::Untagged(h) if h.msn == Msn(expected)));
+    }
+}
+
+// RFC 5041 §4.2, §4.3: RsvdULP as the ULP gave it, in every segment; §4.1: DV is one.
+#[test]
+fn rsvd_ulp_and_version_are_in_every_segment() {
+    let mut stream = stream();
+    stream.post(tagged(0, 500, 1)).unwrap();
+    stream.post(untagged(0, 500, 2)).unwrap();
+    for out in all(&mut stream, 128) {
+        match header(&out) {
+            HeaderRepr::Tagged(h) => assert_eq!((h.rsvd_ulp, h.stag), (0x77, Stag(5))),
+            HeaderRepr::Untagged(h) => assert_eq!((h.rsvd_ulp, h.qn), ([9, 8, 7, 6, 5], Qn(0))),
+        }
+        assert_eq!(header(&out).version(), DdpVersion::V1);
+    }
+}
+
+// RFC 5041 §5.3: messages in the order in which they were submitted, one after the other.
+#[test]
+fn messages_go_out_in_order() {
+    let mut stream = stream();
+    for cookie in 0..4 {
+        stream.post(untagged(cookie as u32, 300, cookie)).unwrap();
+    }
+    let segments = all(&mut stream, 128);
+    let order: Vec<_> = segments.iter().map(|s| (s.token.message, s.token.offset)).collect();
+    assert!(order.is_sorted());
+    for s in &segments {
+        stream.acknowledged(s.token, s.payload_len);
+    }
+    let expected = [0, 1, 2, 3].map(|cookie| Event::Sent { cookie });
+    assert_eq!(events(&mut stream), expected);
+}
+
+proptest! {
+    // RFC 5041 §4.1, §5.2: no larger than MULPDU, MULPDU may change between segments (§3 (1), (2)),
+    // all of the data is sent, L on the last segment only.
+    #[test]
+    fn segments_tile_the_message_whatever_mulpdu_does(
+        len in 0usize..5000, is_tagged: bool, to in 0u64..1 << 60,
+        mulpdus in proptest::collection::vec(128usize..700, 1..8),
+    ) {
+        let mut stream = stream();
+        let message = if is_tagged { tagged(to, len, 1) } else { untagged(3, len, 1) };
+        stream.post(message).unwrap();
+        let mut mulpdus = mulpdus.into_iter().cycle();
+        let mut collected = Vec::new();
+        let mut sent = Vec::new();
+        loop {
+            let mulpdu = mulpdus.next().unwrap();
+            let expected = stream.next_len(mulpdu);
+            let Some(out) = stream.next(mulpdu) else { break };
+            prop_assert_eq!(expected, Some(out.len()));
+            prop_assert!(out.len() <= mulpdu);
+            match header(&out) {
+                HeaderRepr::Tagged(h) => prop_assert_eq!(h.to.0, to + collected.len() as u64),
+                HeaderRepr::Untagged(h) => prop_assert_eq!(h.mo.0 as usize, collected.len()),
+            }
+            collected.extend(payload(&stream, &out));
+            prop_assert_eq!(is_last(&out), collected.len() == len);
+            sent.push(out);
+        }
+        prop_assert_eq!(collected, octets(len));
+        // Any of them again, octet by octet the same.
+        for out in &sent {
+            let again = stream.again(out.token, out.payload_len);
+            prop_assert_eq!(&again.header, &out.header);
+            let at = out.payload_len / 3;
+            let mut tail = vec![0; out.payload_len - at];
+            stream.read_payload(out.token, at, &mut tail);
+            prop_assert_eq!(&tail[..], &payload(&stream, &again)[at..]);
+        }
+        for (i, out) in sent.iter().enumerate() {
+            prop_assert_eq!(events(&mut stream), []);
+            prop_assert_eq!(stream.outstanding(), 1, "before {}", i);
+            stream.acknowledged(out.token, out.payload_len);
+        }
+        // RFC 5041 §5.4: complete when the LLP has all of it.
+        prop_assert_eq!(events(&mut stream), [Event::Sent { cookie: 1 }]);
+        prop_assert_eq!(stream.outstanding(), 0);
+    }
+}
+
+// The LLP asks for at least 128 (RFC 5044 §4.5); less is taken as 128.
+#[test]
+fn mulpdu_below_128_is_taken_as_128() {
+    let mut stream = stream();
+    stream.post(tagged(0, 1000, 1)).unwrap();
+    assert_eq!(stream.next_len(10), Some(128));
+    assert_eq!(stream.next(0).unwrap().len(), 128);
+}
+
+// RFC 5041 §5.2: ULP Message Length is less than 2^32; the source must hold the message.
+#[test]
+fn impossible_messages_are_refused() {
+    let mut stream = stream();
+    let memory = VecMemory::new(100);
+    let source = Source::Region { memory, offset: 90, len: 11 };
+    let message =
+        Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source: source.clone(), cookie: 0 };
+    let out_of_bounds = PostError::OutOfBounds { offset: 90, end: 101, len: 100 };
+    assert_eq!(stream.post(message), Err(out_of_bounds));
+    assert_eq!(
+        stream.post(tagged(u64::MAX - 1, 2, 0)),
+        Err(PostError::ToWrap { to: u64::MAX - 1, len: 2 })
+    );
+    assert_eq!(stream.post(tagged(u64::MAX - 2, 2, 0)), Ok(()));
+}
+
+#[test]
+fn posts_are_bounded() {
+    let mut stream = stream();
+    for cookie in 0..4 {
+        stream.post(tagged(0, 1, cookie)).unwrap();
+    }
+    assert_eq!(stream.post(tagged(0, 1, 4)), Err(PostError::Full));
+    let out = stream.next(128).unwrap();
+    assert_eq!(stream.post(tagged(0, 1, 4)), Err(PostError::Full));
+    stream.acknowledged(out.token, 1);
+    assert_eq!(stream.post(tagged(0, 1, 4)), Ok(()));
+}
+
+#[test]
+fn a_region_is_stable_if_it_says_so() {
+    let memory = VecMemory::from_vec(octets(300));
+    let message = |memory: VecMemory| {
+        let source = Source::Region { memory, offset: 100, len: 200 };
+        Message::Tagged { stag: Stag(1), to: TaggedOffset(0), rsvd_ulp: 0, source, cookie: 0 }
+    };
+    let mut stream = stream();
+    stream.post(message(memory.clone())).unwrap();
+    stream.post(message(memory.into_stable())).unwrap();
+    stream.post(tagged(0, 200, 1)).unwrap();
+    let segments = all(&mut stream, 1000);
+    assert_eq!(segments.iter().map(|s| s.stable).collect::<Vec<_>>(), [false, true, true]);
+    assert_eq!(payload(&stream, &segments[0]), octets(300)[100..]);
+}
+
+// RFC 5041 §6.2.1: after graceful teardown, posting is an error and what is posted still goes out.
+#[test]
+fn a_closed_stream_sends_what_is_posted_and_takes_no_more() {
+    let mut stream = stream();
+    stream.post(tagged(0, 300, 1)).unwrap();
+    stream.close();
+    assert!(stream.is_closed() && stream.has_unsent());
+    assert_eq!(stream.post(tagged(0, 1, 2)), Err(PostError::Closed));
+    let segments = all(&mut stream, 200);
+    assert!(!stream.has_unsent());
+    for s in segments {
+        stream.acknowledged(s.token, s.payload_len);
+    }
+    assert_eq!(events(&mut stream), [Event::Sent { cookie: 1 }]);
+}
+
+// RFC 5041 §6.2.2: all outstanding requests complete with an error.
+#[test]
+fn failure_flushes_everything_that_is_outstanding() {
+    let mut stream = stream();
+    for cookie in 0..3 {
+        stream.post(tagged(0, 300, cookie)).unwrap();
+    }
+    let first = stream.next(200).unwrap();
+    stream.fail(Failure::LlpLost);
+    stream.fail(Failure::Aborted);
+    let expected = [
+        Event::Flushed { cookie: 0 },
+        Event::Flushed { cookie: 1 },
+        Event::Flushed { cookie: 2 },
+        Event::Failed(Failure::LlpLost),
+    ];
+    assert_eq!(events(&mut stream), expected);
+    assert_eq!(stream.post(tagged(0, 1, 3)), Err(PostError::Closed));
+    // What the LLP still asks finds nothing and harms nothing.
+    assert!(stream.next(200).is_none());
+    assert!(stream.again(first.token, first.payload_len).is_empty());
+    let mut out = [1; 4];
+    stream.read_payload(first.token, 0, &mut out);
+    assert_eq!(out, [0; 4]);
+    stream.acknowledged(first.token, first.payload_len);
+    assert_eq!(events(&mut stream), []);
+}
+
+// RFC 5041 §7.1: one additional message before the stream is terminated.
+#[test]
+fn the_last_message_goes_out_at_once_and_alone() {
+    let mut stream = stream();
+    stream.post(tagged(0, 100, 0)).unwrap();
+    stream.post(tagged(0, 500, 1)).unwrap();
+    stream.post(tagged(0, 500, 2)).unwrap();
+    stream.post(tagged(0, 500, 3)).unwrap();
+    let sent = [stream.next(200).unwrap(), stream.next(200).unwrap()];
+    // Not bounded by the number of posts.
+    stream.post_last(untagged(2, 10, 9)).unwrap();
+    assert_eq!(events(&mut stream), [Event::Flushed { cookie: 2 }, Event::Flushed { cookie: 3 }]);
+    assert_eq!(stream.post(tagged(0, 1, 4)), Err(PostError::Closed));
+    assert_eq!(stream.post_last(tagged(0, 1, 4)), Err(PostError::Closed));
+    let last = stream.next(200).unwrap();
+    assert!(matches!(header(&last), HeaderRepr::Untagged(h) if h.qn == Qn(2) && h.msn == Msn(1)));
+    assert!(stream.next(200).is_none());
+    // The cut message can be framed again as it went out, and is flushed when that is acknowledged.
+    assert_eq!(stream.again(sent[1].token, sent[1].payload_len).header, sent[1].header);
+    assert!(!is_last(&sent[1]));
+    stream.acknowledged(sent[0].token, 100);
+    stream.acknowledged(sent[1].token, sent[1].payload_len);
+    stream.acknowledged(last.token, 10);
+    let expected =
+        [Event::Sent { cookie: 0 }, Event::Flushed { cookie: 1 }, Event::Sent { cookie: 9 }];
+    assert_eq!(events(&mut stream), expected);
+}
+
+// RFC 5041 §4.1: version 0 streams say so; one that adopts sends nothing before it knows.
+#[test]
+fn the_version_is_the_policys() {
+    for (version, expected) in [
+        (VersionPolicy::V0, Some(DdpVersion::V0)),
+        (VersionPolicy::V1, Some(DdpVersion::V1)),
+        (VersionPolicy::AdoptFirst, None),
+    ] {
+        let config = StreamConfig { version, ..StreamConfig::default() };
+        let mut stream: S = Stream::new(StreamId(1), PdId(1), config);
+        stream.post(tagged(0, 1, 1)).unwrap();
+        assert_eq!(stream.next_len(128).is_some(), expected.is_some());
+        assert_eq!(stream.next(128).map(|out| header(&out).version()), expected);
+    }
+}
+
+#[test]
+fn message_numbers_wrap() {
+    let mut stream = stream();
+    stream.start_messages_at(u32::MAX);
+    stream.post(tagged(0, 1, 1)).unwrap();
+    stream.post(tagged(0, 2, 2)).unwrap();
+    let segments = all(&mut stream, 128);
+    let tokens = [(u32::MAX, 0), (0, 0)];
+    assert_eq!(segments[0].token, UlpduToken { message: tokens[0].0, offset: tokens[0].1 });
+    assert_eq!(segments[1].token, UlpduToken { message: tokens[1].0, offset: tokens[1].1 });
+    assert_eq!(stream.again(segments[1].token, 2).payload_len, 2);
+    stream.acknowledged(segments[0].token, 1);
+    assert_eq!(stream.again(segments[1].token, 2).header, segments[1].header);
+    stream.acknowledged(segments[1].token, 2);
+    assert_eq!(events(&mut stream), [Event::Sent { cookie: 1 }, Event::Sent { cookie: 2 }]);
+}

@@ -1,1 +1,382 @@
+//! Two streams back to back: any messages, any MULPDU, any arrival order (RFC 5041 §5.3, §5.4), and
+//! the ends of a stream (§6.2).
 
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use crate::last_message::LastMessage;
+use crate::llp::Disposition::{Ignored, Placed, Refused};
+use crate::llp::{Outgoing, UlpduSource};
+use crate::testing::*;
+use crate::*;
+
+/// A message to send, and what the model knows of it.
+#[derive(Clone, Debug)]
+enum Plan {
+    Tagged { at: u64, data: Vec<u8> },
+    Untagged { data: Vec<u8> },
+}
+
+fn plan() -> impl Strategy<Value = Plan> {
+    let data = prop_oneof![Just(0usize), 1usize..64, 200usize..900];
+    (any::<bool>(), 0u64..LEN, data, any::<u8>()).prop_map(|(tagged, at, len, seed)| {
+        let data: Vec<u8> = (0..len).map(|i| seed.wrapping_add(i as u8)).collect();
+        if tagged {
+            Plan::Tagged { at: at.min(LEN - data.len() as u64), data }
+        } else {
+            Plan::Untagged { data }
+        }
+    })
+}
+
+impl Plan {
+    fn message(&self, cookie: u64) -> Message<VecMemory> {
+        match self {
+            Plan::Tagged { at, data } => Message::Tagged {
+                stag: STAG,
+                to: TaggedOffset(BASE + at),
+                rsvd_ulp: 0xab,
+                source: Source::Octets(Arc::from(data.as_slice())),
+                cookie,
+            },
+            Plan::Untagged { data } => Message::Untagged {
+                qn: QUEUE,
+                rsvd_ulp: [1, 2, 3, 4, 5],
+                source: Source::Octets(Arc::from(data.as_slice())),
+                cookie,
+            },
+        }
+    }
+}
+
+fn sender(version: VersionPolicy) -> Stream<VecMemory> {
+    Stream::new(StreamId(1), PdId(0), StreamConfig { version, ..config() })
+}
+
+fn wide_config() -> StreamConfig {
+    StreamConfig {
+        queues: vec![QueueConfig { qn: QUEUE, buffers: 64, buffer_size: 1024 }],
+        max_ooo_records: 256,
+        ..StreamConfig::default()
+    }
+}
+
+fn segment_of(stream: &Stream<VecMemory>, out: &Outgoing) -> Vec<u8> {
+    let mut segment = out.header.to_vec();
+    segment.resize(out.len(), 0);
+    stream.read_payload(out.token, 0, &mut segment[out.header.len()..]);
+    segment
+}
+
+/// Sends all messages and returns the segments in the order of sending.
+fn segments(plans: &[Plan], mulpdus: &[usize]) -> Vec<Vec<u8>> {
+    let mut sender = sender(VersionPolicy::V1);
+    let mut out = Vec::new();
+    let mut mulpdus = mulpdus.iter().cycle();
+    for (i, plan) in plans.iter().enumerate() {
+        sender.post(plan.message(i as u64)).unwrap();
+        while let Some(o) = sender.next(*mulpdus.next().unwrap()) {
+            out.push(segment_of(&sender, &o));
+        }
+    }
+    out
+}
+
+/// The events that a perfect receiver gives. `written` gets the model of the region, unless messages
+/// overlap in it, when the order of placement is anybody's.
+fn model(plans: &[Plan]) -> Vec<Event> {
+    let mut msn = 0;
+    plans
+        .iter()
+        .map(|plan| match plan {
+            Plan::Tagged { at, data } => tagged_delivered(*at, data.len() as u64),
+            Plan::Untagged { data } => {
+                msn += 1;
+                untagged_delivered(msn, data)
+            }
+        })
+        .collect()
+}
+
+fn without_overlap(plans: Vec<Plan>) -> Vec<Plan> {
+    let mut used = vec![false; LEN as usize];
+    plans
+        .into_iter()
+        .filter(|plan| match plan {
+            Plan::Tagged { at, data } => {
+                let slots = &mut used[*at as usize..*at as usize + data.len()];
+                let free = slots.iter().all(|b| !b);
+                slots.iter_mut().for_each(|b| *b |= free);
+                free
+            }
+            Plan::Untagged { .. } => true,
+        })
+        .collect()
+}
+
+fn region_model(plans: &[Plan]) -> Vec<u8> {
+    let mut region = vec![0; LEN as usize];
+    for plan in plans {
+        if let Plan::Tagged { at, data } = plan {
+            region[*at as usize..*at as usize + data.len()].copy_from_slice(data);
+        }
+    }
+    region
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    // RFC 5041 §5.2, §5.3, §5.4: whatever the messages, the MULPDU, the order of arrival, the keys and
+    // the moments at which the LLP tells the order: the region is as sent, deliveries are in order,
+    // complete and at most once, and not one is too early.
+    #[test]
+    fn any_arrival_order_delivers_in_order_and_once(
+        plans in proptest::collection::vec(plan(), 1..14),
+        mulpdus in proptest::collection::vec(128usize..600, 1..4),
+        priorities in proptest::collection::vec(any::<u16>(), 64),
+        spread in 0u16..=u16::MAX,
+        stride in 1u64..600,
+        dense: bool,
+    ) {
+        let plans = without_overlap(plans);
+        let sent = segments(&plans, &mulpdus);
+        let key = |i: usize| if dense { i as u64 } else { 20 + i as u64 * stride };
+        // Arrival order: each one is late by its share of `spread`, in segments.
+        let late = |i: usize| u64::from(priorities[i % 64]) * u64::from(spread) / u64::from(u16::MAX);
+        let mut arrival: Vec<usize> = (0..sent.len()).collect();
+        arrival.sort_by_key(|i| *i as u64 * 2000 + late(*i));
+
+        let mut rig = Rig::with(wide_config());
+        let mut arrived = vec![false; sent.len()];
+        let mut events = Vec::new();
+        for (n, i) in arrival.iter().enumerate() {
+            let payload = sent[*i].len() - if sent[*i][0] & 0x80 != 0 { 14 } else { 18 };
+            prop_assert_eq!(rig.give(key(*i), &sent[*i]), Placed(payload));
+            arrived[*i] = true;
+            let prefix = arrived.iter().take_while(|a| **a).count();
+            if !dense && (n % 3 == 0 || n + 1 == arrival.len()) {
+                rig.complete(key(prefix));
+            }
+            events.extend(rig.events());
+            // RFC 5041 §5.4: never before every segment up to the message's last has come.
+            let whole = sent[..prefix].iter().filter(|s| s[0] & 0x40 != 0).count();
+            prop_assert!(events.len() <= whole);
+        }
+        prop_assert_eq!(events, model(&plans));
+        prop_assert_eq!(rig.region(0, LEN as usize), region_model(&plans));
+        // Not one octet outside the region.
+        let all = rig.memory.to_vec();
+        let end = all.len() - 32;
+        prop_assert!(all[..32].iter().chain(&all[end..]).all(|b| *b == 0));
+        prop_assert_eq!(rig.pool.in_use(), 0);
+    }
+
+    // One wrong segment anywhere, any arrival order: what is before it is delivered, the report comes
+    // right after, and no octet of it or of what arrives after it and lies beyond it is placed.
+    #[test]
+    fn an_error_cuts_the_order_wherever_it_is(
+        plans in proptest::collection::vec(plan(), 1..10),
+        wrong in any::<proptest::sample::Index>(),
+        priorities in proptest::collection::vec(any::<u16>(), 64),
+    ) {
+        let plans = without_overlap(plans);
+        let mut sent = segments(&plans, &[300]);
+        let wrong = wrong.index(sent.len());
+        sent[wrong][0] |= 3;
+        let mut arrival: Vec<usize> = (0..sent.len()).collect();
+        arrival.sort_by_key(|i| priorities[*i % 64]);
+
+        let mut rig = Rig::with(wide_config());
+        let mut seen_wrong = false;
+        let mut placed = vec![false; sent.len()];
+        for i in arrival {
+            let disposition = rig.give(i as u64, &sent[i]);
+            let ignored = i == wrong || (seen_wrong && i > wrong);
+            prop_assert_eq!(disposition == Ignored, ignored);
+            placed[i] = !ignored;
+            seen_wrong |= i == wrong;
+        }
+        let whole = sent[..wrong].iter().filter(|s| s[0] & 0x40 != 0).count();
+        let events = rig.events();
+        prop_assert_eq!(&events[..whole], &model(&plans)[..whole]);
+        prop_assert_eq!(events.len(), whole + 1);
+        let Event::Error(error) = &events[whole] else { panic!("no error at the end") };
+        prop_assert_eq!(error.key.0, wrong as u64);
+        prop_assert_eq!(rig.pool.in_use(), 0);
+        let mut region = vec![0; LEN as usize];
+        for (segment, _) in sent.iter().zip(&placed).filter(|(s, p)| **p && s[0] & 0x80 != 0) {
+            let to = u64::from_be_bytes(segment[6..14].try_into().unwrap());
+            let at = (to - BASE) as usize;
+            let payload = &segment[14..];
+            // The TO of a zero-length segment is anything.
+            if !payload.is_empty() {
+                region[at..at + payload.len()].copy_from_slice(payload);
+            }
+        }
+        prop_assert_eq!(rig.region(0, LEN as usize), region);
+    }
+
+    // Whatever octets come, in whatever order: no panic, no octet outside the region, bounds kept.
+    #[test]
+    fn hostile_segments_hurt_nobody(
+        hostile in proptest::collection::vec(
+            (0u64..40, proptest::collection::vec(any::<u8>(), 0..60), 0u8..8), 0..80,
+        ),
+    ) {
+        let mut rig = Rig::with(StreamConfig { max_ooo_records: 8, ..config() });
+        rig.pool = BufferPool::new(1024);
+        for (key, mut octets, repair) in hostile {
+            // Steer some of them past the first checks.
+            if octets.len() >= 18 {
+                if repair & 1 != 0 {
+                    octets[0] = octets[0] & 0xc0 | 1;
+                }
+                if repair & 2 != 0 && octets[0] & 0x80 != 0 {
+                    octets[2..6].copy_from_slice(&STAG.0.to_be_bytes());
+                    let to = BASE + u64::from(octets[13]) * 17;
+                    octets[6..14].copy_from_slice(&to.to_be_bytes());
+                } else if repair & 2 != 0 {
+                    octets[6..16].fill(0);
+                    octets[13] = octets[17] % 5;
+                    octets[14..17].fill(0);
+                }
+            }
+            let _ = rig.give(key, &octets);
+            if repair & 4 != 0 {
+                rig.complete(key / 2);
+            }
+            prop_assert!(rig.pool.in_use() <= 1024);
+            prop_assert!(rig.stream.counters().ooo_records_max <= 8);
+        }
+        let all = rig.memory.to_vec();
+        let end = all.len() - 32;
+        prop_assert!(all[..32].iter().chain(&all[end..]).all(|b| *b == 0));
+        let errors = rig.events().iter().filter(|e| matches!(e, Event::Error(_))).count();
+        prop_assert!(errors <= 1);
+        rig.stream.release(&mut rig.pool);
+        prop_assert_eq!(rig.pool.in_use(), 0);
+    }
+}
+
+// RFC 5041 §6.2.1: SHOULD indicate the half-closed state and keep sending.
+#[test]
+fn a_peers_close_is_indicated_and_sending_goes_on() {
+    let mut rig = Rig::new();
+    let _ = rig.give(0, &tagged(0, true, b"a"));
+    rig.stream.peer_closed();
+    rig.stream.peer_closed();
+    assert_eq!(rig.events(), [tagged_delivered(0, 1), Event::PeerClosed { incomplete: false }]);
+    let plan = Plan::Untagged { data: vec![1] };
+    rig.stream.post(plan.message(3)).unwrap();
+    let out = rig.stream.next(128).unwrap();
+    rig.stream.acknowledged(out.token, 1);
+    assert_eq!(rig.events(), [Event::Sent { cookie: 3 }]);
+}
+
+#[test]
+fn a_close_within_a_message_is_said() {
+    for segment in [tagged(0, false, b"a"), untagged(1, 0, false, b"a")] {
+        let mut rig = Rig::new();
+        let _ = rig.give(0, &segment);
+        rig.stream.peer_closed();
+        assert_eq!(rig.events(), [Event::PeerClosed { incomplete: true }]);
+    }
+}
+
+// RFC 5041 §6.2.1: data after the LLP's graceful end tears the stream down abortively.
+#[test]
+fn data_after_the_peers_close_fails_the_stream() {
+    let mut rig = Rig::new();
+    rig.stream.post(Plan::Untagged { data: vec![1] }.message(3)).unwrap();
+    rig.stream.peer_closed();
+    assert_eq!(rig.give(0, &tagged(0, true, b"a")), Ignored);
+    assert_eq!(rig.region(0, 1), [0]);
+    let expected = [
+        Event::PeerClosed { incomplete: false },
+        Event::Flushed { cookie: 3 },
+        Event::Failed(Failure::DataAfterClose),
+    ];
+    assert_eq!(rig.events(), expected);
+    assert_eq!(rig.stream.failure(), Some(Failure::DataAfterClose));
+}
+
+// RFC 5041 §6.2.1: half-closed by the ULP: reception stays enabled.
+#[test]
+fn a_stream_closed_for_sending_still_receives() {
+    let mut rig = Rig::new();
+    rig.stream.close();
+    assert_eq!(rig.give(0, &tagged(0, true, b"a")), Placed(1));
+    assert_eq!(rig.events(), [tagged_delivered(0, 1)]);
+}
+
+// RFC 5041 §6.2, §6.2.2: DDP does not end a stream by itself: after an error the ULP may still send.
+#[test]
+fn after_an_error_the_ulp_may_still_send() {
+    let mut rig = Rig::new();
+    let _ = rig.give(0, &tagged(LEN, true, b"x"));
+    let error = rig.error();
+    assert!(!rig.stream.is_closed() && rig.stream.failure().is_none());
+    rig.stream.post(Plan::Untagged { data: vec![1] }.message(3)).unwrap();
+    let last = rig.stream.last_message(&error);
+    rig.stream.post_last(last).unwrap();
+    assert_eq!(rig.events(), [Event::Flushed { cookie: 3 }]);
+    let out = rig.stream.next(1500).unwrap();
+    let segment = segment_of(&rig.stream, &out);
+    // docs/protocol.md: the last message goes to the error queue, where there is room for it.
+    let mut peer = Rig::new();
+    assert_eq!(peer.give(0, &segment), Placed(8 + 14));
+    let events = peer.events();
+    let [Event::UntaggedDelivered { qn, msn, data, rsvd_ulp }] = events.as_slice() else {
+        panic!("{events:?}")
+    };
+    assert_eq!((*qn, *msn, *rsvd_ulp), (ERROR_QUEUE, Msn(1), [0; 5]));
+    let content = LastMessage::parse(data).unwrap();
+    assert_eq!(content, LastMessage::from(&error));
+    assert_eq!(content.ddp_error(), Some(ErrorCode::BaseOrBounds));
+    assert_eq!(content.segment_len, 15);
+}
+
+// RFC 5041 §6.2.2: the LLP is lost: reported, and everything outstanding comes back.
+#[test]
+fn a_lost_llp_is_reported() {
+    let mut rig = Rig::new();
+    let _ = rig.give(0, &untagged(1, 0, false, b"a"));
+    rig.stream.fail(Failure::LlpLost);
+    assert_eq!(rig.events(), [Event::Failed(Failure::LlpLost)]);
+    assert_eq!(rig.give(1, &untagged(1, 1, true, b"b")), Ignored);
+    rig.complete(9);
+    assert_eq!(rig.events(), []);
+    rig.stream.release(&mut rig.pool);
+    assert_eq!(rig.pool.in_use(), 0);
+}
+
+// RFC 5041 §8.2: streams are independent; one peer's bounds are not another's.
+#[test]
+fn a_full_pool_of_one_stream_refuses_no_tagged_segment_of_another() {
+    let mut rig = Rig::new();
+    rig.pool = BufferPool::new(0);
+    assert_eq!(rig.give(0, &untagged(1, 0, true, b"x")), Refused);
+    assert_eq!(rig.give(0, &tagged(0, true, b"x")), Placed(1));
+}
+
+#[test]
+fn counters_add_up() {
+    let mut rig = Rig::new();
+    let _ = rig.give(1, &tagged(4, true, &[1; 40]));
+    let _ = rig.give(0, &untagged(1, 0, true, &[2; 4]));
+    let _ = rig.give(1, &tagged(0, true, b"again"));
+    let counters = *rig.stream.counters();
+    assert_eq!((counters.segments_received, counters.segments_ignored), (2, 1));
+    let octets = (counters.placed_in_order_octets, counters.placed_out_of_order_octets);
+    assert_eq!(octets, (4, 40));
+    assert_eq!((counters.tagged_delivered, counters.untagged_delivered), (1, 1));
+    assert_eq!(counters.delivered_octets, 44);
+    let mut sender = sender(VersionPolicy::V0);
+    sender.post(Plan::Untagged { data: vec![0; 200] }.message(0)).unwrap();
+    let out: Vec<_> = core::iter::from_fn(|| sender.next(128)).collect();
+    out.iter().for_each(|o| sender.acknowledged(o.token, o.payload_len));
+    let counters = sender.counters();
+    assert_eq!((counters.segments_sent, counters.sent_octets, counters.messages_sent), (2, 200, 1));
+}

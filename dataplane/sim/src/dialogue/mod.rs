@@ -1,5 +1,48 @@
 //! Packet dialogues: what a peer sends and what the stack must answer, one behaviour per text file.
 //! `dialogues/README.md` describes the form.
 
+mod plain;
+mod run;
 pub mod script;
 pub mod streams;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use script::{Script, ScriptError};
+
+pub use run::Batch;
+
+/// Reads and plays the dialogue in `text`.
+///
+/// # Errors
+/// The first line that is not understood or does not come true.
+pub fn play(text: &str) -> Result<(), ScriptError> {
+    let script = Script::parse(text)?;
+    let stack = script.settings.iter().find(|s| s.key == "stack");
+    match stack.map(|s| s.value.as_str()) {
+        Some("tcp") => run::play::<plain::Plain>(&script),
+        other => Err(ScriptError {
+            line: stack.map_or(1, |s| s.line),
+            what: format!("`set stack` is {other:?}, not tcp"),
+        }),
+    }
+}
+
+/// All `*.script` files below `directory`, sorted.
+///
+/// # Errors
+/// When a directory cannot be read.
+pub fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(files(&path)?);
+        } else if path.extension().is_some_and(|e| e == "script") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}

@@ -294,6 +294,11 @@ impl Args {
         self.0.iter().filter(|(_, v)| v.is_none()).nth(n).map(|(k, _)| k.as_str())
     }
 
+    /// The `key=value` pairs, in order.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().filter_map(|(k, v)| Some((k.as_str(), v.as_deref()?)))
+    }
+
     /// The number after `key=`, decimal or `0x` hexadecimal, or `default`.
     ///
     /// # Errors

@@ -72,6 +72,16 @@ impl Streams {
         Ok(())
     }
 
+    /// Octets from the peer to the stack under test.
+    pub fn inbound(&self) -> &[u8] {
+        self.inbound.octets()
+    }
+
+    /// Octets from the stack under test to the peer.
+    pub fn outbound(&self) -> &[u8] {
+        self.outbound.octets()
+    }
+
     /// Sequence number, relative to the initial one, that `text` means: a number, `NAME`, `NAME.end`,
     /// each with `+N` or `-N`.
     ///
@@ -157,6 +167,8 @@ fn append(stream: &mut Stream, kind: &str, args: &Args) -> Result<(), String> {
         "startkey" => stream.raw(&start_key(args)?),
         "hex" => stream.raw(&hex(args.word(0).ok_or("hex OCTETS")?)?),
         "text" => stream.raw(args.word(0).ok_or("text WORD")?.as_bytes()),
+        "pattern" => stream
+            .raw(&pattern_octets(stream.len() as u64, length(args.word(0).ok_or("pattern N")?)?)),
         "zeros" => stream.raw(&vec![0; length(args.word(0).ok_or("zeros N")?)?]),
         "tagged" => {
             args.only(&["ver", "last", "rsvd", "stag", "to", "len", "flaw"])?;

@@ -1,0 +1,283 @@
+//! TCP alone under test (`set stack tcp`): what goes up is compared with the script's inbound stream,
+//! what goes down is its outbound stream.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tcp_lite::seam::{SegmentSource, SpanSink, Taken};
+use tcp_lite::tcp::{self, Config, Connection, FourTuple, Keepalive, SeqNumber};
+use wire::Instant;
+
+use super::run::{Batch, LOCAL_PORT, PEER_PORT, Settings, Subject};
+use super::script::{Args, ScriptError, number, switch};
+use super::streams::Streams;
+
+/// A bare connection and what stands above it.
+pub(super) struct Plain {
+    config: Arc<Config>,
+    mss: u16,
+    connection: Option<Connection>,
+    up: Above,
+}
+
+/// The two addresses that dialogues use.
+pub(super) fn tuple() -> FourTuple {
+    let address = |last, port| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, last)), port);
+    FourTuple { local: address(1, LOCAL_PORT), remote: address(2, PEER_PORT) }
+}
+
+/// Applies one TCP setting; `Ok(false)`: it is none.
+pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result<bool, String> {
+    let seconds = || -> Result<Duration, String> {
+        let n: f64 = value.parse().map_err(|_| format!("`{value}` are no seconds"))?;
+        Duration::try_from_secs_f64(n).map_err(|e| e.to_string())
+    };
+    match key {
+        "initial-rto" => config.initial_rto = seconds()?,
+        "min-rto" => config.min_rto = seconds()?,
+        "max-rto" => config.max_rto = seconds()?,
+        "retransmission-limit" => config.retransmission_limit = seconds()?,
+        "syn-limit" => config.syn_limit = seconds()?,
+        "time-wait" => config.time_wait = seconds()?,
+        "fin-wait-2" => config.fin_wait_2 = seconds()?,
+        "delayed-ack" => config.delayed_ack = seconds()?,
+        "initial-window" => config.initial_window = number(value)? as u32,
+        "receive-window" => config.receive_window = number(value)? as u32,
+        "max-ranges" => config.max_ranges = number(value)? as usize,
+        "min-mss" => config.min_mss = number(value)? as u16,
+        "challenge-acks" => config.challenge_acks_per_second = number(value)? as u32,
+        "window-scale" => config.window_scale = switch(value)?,
+        "sack" => config.sack = switch(value)?,
+        "timestamps" => config.timestamps = switch(value)?,
+        "congestion" if value == "newreno" => {
+            config.congestion = tcp::CongestionControl::NewReno;
+        }
+        "keepalive" => {
+            let mut n = value.split_whitespace().map(number);
+            let mut next = || n.next().unwrap_or(Err("IDLE INTERVAL PROBES".into()));
+            config.keepalive = Some(Keepalive {
+                idle: Duration::from_secs(next()?),
+                interval: Duration::from_secs(next()?),
+                probes: next()? as u32,
+            });
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+impl Subject for Plain {
+    fn new(settings: &Settings, streams: &Streams) -> Result<Self, ScriptError> {
+        let mut config = Config::default();
+        let mut mss = 1460;
+        settings.apply(|key, value| {
+            if key == "mss" {
+                mss = number(value)? as u16;
+            } else if !tcp_setting(&mut config, key, value)? {
+                return Err(format!("`{key}` is no setting of plain TCP"));
+            }
+            Ok(())
+        })?;
+        let up = Above {
+            inbound: streams.inbound().to_vec(),
+            outbound: streams.outbound().to_vec(),
+            room: u64::MAX,
+            ..Above::default()
+        };
+        Ok(Plain { config: Arc::new(config), mss, connection: None, up })
+    }
+
+    fn connect(&mut self, now: Instant, iss: SeqNumber) -> Result<(), String> {
+        let config = Arc::clone(&self.config);
+        self.connection = Some(Connection::connect(config, tuple(), iss, self.mss, now));
+        Ok(())
+    }
+
+    fn accept(&mut self, now: Instant, iss: SeqNumber, syn: &tcp::Segment<'_>) {
+        let config = Arc::clone(&self.config);
+        self.connection = Some(Connection::accept(config, tuple(), iss, self.mss, syn, now));
+        self.up.restart();
+    }
+
+    fn is_open(&self) -> bool {
+        self.connection.as_ref().is_some_and(|c| c.state() != tcp::State::Closed)
+    }
+
+    fn reopens(&self, seg: &tcp::Segment<'_>) -> bool {
+        self.connection.as_ref().is_some_and(|c| c.may_reopen(seg))
+    }
+
+    fn input(&mut self, now: Instant, seg: &tcp::Segment<'_>) -> Result<(), String> {
+        let connection = self.connection.as_mut().ok_or("no connection")?;
+        connection.input(now, seg, &mut self.up).map_err(|reason| reason.name().to_owned())
+    }
+
+    fn transmit(&mut self, now: Instant, tx: &mut Batch) {
+        if let Some(connection) = &mut self.connection {
+            connection.poll_transmit(now, &mut self.up, tx);
+        }
+    }
+
+    fn timeout(&self) -> Option<Instant> {
+        self.connection.as_ref().and_then(Connection::poll_timeout)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if let Some(connection) = &mut self.connection {
+            connection.handle_timeout(now, &mut self.up);
+        }
+    }
+
+    fn act(&mut self, _now: Instant, args: &Args, streams: &Streams) -> Result<(), String> {
+        let connection = self.connection.as_mut().ok_or("there is no connection")?;
+        match args.word(0) {
+            Some("write") => {
+                // Everything up to the end of the piece may be sent now.
+                let name = args.word(1).ok_or("do write PIECE")?;
+                let end = streams.position(&format!("{name}.end"))? - 1;
+                self.up.written = self.up.written.max(end as usize);
+            }
+            Some("room") => self.up.room = args.number("octets", u64::MAX)?,
+            Some("close") => connection.close(),
+            Some("abort") => connection.abort(),
+            Some("mtu") => connection.path_mtu(args.number("mss", 0)? as u16),
+            other => return Err(format!("`{other:?}` is none of write room close abort mtu")),
+        }
+        Ok(())
+    }
+
+    fn event(&mut self) -> Option<String> {
+        self.connection.as_mut()?.poll_event().map(|event| format!("{event:?}"))
+    }
+
+    fn check(&self, key: &str, value: &str, streams: &Streams) -> Result<(), String> {
+        let connection = self.connection.as_ref().ok_or("there is no connection")?;
+        let got = match key {
+            "state" => connection.state().name().to_owned(),
+            "emss" => connection.emss().to_string(),
+            "cwnd" => connection.info().cwnd.to_string(),
+            "flight" => connection.info().flight.to_string(),
+            "retransmitted" => connection.stats().segments_retransmitted.to_string(),
+            "timeouts" => connection.stats().timeouts.to_string(),
+            "received" => {
+                let position = streams.position(value)? as u64;
+                return same(key, self.up.in_order + 1, position);
+            }
+            "acknowledged" => {
+                let position = streams.position(value)? as u64;
+                return same(key, self.up.acknowledged + 1, position);
+            }
+            other => return Err(format!("nothing is known about `{other}`")),
+        };
+        if got == value { Ok(()) } else { Err(format!("{key} is {got}, expected {value}")) }
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.up.fault.clone()
+    }
+}
+
+fn same(key: &str, got: u64, expected: u64) -> Result<(), String> {
+    if got == expected { Ok(()) } else { Err(format!("{key} is {got}, expected {expected}")) }
+}
+
+/// What stands above TCP: keeps nothing but positions.
+#[derive(Default)]
+struct Above {
+    inbound: Vec<u8>,
+    outbound: Vec<u8>,
+    /// Octets of `outbound` that may be sent.
+    written: usize,
+    /// Octets of `outbound` that were.
+    filled: usize,
+    acknowledged: u64,
+    in_order: u64,
+    /// Ranges taken, by their start.
+    taken: BTreeMap<u64, u64>,
+    room: u64,
+    emss: usize,
+    fault: Option<String>,
+}
+
+impl Above {
+    fn restart(&mut self) {
+        self.written = 0;
+        self.filled = 0;
+        self.acknowledged = 0;
+        self.in_order = 0;
+        self.taken.clear();
+        self.room = u64::MAX;
+    }
+
+    fn wrong(&mut self, what: String) {
+        self.fault.get_or_insert(what);
+    }
+}
+
+impl SpanSink for Above {
+    fn span(&mut self, _now: Instant, offset: u64, octets: &[u8], in_order: bool) -> Taken {
+        let (start, end) = (offset as usize, offset as usize + octets.len());
+        if self.inbound.get(start..end) != Some(octets) {
+            self.wrong(format!("octets {start}..{end} that went up are not those of the stream"));
+        }
+        if self.taken.iter().any(|(&from, &to)| from < end as u64 && offset < to) {
+            self.wrong(format!("octets {start}..{end} went up twice"));
+        }
+        if in_order != (offset == self.in_order) {
+            self.wrong(format!("span at {offset} in order: {in_order}, so far {}", self.in_order));
+        }
+        self.taken.insert(offset, end as u64);
+        Taken::All
+    }
+
+    fn in_order_until(&mut self, _now: Instant, offset: u64) {
+        let reached =
+            self.taken.iter().fold(0, |at, (&from, &to)| if from <= at { at.max(to) } else { at });
+        if offset != reached {
+            self.wrong(format!("in order until {offset}, but taken until {reached}"));
+        }
+        self.in_order = offset;
+    }
+
+    fn room(&self) -> u64 {
+        self.room
+    }
+}
+
+impl SegmentSource for Above {
+    fn has_data(&self) -> bool {
+        self.filled < self.written
+    }
+
+    fn fill(&mut self, offset: u64, emss: usize, _in_flight: bool, out: &mut [u8]) -> usize {
+        if offset != self.filled as u64 || emss != self.emss || out.len() > emss {
+            self.wrong(format!("fill({offset}, {emss}, {} octets)", out.len()));
+        }
+        let n = out.len().min(self.written - self.filled);
+        out[..n].copy_from_slice(&self.outbound[self.filled..self.filled + n]);
+        self.filled += n;
+        n
+    }
+
+    fn refill(&mut self, offset: u64, out: &mut [u8]) {
+        let (start, end) = (offset as usize, offset as usize + out.len());
+        if end > self.filled || offset < self.acknowledged {
+            self.wrong(format!("refill of {start}..{end}"));
+            return;
+        }
+        out.copy_from_slice(&self.outbound[start..end]);
+    }
+
+    fn acknowledged(&mut self, offset: u64) {
+        if offset < self.acknowledged || offset > self.filled as u64 {
+            self.wrong(format!("acknowledged until {offset}"));
+        }
+        self.acknowledged = offset;
+    }
+
+    fn emss_changed(&mut self, emss: usize) {
+        self.emss = emss;
+    }
+}

@@ -7,6 +7,7 @@
 pub mod advert;
 pub mod api;
 pub mod config;
+pub mod kernel;
 
 #[cfg(feature = "appliance")]
 pub mod appliance;

@@ -1,0 +1,207 @@
+//! Where octets come from and go to without a data plane: a vector or a file.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ddp::{RegionMemory, VecMemory};
+
+/// Octets read ahead of a file.
+const READ_AHEAD: usize = 1 << 20;
+
+/// A region's octets.
+#[derive(Clone, Debug)]
+pub enum KernelMemory {
+    /// In memory.
+    Octets(VecMemory),
+    /// In a file; written and read as asked for.
+    File(Arc<FileMemory>),
+}
+
+/// A file as a region. Its first input or output error is kept, because a copy cannot fail.
+#[derive(Debug)]
+pub struct FileMemory {
+    file: File,
+    len: u64,
+    ahead: Mutex<Ahead>,
+    error: Mutex<Option<io::Error>>,
+}
+
+#[derive(Debug, Default)]
+struct Ahead {
+    at: u64,
+    octets: Vec<u8>,
+}
+
+impl KernelMemory {
+    /// `len` zero octets.
+    pub fn zeroed(len: usize) -> Self {
+        KernelMemory::Octets(VecMemory::new(len))
+    }
+
+    /// These octets, which nobody else changes.
+    pub fn octets(octets: Vec<u8>) -> Self {
+        KernelMemory::Octets(VecMemory::from_vec(octets).into_stable())
+    }
+
+    /// The octets of a file, to be sent.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        Ok(Self::file(file, len))
+    }
+
+    /// A file of `len` octets, made if it is not there, to be written.
+    ///
+    /// # Errors
+    /// When it cannot be opened or made that long.
+    pub fn create(path: &Path, len: u64) -> io::Result<Self> {
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        file.set_len(len)?;
+        Ok(Self::file(file, len))
+    }
+
+    fn file(file: File, len: u64) -> Self {
+        let ahead = Mutex::new(Ahead::default());
+        KernelMemory::File(Arc::new(FileMemory { file, len, ahead, error: Mutex::new(None) }))
+    }
+
+    /// The first error of the file, once.
+    pub fn take_error(&self) -> Option<io::Error> {
+        match self {
+            KernelMemory::Octets(_) => None,
+            KernelMemory::File(file) => {
+                file.error.lock().unwrap_or_else(PoisonError::into_inner).take()
+            }
+        }
+    }
+}
+
+impl RegionMemory for KernelMemory {
+    fn len(&self) -> u64 {
+        match self {
+            KernelMemory::Octets(octets) => octets.len(),
+            KernelMemory::File(file) => file.len,
+        }
+    }
+
+    fn write(&self, offset: u64, octets: &[u8]) {
+        match self {
+            KernelMemory::Octets(memory) => memory.write(offset, octets),
+            KernelMemory::File(file) => file.write(offset, octets),
+        }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) {
+        match self {
+            KernelMemory::Octets(memory) => memory.read(offset, out),
+            KernelMemory::File(file) => file.read(offset, out),
+        }
+    }
+
+    fn is_stable(&self) -> bool {
+        match self {
+            KernelMemory::Octets(memory) => memory.is_stable(),
+            // What the kernel has taken is never asked for again, so changes cannot matter.
+            KernelMemory::File(_) => true,
+        }
+    }
+}
+
+impl FileMemory {
+    fn write(&self, offset: u64, octets: &[u8]) {
+        assert!(offset + octets.len() as u64 <= self.len, "write outside the region");
+        if let Err(error) = self.file.write_all_at(octets, offset) {
+            self.keep(error);
+        }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) {
+        assert!(offset + out.len() as u64 <= self.len, "read outside the region");
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = 0;
+        while done < out.len() {
+            let at = offset + done as u64;
+            if !ahead.holds(at)
+                && let Err(error) = ahead.load(&self.file, at)
+            {
+                out[done..].fill(0);
+                self.keep(error);
+                return;
+            }
+            let skip = (at - ahead.at) as usize;
+            let n = (ahead.octets.len() - skip).min(out.len() - done);
+            out[done..done + n].copy_from_slice(&ahead.octets[skip..skip + n]);
+            done += n;
+        }
+    }
+
+    fn keep(&self, error: io::Error) {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+}
+
+impl Ahead {
+    fn holds(&self, at: u64) -> bool {
+        at >= self.at && at < self.at + self.octets.len() as u64
+    }
+
+    fn load(&mut self, file: &File, at: u64) -> io::Result<()> {
+        self.octets.resize(READ_AHEAD, 0);
+        self.at = at;
+        let n = loop {
+            match file.read_at(&mut self.octets, at) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        self.octets.truncate(*n.as_ref().unwrap_or(&0));
+        match n {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_a_region() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("region");
+        let memory = KernelMemory::create(&path, 3 << 20).expect("created");
+        let octets: Vec<u8> = (0..2_000_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
+        memory.write(1000, &octets);
+        drop(memory);
+        let memory = KernelMemory::open(&path).expect("opened");
+        assert_eq!(memory.len(), 3 << 20);
+        let mut out = vec![0; octets.len()];
+        for (n, part) in out.chunks_mut(1441).enumerate() {
+            memory.read(1000 + 1441 * n as u64, part);
+        }
+        assert_eq!(out, octets);
+        assert!(memory.take_error().is_none());
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_is_noticed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("region");
+        let memory = KernelMemory::create(&path, 5000).expect("created");
+        File::options().write(true).open(&path).and_then(|f| f.set_len(10)).expect("cut");
+        let mut out = [1; 100];
+        memory.read(0, &mut out);
+        let error = memory.take_error().expect("an error");
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert!(memory.take_error().is_none());
+    }
+}

@@ -1,0 +1,236 @@
+//! MPA and DDP over ordinary kernel sockets, with no data plane and no DPDK: [`put`] writes a file into
+//! a region of a peer, [`Listener`] is a peer that offers one region.
+//!
+//! The protocol is the appliance's own (`tcp_lite::mpa`, `ddp`); only TCP is the kernel's. So octets
+//! come in order, and acknowledgement means that the kernel has taken them: a transfer is confirmed by
+//! the peer's orderly close after ours, which follows everything we sent (RFC 5041 §6.2.1).
+//!
+//! FPDUs are made to fit the connection's segments (`TCP_MAXSEG`) and each is given to the kernel as a
+//! record of its own, so that on an idle path every segment begins with an FPDU (RFC 5044 §5.1). The
+//! kernel may still cut and join them when it retransmits.
+//!
+//! Left out: RDMAP, MPA revision 2, reading from a peer.
+
+mod channel;
+mod listen;
+mod memory;
+mod put;
+mod socket;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ddp::DdpVersion;
+use ddp::last_message::LastMessage;
+use tcp_lite::mpa::{MpaError, Revision, StartupError};
+use thiserror::Error;
+
+use crate::advert::AdvertError;
+
+pub use listen::{ListenConfig, Listener, Outcome, RegionSpec, ServeEvent, Served};
+pub use memory::KernelMemory;
+pub use put::{Progress, PutRequest, Target, put};
+
+/// What to ask of MPA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MpaOptions {
+    /// Form of the start-up.
+    pub revision: Revision,
+    /// Ask the peer for markers in what it sends. Whether we send them is the peer's choice.
+    pub markers: bool,
+    /// Ask for CRCs; off takes effect only if the peer agrees (RFC 5044 §4.4).
+    pub crc: bool,
+}
+
+impl Default for MpaOptions {
+    /// Revision 1 with markers and CRC.
+    fn default() -> Self {
+        MpaOptions { revision: Revision::One, markers: true, crc: true }
+    }
+}
+
+/// What the two ends agreed on, and what follows from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parameters {
+    /// Form of the start-up.
+    pub revision: Revision,
+    /// We send markers.
+    pub markers_tx: bool,
+    /// The peer sends markers.
+    pub markers_rx: bool,
+    /// CRCs are generated and checked.
+    pub crc: bool,
+    /// DDP version; `None`: the first segment will tell.
+    pub ddp_version: Option<DdpVersion>,
+    /// Payload octets of a full TCP segment.
+    pub mss: usize,
+    /// Octets of the largest ULPDU that we send.
+    pub mulpdu: usize,
+}
+
+/// What a transfer was.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// The peer's address.
+    pub peer: SocketAddr,
+    /// What was agreed on.
+    pub parameters: Parameters,
+    /// STag written to.
+    pub stag: u32,
+    /// TO of the first octet.
+    pub to: u64,
+    /// Octets of the file.
+    pub octets: u64,
+    /// From the first FPDU to the peer's close.
+    pub elapsed: Duration,
+    /// FPDUs sent.
+    pub fpdus: u64,
+    /// Octets given to TCP: start-up, headers, markers, pads and CRCs included.
+    pub stream_octets: u64,
+}
+
+impl Report {
+    /// Payload in gigabits per second.
+    pub fn gbit_per_s(&self) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds > 0.0 { self.octets as f64 * 8e-9 / seconds } else { 0.0 }
+    }
+}
+
+/// Why a transfer failed or a listener cannot run.
+#[derive(Debug, Error)]
+pub enum KernelError {
+    /// The name has no address.
+    #[error("no address for {host}: {source}")]
+    Resolve {
+        /// What was looked up.
+        host: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// No TCP connection.
+    #[error("cannot connect to {address}: {source}")]
+    Connect {
+        /// The address tried last.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// No listening socket.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("the connection to the peer broke after {octets} octets of payload: {source}")]
+    Socket {
+        /// Payload octets given to TCP so far.
+        octets: u64,
+        /// Why.
+        source: io::Error,
+    },
+    /// A local file.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// MPA's start-up failed.
+    #[error("MPA start-up: {0}")]
+    Startup(#[from] StartupError),
+    /// The peer does not want the connection.
+    #[error("the peer rejected the connection (MPA reject, {private_data} octets of private data)")]
+    Rejected {
+        /// Octets of private data in the reject.
+        private_data: usize,
+    },
+    /// The private data of the reply is no advertisement.
+    #[error("the peer advertises no regions: {0}; name the place with --stag and --to")]
+    Advertisement(#[from] AdvertError),
+    /// No region of this name.
+    #[error("the peer has no region `{name}`; it advertises: {}", list(.known))]
+    NoRegion {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The region may not be written.
+    #[error("the peer does not allow writing to its region `{name}`")]
+    NotWritable {
+        /// The region.
+        name: String,
+    },
+    /// The file does not fit.
+    #[error("{octets} octets at offset {offset} do not fit the region's {len} octets")]
+    TooLarge {
+        /// Octets of the file.
+        octets: u64,
+        /// Offset in the region.
+        offset: u64,
+        /// Octets of the region.
+        len: u64,
+    },
+    /// Revision 0 of the first draft carries no advertisement.
+    #[error(
+        "the start keys of MPA revision 0 carry no private data, so a region cannot be found by its \
+         name; name the place with --stag and --to"
+    )]
+    NeedsStag,
+    /// The peer found an error of ours and said so in its last message.
+    #[error("the peer ended the stream: {}", Reason(.0))]
+    Peer(LastMessage),
+    /// The peer's FPDUs are wrong.
+    #[error("the peer broke MPA: {0}")]
+    Mpa(#[from] MpaError),
+    /// The peer's DDP segments are wrong.
+    #[error("the peer broke DDP: {0}")]
+    Ddp(ddp::DdpError),
+    /// The peer closed before it had everything.
+    #[error("the peer closed the connection after {sent} of {total} octets")]
+    ClosedEarly {
+        /// Payload octets given to TCP.
+        sent: u64,
+        /// Octets of the file.
+        total: u64,
+    },
+    /// Nothing moved for too long.
+    #[error("no progress for {} s: {during}", after.as_secs())]
+    Timeout {
+        /// What was waited for.
+        during: &'static str,
+        /// How long.
+        after: Duration,
+    },
+    /// The source changed while it was sent.
+    #[error("the file became shorter while it was sent")]
+    Truncated,
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+/// A last message in words.
+struct Reason<'a>(&'a LastMessage);
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LastMessage { layer, error_type, code, .. } = self.0;
+        match self.0.ddp_error() {
+            Some(error) => write!(f, "{error} (DDP error {error_type}/{code:02})"),
+            None => write!(f, "layer {layer}, error {error_type}/{code:02}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

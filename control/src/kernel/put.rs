@@ -1,0 +1,380 @@
+//! Writes a file into a peer's memory over a kernel socket.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ddp::last_message::LastMessage;
+use ddp::{
+    ERROR_QUEUE, Event, Message, PdId, RegionMemory, Source, Stag, StagTable, StreamId,
+    TaggedOffset,
+};
+use tcp_lite::mpa::{self, Params, Revision, StartupError};
+
+use super::channel::Channel;
+use super::socket::{Arrived, Socket, wait};
+use super::{KernelError, KernelMemory, MpaOptions, Report};
+use crate::advert;
+
+/// Longest message: a file is sent as several if it is longer.
+const MAX_MESSAGE: u64 = 1 << 30;
+/// Segments given to the kernel before arrivals and progress are looked at.
+const BURST: usize = 64;
+/// Octets read at once.
+const READ: usize = 64 * 1024;
+
+/// Where to write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// A region by the name in the peer's advertisement.
+    Region {
+        /// Its name.
+        name: String,
+        /// Octets from its start.
+        offset: u64,
+    },
+    /// A place known beforehand; needs no advertisement.
+    Stag {
+        /// Steering tag.
+        stag: u32,
+        /// Tagged offset of the first octet.
+        to: u64,
+    },
+}
+
+/// What to write where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PutRequest {
+    /// The file.
+    pub file: PathBuf,
+    /// Name or address of the peer.
+    pub host: String,
+    /// Its TCP port.
+    pub port: u16,
+    /// Where in its memory.
+    pub target: Target,
+    /// What to ask of MPA.
+    pub mpa: MpaOptions,
+    /// Longest time without any progress, in each phase.
+    pub timeout: Duration,
+}
+
+/// How far a transfer is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// Octets given to TCP, headers included and so possibly a little more than the payload.
+    pub sent: u64,
+    /// Octets of the file.
+    pub total: u64,
+}
+
+/// Sends the file and waits until the peer has confirmed everything by its close. `progress` is called
+/// often, from this thread.
+///
+/// # Errors
+/// See [`KernelError`]. The peer may have part of the file then.
+pub fn put(
+    request: &PutRequest,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, KernelError> {
+    if request.mpa.revision == Revision::Draft && matches!(request.target, Target::Region { .. }) {
+        return Err(KernelError::NeedsStag);
+    }
+    let file = |source| KernelError::File { path: request.file.clone(), source };
+    let memory = KernelMemory::open(&request.file).map_err(file)?;
+    let socket = Socket::connect(&request.host, request.port, request.timeout)?;
+    let mut transfer = Transfer::new(request, socket, memory)?;
+    let (stag, to) = transfer.start(&request.target)?;
+    transfer.send(stag, to, progress)?;
+    transfer.confirm()?;
+    transfer.report(stag, to)
+}
+
+struct Transfer {
+    socket: Socket,
+    channel: Channel,
+    memory: KernelMemory,
+    path: PathBuf,
+    stags: StagTable<KernelMemory>,
+    timeout: Duration,
+    /// When something last moved.
+    moved: Instant,
+    started: Instant,
+    total: u64,
+    /// Payload octets posted.
+    posted: u64,
+    /// Octets of a segment that the kernel has not taken yet, from `pending_at` on.
+    pending: Vec<u8>,
+    pending_at: usize,
+    buffer: Vec<u8>,
+    peer_closed: bool,
+}
+
+impl Transfer {
+    fn new(
+        request: &PutRequest,
+        socket: Socket,
+        memory: KernelMemory,
+    ) -> Result<Self, KernelError> {
+        let channel = Channel::initiator(request.mpa)
+            .map_err(|_| KernelError::Startup(StartupError::PrivateData { seen: 0 }))?;
+        let now = Instant::now();
+        Ok(Transfer {
+            socket,
+            channel,
+            total: memory.len(),
+            memory,
+            path: request.file.clone(),
+            stags: StagTable::new(),
+            timeout: request.timeout,
+            moved: now,
+            started: now,
+            posted: 0,
+            pending: Vec::new(),
+            pending_at: 0,
+            buffer: vec![0; READ],
+            peer_closed: false,
+        })
+    }
+
+    /// The start-up; returns STag and TO to write to.
+    fn start(&mut self, target: &Target) -> Result<(Stag, TaggedOffset), KernelError> {
+        loop {
+            self.flush()?;
+            match self.receive()? {
+                Arrived::End => return Err(StartupError::Closed.into()),
+                Arrived::Nothing => self.wait("waiting for the peer's MPA reply")?,
+                Arrived::Octets(n) => {
+                    let (used, progress) = self.channel.start_input(&self.buffer[..n])?;
+                    let Some(progress) = progress else { continue };
+                    let rest = self.buffer[used..n].to_vec();
+                    let (params, private_data) = accepted(progress)?;
+                    let place = self.place(target, &private_data)?;
+                    self.operate(params);
+                    self.channel.input(&rest, &self.stags)?;
+                    return Ok(place);
+                }
+            }
+        }
+    }
+
+    fn operate(&mut self, params: Params) {
+        self.channel.operate(StreamId(1), PdId(0), params, self.socket.mss());
+        self.started = Instant::now();
+    }
+
+    fn place(
+        &self,
+        target: &Target,
+        private_data: &[u8],
+    ) -> Result<(Stag, TaggedOffset), KernelError> {
+        let (name, offset) = match target {
+            Target::Stag { stag, to } => return Ok((Stag(*stag), TaggedOffset(*to))),
+            Target::Region { name, offset } => (name, *offset),
+        };
+        let regions = advert::decode(private_data)?;
+        let Some(region) = regions.iter().find(|r| r.name == *name) else {
+            let known = regions.into_iter().map(|r| r.name).collect();
+            return Err(KernelError::NoRegion { name: name.clone(), known });
+        };
+        if !region.remote_write {
+            return Err(KernelError::NotWritable { name: name.clone() });
+        }
+        let len = region.len;
+        if offset.checked_add(self.total).is_none_or(|end| end > len) {
+            return Err(KernelError::TooLarge { octets: self.total, offset, len });
+        }
+        Ok((Stag(region.stag), TaggedOffset(region.base_to.wrapping_add(offset))))
+    }
+
+    /// Gives the whole file to the kernel.
+    fn send(
+        &mut self,
+        stag: Stag,
+        to: TaggedOffset,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), KernelError> {
+        let mut first = true;
+        loop {
+            while (self.posted < self.total || first) && self.channel.outstanding() < 2 {
+                self.post(stag, to)?;
+                first = false;
+            }
+            let blocked = self.burst()?;
+            self.listen()?;
+            progress(Progress { sent: self.channel.stream_octets(), total: self.total });
+            if self.pending.is_empty() && self.posted == self.total && !self.channel.has_unsent() {
+                break;
+            }
+            if self.peer_closed {
+                let sent = self.channel.stream_octets().min(self.total);
+                return Err(KernelError::ClosedEarly { sent, total: self.total });
+            }
+            if blocked {
+                self.wait("the peer takes nothing more")?;
+            }
+        }
+        self.socket.finish().map_err(|source| self.broken(source))
+    }
+
+    fn post(&mut self, stag: Stag, to: TaggedOffset) -> Result<(), KernelError> {
+        let len = (self.total - self.posted).min(MAX_MESSAGE);
+        let message = Message::Tagged {
+            stag,
+            to: TaggedOffset(to.0.wrapping_add(self.posted)),
+            rsvd_ulp: 0,
+            source: Source::Region {
+                memory: self.memory.clone(),
+                offset: self.posted,
+                len: len as u32,
+            },
+            cookie: self.posted,
+        };
+        // At most two messages are outstanding, so the queue has room; a stream that refuses has been
+        // ended by the peer.
+        self.channel
+            .post(message)
+            .map_err(|_| KernelError::ClosedEarly { sent: self.posted, total: self.total })?;
+        self.posted += len;
+        Ok(())
+    }
+
+    /// Sends some segments; true when the kernel takes no more now.
+    fn burst(&mut self) -> Result<bool, KernelError> {
+        let mss = self.socket.mss();
+        for _ in 0..BURST {
+            if self.pending.is_empty() {
+                self.channel.fill(&mut self.pending, mss);
+                self.pending_at = 0;
+                if let Some(source) = self.memory.take_error() {
+                    return Err(match source.kind() {
+                        io::ErrorKind::UnexpectedEof => KernelError::Truncated,
+                        _ => KernelError::File { path: self.path.clone(), source },
+                    });
+                }
+                if self.pending.is_empty() {
+                    return Ok(false);
+                }
+            }
+            let sent = match self.socket.send(&self.pending[self.pending_at..]) {
+                Ok(sent) => sent,
+                Err(source) => {
+                    // The peer's last message may have come before its reset.
+                    self.listen()?;
+                    return Err(self.broken(source));
+                }
+            };
+            let Some(n) = sent else { return Ok(true) };
+            self.moved = Instant::now();
+            self.pending_at += n;
+            if self.pending_at == self.pending.len() {
+                self.pending.clear();
+            }
+        }
+        Ok(false)
+    }
+
+    fn flush(&mut self) -> Result<(), KernelError> {
+        while self.burst()? {
+            self.wait("the peer takes nothing")?;
+        }
+        Ok(())
+    }
+
+    /// Takes what the peer has sent, and what it means.
+    fn listen(&mut self) -> Result<(), KernelError> {
+        while !self.peer_closed {
+            match self.receive()? {
+                Arrived::Nothing => break,
+                Arrived::End => {
+                    self.peer_closed = true;
+                    self.channel.peer_closed()?;
+                }
+                Arrived::Octets(n) => self.channel.input(&self.buffer[..n], &self.stags)?,
+            }
+        }
+        while let Some(event) = self.channel.poll_event() {
+            match event {
+                Event::UntaggedDelivered { qn, data, .. } if qn == ERROR_QUEUE => {
+                    return Err(peer_said(&data));
+                }
+                Event::Error(error) => return Err(KernelError::Ddp(error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the peer's close, which follows everything that we sent.
+    fn confirm(&mut self) -> Result<(), KernelError> {
+        loop {
+            self.listen()?;
+            if self.peer_closed {
+                return Ok(());
+            }
+            self.wait("waiting for the peer's close")?;
+        }
+    }
+
+    fn report(&self, stag: Stag, to: TaggedOffset) -> Result<Report, KernelError> {
+        let elapsed = self.started.elapsed();
+        let mss = self.socket.mss();
+        let closed = KernelError::ClosedEarly { sent: self.posted, total: self.total };
+        Ok(Report {
+            peer: self.socket.peer(),
+            parameters: self.channel.parameters(mss).ok_or(closed)?,
+            stag: stag.0,
+            to: to.0,
+            octets: self.total,
+            elapsed,
+            fpdus: self.channel.fpdus_sent(),
+            stream_octets: self.channel.stream_octets(),
+        })
+    }
+
+    fn receive(&mut self) -> Result<Arrived, KernelError> {
+        let arrived = self.socket.receive(&mut self.buffer);
+        let arrived = self.checked(arrived)?;
+        if matches!(arrived, Arrived::Octets(_)) {
+            self.moved = Instant::now();
+        }
+        Ok(arrived)
+    }
+
+    /// Until the socket is ready, or nothing has moved for too long.
+    fn wait(&self, during: &'static str) -> Result<(), KernelError> {
+        let until = self.moved + self.timeout;
+        if Instant::now() >= until {
+            return Err(KernelError::Timeout { during, after: self.timeout });
+        }
+        let write = !self.pending.is_empty();
+        let ready = wait(&mut [self.socket.interest(!self.peer_closed, write)], until);
+        self.checked(ready)
+    }
+
+    fn checked<T>(&self, result: io::Result<T>) -> Result<T, KernelError> {
+        result.map_err(|source| self.broken(source))
+    }
+
+    fn broken(&self, source: io::Error) -> KernelError {
+        KernelError::Socket { octets: self.channel.stream_octets().min(self.total), source }
+    }
+}
+
+fn accepted(progress: mpa::Progress) -> Result<(Params, Vec<u8>), KernelError> {
+    match progress {
+        mpa::Progress::Accepted { params, private_data } => Ok((params, private_data)),
+        mpa::Progress::Rejected { private_data } => {
+            Err(KernelError::Rejected { private_data: private_data.len() })
+        }
+        mpa::Progress::Request(_) => Err(StartupError::BothInitiators.into()),
+    }
+}
+
+fn peer_said(data: &[u8]) -> KernelError {
+    match LastMessage::parse(data) {
+        Ok(message) => KernelError::Peer(message),
+        // Not in the layout of docs/protocol.md; that it is on the error queue says enough.
+        Err(_) => KernelError::Peer(LastMessage::llp(0, 0)),
+    }
+}

@@ -1,0 +1,123 @@
+//! The few things that are asked of a kernel socket.
+
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use super::KernelError;
+
+/// MSS where the kernel does not tell (draft-culley-iwarp-mpa-03 §5.1.1).
+const DEFAULT_MSS: usize = 1460;
+
+/// A connected socket that never blocks.
+#[derive(Debug)]
+pub(super) struct Socket {
+    stream: TcpStream,
+    peer: SocketAddr,
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Arrived {
+    /// This many octets.
+    Octets(usize),
+    /// Nothing now.
+    Nothing,
+    /// The peer has closed its direction.
+    End,
+}
+
+impl Socket {
+    /// Connects to the first address of `host` that answers within `timeout`.
+    pub(super) fn connect(host: &str, port: u16, timeout: Duration) -> Result<Self, KernelError> {
+        let resolve = |source| KernelError::Resolve { host: host.to_owned(), source };
+        let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(resolve)?.collect();
+        let mut last = resolve(io::ErrorKind::NotFound.into());
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, timeout).and_then(Self::new) {
+                Ok(socket) => return Ok(socket),
+                Err(source) => last = KernelError::Connect { address, source },
+            }
+        }
+        Err(last)
+    }
+
+    /// Takes a connected socket over.
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        // RFC 5044 §5.1: Nagle's algorithm would join FPDUs of several messages.
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let peer = stream.peer_addr()?;
+        Ok(Socket { stream, peer })
+    }
+
+    /// The other end.
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Payload octets of a full segment now: options are deducted.
+    pub(super) fn mss(&self) -> usize {
+        let mss = socket2::SockRef::from(&self.stream).tcp_mss();
+        mss.ok().and_then(|mss| usize::try_from(mss).ok()).filter(|&m| m > 0).unwrap_or(DEFAULT_MSS)
+    }
+
+    /// Sends as much as the kernel takes, as a record that it joins with nothing; `None`: nothing now.
+    pub(super) fn send(&self, octets: &[u8]) -> io::Result<Option<usize>> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::EOR;
+        loop {
+            match rustix::net::send(&self.stream, octets, flags) {
+                Ok(n) => return Ok(Some(n)),
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Reads what is there.
+    pub(super) fn receive(&mut self, out: &mut [u8]) -> io::Result<Arrived> {
+        loop {
+            return match self.stream.read(out) {
+                Ok(0) => Ok(Arrived::End),
+                Ok(n) => Ok(Arrived::Octets(n)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Arrived::Nothing),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => Err(error),
+            };
+        }
+    }
+
+    /// We send nothing more.
+    pub(super) fn finish(&self) -> io::Result<()> {
+        match self.stream.shutdown(std::net::Shutdown::Write) {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+            other => other,
+        }
+    }
+
+    /// What to wait for in a [`wait`].
+    pub(super) fn interest(&self, read: bool, write: bool) -> PollFd<'_> {
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, read);
+        flags.set(PollFlags::OUT, write);
+        PollFd::new(&self.stream, flags)
+    }
+}
+
+/// Waits until one of `fds` is ready or `until` has come.
+pub(super) fn wait(fds: &mut [PollFd<'_>], until: Instant) -> io::Result<()> {
+    let left = until.saturating_duration_since(Instant::now());
+    let timeout = Timespec {
+        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(left.subsec_nanos()),
+    };
+    match poll(fds, Some(&timeout)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

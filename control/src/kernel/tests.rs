@@ -1,0 +1,287 @@
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+use ddp::{ErrorCode, RegionMemory};
+use tcp_lite::mpa::{Config, Revision};
+
+use super::*;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const BASE_TO: u64 = 0x1_0000_0000;
+
+fn octets(len: usize) -> Vec<u8> {
+    (0..len as u64).map(|i| (i.wrapping_mul(0x9E37_79B9) >> 13) as u8).collect()
+}
+
+fn file(dir: &Path, len: usize) -> PathBuf {
+    let path = dir.join("source");
+    std::fs::write(&path, octets(len)).expect("written");
+    path
+}
+
+fn listen_config(address: SocketAddr, mpa: Config, len: u64) -> ListenConfig {
+    ListenConfig {
+        address,
+        mpa,
+        region: RegionSpec { name: "ingest".into(), len, stag: None, base_to: BASE_TO, file: None },
+        idle_timeout: TIMEOUT,
+        connections: Some(1),
+    }
+}
+
+fn request(file: PathBuf, address: SocketAddr, target: Target, mpa: MpaOptions) -> PutRequest {
+    PutRequest {
+        file,
+        host: address.ip().to_string(),
+        port: address.port(),
+        target,
+        mpa,
+        timeout: TIMEOUT,
+    }
+}
+
+fn region(offset: u64) -> Target {
+    Target::Region { name: "ingest".into(), offset }
+}
+
+/// What a listener did for a client.
+struct Served1<T> {
+    result: T,
+    memory: KernelMemory,
+    served: Served,
+    events: Vec<ServeEvent>,
+}
+
+/// Runs a listener until its connections are over, and `client` beside it.
+fn with_listener<T: Send>(
+    config: ListenConfig,
+    client: impl FnOnce(SocketAddr, u32) -> T + Send,
+) -> Served1<T> {
+    let mut listener = Listener::bind(config).expect("bound");
+    let memory = listener.memory().clone();
+    let (address, stag) = (listener.address(), listener.stag());
+    thread::scope(|scope| {
+        let client = scope.spawn(move || client(address, stag));
+        let mut events = Vec::new();
+        let stop = AtomicBool::new(false);
+        let served = listener.serve(&stop, &mut |event| events.push(event)).expect("served");
+        let result = client.join().expect("the client's thread");
+        Served1 { result, memory, served, events }
+    })
+}
+
+fn contents(memory: &KernelMemory) -> Vec<u8> {
+    let mut out = vec![0; memory.len() as usize];
+    memory.read(0, &mut out);
+    out
+}
+
+fn outcome(events: &[ServeEvent]) -> &Outcome {
+    events
+        .iter()
+        .find_map(|event| match event {
+            ServeEvent::Closed { outcome, .. } => Some(outcome),
+            _ => None,
+        })
+        .expect("a connection that is over")
+}
+
+const V4: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+// RFC 5044 §7.1, draft-culley-iwarp-mpa-03 §8.1: every form of start-up, markers in each direction,
+// either side's CRC.
+#[test]
+fn every_combination_carries_a_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let len = 300_001;
+    let source = file(dir.path(), len);
+    for revision in [Revision::Draft, Revision::Zero, Revision::One] {
+        for bits in 0..16u8 {
+            let [ours, theirs, crc, their_crc] = [0, 1, 2, 3].map(|bit| bits >> bit & 1 == 1);
+            let mpa = Config { markers: theirs, crc: their_crc, ..Config::default() };
+            let source = source.clone();
+            let run = with_listener(listen_config(V4, mpa, 400_000), |address, stag| {
+                let target = match revision {
+                    Revision::Draft => Target::Stag { stag, to: BASE_TO + 77 },
+                    _ => region(77),
+                };
+                let options = MpaOptions { revision, markers: ours, crc };
+                put(&request(source, address, target, options), &mut |_| {})
+            });
+            let case = format!("{revision:?} {bits:04b}");
+            let report = run.result.unwrap_or_else(|e| panic!("{case}: {e}"));
+            assert_eq!(report.parameters.revision, revision, "{case}");
+            assert_eq!(report.parameters.markers_tx, theirs, "{case}");
+            assert_eq!(report.parameters.markers_rx, ours, "{case}");
+            assert_eq!(report.parameters.crc, crc || their_crc, "{case}");
+            assert_eq!((report.octets, report.to), (len as u64, BASE_TO + 77), "{case}");
+            let memory = contents(&run.memory);
+            assert!(memory[77..77 + len] == octets(len), "{case}: the region differs");
+            assert!(memory[..77].iter().chain(&memory[77 + len..]).all(|&o| o == 0), "{case}");
+            assert_eq!(*outcome(&run.events), Outcome::Complete, "{case}");
+            assert_eq!((run.served.complete, run.served.octets), (1, len as u64), "{case}");
+            let delivered = |e: &ServeEvent| {
+                matches!(e, ServeEvent::Delivered { to, len: n, .. }
+                    if *to == BASE_TO + 77 && *n == len as u64)
+            };
+            assert_eq!(run.events.iter().filter(|e| delivered(e)).count(), 1, "{case}");
+        }
+    }
+}
+
+#[test]
+fn ipv6_and_a_region_in_a_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let len = 3_000_000;
+    let source = file(dir.path(), len);
+    let address = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 0);
+    let mut config = listen_config(address, Config::default(), len as u64);
+    let path = dir.path().join("region");
+    config.region.file = Some(path.clone());
+    let mut seen = Vec::new();
+    let run = with_listener(config, |address, _| {
+        let request = request(source, address, region(0), MpaOptions::default());
+        put(&request, &mut |progress| seen.push(progress)).map(|report| (report, seen))
+    });
+    let (report, seen) = run.result.expect("sent");
+    let (got, wanted) = (std::fs::read(path).expect("readable"), octets(len));
+    let differs = got.iter().zip(&wanted).position(|(a, b)| a != b);
+    assert_eq!((got.len(), differs), (len, None));
+    assert!(seen.windows(2).all(|w| w[0].sent <= w[1].sent && w[0].total == len as u64));
+    assert!(report.fpdus >= (len / report.parameters.mulpdu) as u64);
+    assert!(report.stream_octets > len as u64 && report.gbit_per_s() > 0.0);
+}
+
+// RFC 5041 §5.1, §8.2: a zero-length message is a message.
+#[test]
+fn an_empty_file_is_one_empty_message() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let source = file(dir.path(), 0);
+    let run = with_listener(listen_config(V4, Config::default(), 10), |address, _| {
+        put(&request(source, address, region(10), MpaOptions::default()), &mut |_| {})
+    });
+    assert_eq!(run.result.expect("sent").octets, 0);
+    assert!(run.events.iter().any(|e| matches!(e, ServeEvent::Delivered { len: 0, .. })));
+}
+
+// RFC 5041 §7.1: the peer's last message reaches the sender in words.
+#[test]
+fn the_peers_last_message_is_reported() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let source = file(dir.path(), 5_000_000);
+    let run = with_listener(listen_config(V4, Config::default(), 1000), |address, stag| {
+        let wrong = Target::Stag { stag: stag ^ 1, to: BASE_TO };
+        put(&request(source, address, wrong, MpaOptions::default()), &mut |_| {})
+    });
+    let error = run.result.expect_err("an unknown STag");
+    let KernelError::Peer(message) = &error else { panic!("{error}") };
+    assert_eq!(message.ddp_error(), Some(ErrorCode::InvalidStag));
+    assert!(error.to_string().contains("1/00"), "{error}");
+    assert!(matches!(outcome(&run.events), Outcome::Ddp(e) if e.code == ErrorCode::InvalidStag));
+    assert!(contents(&run.memory).iter().all(|&o| o == 0));
+}
+
+#[test]
+fn what_cannot_work_is_said_before_anything_is_sent() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let source = file(dir.path(), 2000);
+    let mpa = MpaOptions::default();
+    let config = || listen_config(V4, Config::default(), 1000);
+    let name = Target::Region { name: "other".into(), offset: 0 };
+    let run = with_listener(config(), |address, _| {
+        put(&request(source.clone(), address, name, mpa), &mut |_| {})
+    });
+    let error = run.result.expect_err("no such region").to_string();
+    assert!(error.contains("`other`") && error.contains("ingest"), "{error}");
+
+    let run = with_listener(config(), |address, _| {
+        put(&request(source.clone(), address, region(0), mpa), &mut |_| {})
+    });
+    assert!(matches!(run.result, Err(KernelError::TooLarge { octets: 2000, len: 1000, .. })));
+
+    let draft = MpaOptions { revision: Revision::Draft, ..mpa };
+    let never = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1);
+    let result = put(&request(source, never, region(0), draft), &mut |_| {});
+    assert!(matches!(result, Err(KernelError::NeedsStag)));
+
+    let missing = request(dir.path().join("missing"), never, region(0), mpa);
+    let error = put(&missing, &mut |_| {}).expect_err("no such file").to_string();
+    assert!(error.contains("missing"), "{error}");
+}
+
+#[test]
+fn a_refused_revision_is_a_start_up_error_on_both_sides() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let source = file(dir.path(), 10);
+    let revisions = tcp_lite::mpa::Revisions { draft: false, zero: false, one: true };
+    let mpa = Config { revisions, ..Config::default() };
+    let run = with_listener(listen_config(V4, mpa, 1000), |address, _| {
+        let options = MpaOptions { revision: Revision::Zero, ..MpaOptions::default() };
+        put(&request(source, address, region(0), options), &mut |_| {})
+    });
+    let closed = matches!(
+        run.result,
+        Err(KernelError::Startup(StartupError::Closed) | KernelError::Socket { .. })
+    );
+    assert!(closed, "{:?}", run.result);
+    let expected = Outcome::Startup(StartupError::Revision { seen: 0 });
+    assert_eq!(*outcome(&run.events), expected);
+}
+
+#[test]
+fn a_peer_that_does_not_speak_mpa_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let source = file(dir.path(), 10);
+    let server = TcpListener::bind(V4).expect("bound");
+    let address = server.local_addr().expect("an address");
+    let result = thread::scope(|scope| {
+        scope.spawn(move || {
+            let (mut stream, _) = server.accept().expect("accepted");
+            stream.write_all(b"220 mail.example.com ESMTP\r\n").expect("written");
+            // Until the client closes.
+            let mut rest = Vec::new();
+            let _ = stream.read_to_end(&mut rest);
+        });
+        put(&request(source, address, region(0), MpaOptions::default()), &mut |_| {})
+    });
+    assert!(matches!(result, Err(KernelError::Startup(StartupError::BadKey { at: 0 }))));
+}
+
+#[test]
+fn a_silent_peer_times_out() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let source = file(dir.path(), 10);
+    let server = TcpListener::bind(V4).expect("bound");
+    let address = server.local_addr().expect("an address");
+    let mut silent = request(source, address, region(0), MpaOptions::default());
+    silent.timeout = Duration::from_millis(50);
+    let error = put(&silent, &mut |_| {}).expect_err("no reply");
+    assert!(matches!(error, KernelError::Timeout { .. }), "{error}");
+}
+
+#[test]
+fn garbage_after_the_start_up_ends_that_stream_only() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let source = file(dir.path(), 100_000);
+    let mut config = listen_config(V4, Config::default(), 100_000);
+    config.connections = Some(2);
+    let run = with_listener(config, |address, _| {
+        let mut bad = TcpStream::connect(address).expect("connected");
+        bad.write_all(b"MPA ID Req Frame\x40\x01\x00\x00").expect("written");
+        bad.write_all(&[0xFF; 4096]).expect("written");
+        let good = put(&request(source, address, region(0), MpaOptions::default()), &mut |_| {});
+        bad.shutdown(std::net::Shutdown::Write).expect("closed");
+        good
+    });
+    run.result.expect("the other stream is untouched");
+    assert!(contents(&run.memory) == octets(100_000));
+    let bad = run
+        .events
+        .iter()
+        .any(|e| matches!(e, ServeEvent::Closed { outcome: Outcome::Mpa(_), placed: 0, .. }));
+    assert!(bad, "{:?}", run.events);
+}

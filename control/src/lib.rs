@@ -7,7 +7,9 @@
 pub mod advert;
 pub mod api;
 pub mod config;
+pub mod daemon;
 pub mod kernel;
+pub mod metrics;
 
 #[cfg(feature = "appliance")]
 pub mod appliance;

@@ -6,9 +6,17 @@
 //! reads from it. `docs/api.md` describes what is on the wire.
 
 mod channel;
+mod client;
 mod event;
+mod routes;
+mod server;
 mod types;
 
+#[cfg(test)]
+mod tests;
+
 pub use channel::{Answer, Call, CallError, Inbox, Requester, channel};
+pub use client::{Client, ClientError, path_segment};
 pub use event::{Event, EventKind, EventLog, EventPage};
+pub use server::{Server, ServerError};
 pub use types::*;

@@ -438,6 +438,9 @@ pub struct PortStats {
 pub struct MpaChoice {
     /// Revision, 0 or 1.
     pub revision: u8,
+    /// With revision 0, the first draft's Start Key instead of request frames. It carries no private
+    /// data: the target is named by STag and TO.
+    pub start_key: bool,
     /// Ask the peer for markers.
     pub markers: bool,
     /// Ask for CRCs.
@@ -446,7 +449,7 @@ pub struct MpaChoice {
 
 impl Default for MpaChoice {
     fn default() -> Self {
-        Self { revision: 1, markers: true, crc: true }
+        Self { revision: 1, start_key: false, markers: true, crc: true }
     }
 }
 

@@ -1,0 +1,189 @@
+//! The client side, as `ddpctl` uses it: one request per connection, blocking.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Response};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use super::{ApiError, ErrorKind};
+
+/// Longest line of a followed stream, octets: one event with the largest message.
+const MAX_LINE: usize = 64 << 20;
+
+/// A client of one appliance.
+#[derive(Debug)]
+pub struct Client {
+    socket: PathBuf,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// Why there is no answer, or a negative one.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody answers at the socket.
+    #[error("cannot reach the appliance at {}: {source}{}", socket.display(), hint(source))]
+    Unreachable {
+        /// The socket.
+        socket: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The appliance refuses.
+    #[error("{0}")]
+    Refused(#[from] ApiError),
+    /// The connection broke, or what answers is no appliance.
+    #[error("the appliance's answer cannot be understood: {0}")]
+    Protocol(String),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            "; is ddpd running? name its management.socket with --socket"
+        }
+        io::ErrorKind::PermissionDenied => "; use the user that runs ddpd",
+        _ => "",
+    }
+}
+
+impl Client {
+    /// A client of the appliance at `socket`. Nothing is opened yet.
+    pub fn new(socket: &Path) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { socket: socket.to_owned(), runtime })
+    }
+
+    /// GET.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.call(Method::GET, path, None)
+    }
+
+    /// DELETE.
+    pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.call(Method::DELETE, path, None)
+    }
+
+    /// POST with a JSON body.
+    pub fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl serde::Serialize,
+    ) -> Result<T, ClientError> {
+        let body = serde_json::to_vec(body).map_err(protocol)?;
+        self.call(Method::POST, path, Some(body))
+    }
+
+    /// GET of text.
+    pub fn text(&self, path: &str) -> Result<String, ClientError> {
+        let octets = self.runtime.block_on(async {
+            let response = self.send(Method::GET, path, None).await?;
+            collect(response).await
+        })?;
+        String::from_utf8(octets.to_vec()).map_err(protocol)
+    }
+
+    /// GET of a body that does not end: calls `line` with each line until it returns false or the
+    /// appliance stops.
+    pub fn follow(
+        &self,
+        path: &str,
+        mut line: impl FnMut(&str) -> Result<bool, ClientError>,
+    ) -> Result<(), ClientError> {
+        self.runtime.block_on(async {
+            let response = self.send(Method::GET, path, None).await?;
+            if !response.status().is_success() {
+                collect(response).await?;
+                return Ok(());
+            }
+            let mut body = response.into_body();
+            let mut buffer: Vec<u8> = Vec::new();
+            while let Some(frame) = body.frame().await {
+                let Ok(data) = frame.map_err(protocol)?.into_data() else { continue };
+                buffer.extend_from_slice(&data);
+                while let Some(end) = buffer.iter().position(|&octet| octet == b'\n') {
+                    let rest = buffer.split_off(end + 1);
+                    let text = std::str::from_utf8(&buffer[..end]).map_err(protocol)?;
+                    if !line(text)? {
+                        return Ok(());
+                    }
+                    buffer = rest;
+                }
+                if buffer.len() > MAX_LINE {
+                    return Err(ClientError::Protocol("a line does not end".into()));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+    ) -> Result<T, ClientError> {
+        let octets = self.runtime.block_on(async {
+            let response = self.send(method, path, body).await?;
+            collect(response).await
+        })?;
+        serde_json::from_slice(&octets).map_err(protocol)
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(protocol)?;
+        // Its errors also come out of the request and of the body.
+        tokio::spawn(async move { drop(connection.await) });
+        let mut request = hyper::Request::builder().method(method).uri(path).header("host", "ddpd");
+        if body.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        let body = Full::new(Bytes::from(body.unwrap_or_default()));
+        let request = request.body(body).map_err(protocol)?;
+        sender.send_request(request).await.map_err(protocol)
+    }
+}
+
+async fn collect(response: Response<Incoming>) -> Result<Bytes, ClientError> {
+    let status = response.status();
+    let octets = response.into_body().collect().await.map_err(protocol)?.to_bytes();
+    if status.is_success() {
+        return Ok(octets);
+    }
+    Err(match serde_json::from_slice::<ApiError>(&octets) {
+        Ok(error) => error.into(),
+        Err(_) => {
+            ApiError::new(ErrorKind::Internal, format!("the appliance answered {status}")).into()
+        }
+    })
+}
+
+fn protocol(error: impl std::fmt::Display) -> ClientError {
+    ClientError::Protocol(error.to_string())
+}
+
+/// One segment of a path: everything but letters, digits and `-._~` is escaped.
+pub fn path_segment(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for octet in text.bytes() {
+        if octet.is_ascii_alphanumeric() || b"-._~".contains(&octet) {
+            out.push(char::from(octet));
+        } else {
+            out.push_str(&format!("%{octet:02X}"));
+        }
+    }
+    out
+}

@@ -1,0 +1,378 @@
+//! Paths, methods, bodies and status codes.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, State};
+use axum::http::{StatusCode, header, request::Parts};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use futures_util::stream;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use super::{
+    ApiError, ConnectSpec, ErrorKind, Event, EventKind, EventLog, PutSpec, Reply, Request,
+    Requester, SendSpec, StreamId,
+};
+use crate::{config, metrics};
+
+/// Longest time that a long poll waits.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+/// Most events in one page.
+const MAX_PAGE: usize = 1000;
+
+/// What every handler needs.
+#[derive(Clone, Debug)]
+pub(super) struct App {
+    requester: Requester,
+    events: EventLog,
+    body_limit: usize,
+    closing: watch::Receiver<bool>,
+}
+
+impl App {
+    pub(super) fn new(
+        requester: Requester,
+        events: EventLog,
+        body_limit: usize,
+        closing: watch::Receiver<bool>,
+    ) -> Self {
+        Self { requester, events, body_limit, closing }
+    }
+
+    async fn ask(&self, request: Request) -> Result<Reply, ApiError> {
+        self.requester.call(request).await
+    }
+
+    /// Asks, and answers with this status if all is well.
+    async fn answer(&self, status: StatusCode, request: Request) -> Result<Response, ApiError> {
+        Ok((status, axum::Json(self.ask(request).await?)).into_response())
+    }
+
+    async fn ok(&self, request: Request) -> Result<Response, ApiError> {
+        self.answer(StatusCode::OK, request).await
+    }
+}
+
+type Answer = Result<Response, ApiError>;
+
+/// All paths.
+pub(super) fn router(app: App) -> Router {
+    Router::new()
+        .route("/v1/status", plain(Request::Status))
+        .route("/v1/ports", plain(Request::Ports))
+        .route("/v1/workers", plain(Request::Workers))
+        .route("/v1/regions", plain(Request::Regions).post(add_region))
+        .route("/v1/regions/{name}", axum::routing::delete(remove_region))
+        .route("/v1/listeners", plain(Request::Listeners).post(add_listener))
+        .route("/v1/listeners/{name}", axum::routing::delete(remove_listener))
+        .route("/v1/streams", plain(Request::Streams))
+        .route("/v1/streams/{id}", get(stream).delete(close_stream))
+        .route("/v1/stats", plain(Request::Stats))
+        .route("/v1/events", get(events))
+        .route("/v1/messages", get(messages))
+        .route("/v1/connect", post(connect))
+        .route("/v1/put", post(put))
+        .route("/v1/send", post(send))
+        .route("/v1/jobs", plain(Request::Jobs))
+        .route("/v1/jobs/{id}", get(job).delete(cancel_job))
+        .route("/v1/reload", post(reload))
+        .route("/v1/metrics", get(prometheus))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .with_state(app)
+}
+
+/// GET of something that needs nothing but the question.
+fn plain(request: Request) -> axum::routing::MethodRouter<App> {
+    get(move |State(app): State<App>| async move { app.ok(request).await })
+}
+
+async fn add_region(State(app): State<App>, Json(body): Json<serde_json::Value>) -> Answer {
+    let region = config::region_from_json(&body).map_err(bad_body)?;
+    app.answer(StatusCode::CREATED, Request::AddRegion(region)).await
+}
+
+async fn add_listener(State(app): State<App>, Json(body): Json<serde_json::Value>) -> Answer {
+    let listener = config::listener_from_json(&body).map_err(bad_body)?;
+    app.answer(StatusCode::CREATED, Request::AddListener(listener)).await
+}
+
+fn bad_body(errors: config::ConfigErrors) -> ApiError {
+    let sentences: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+    ApiError::bad_request(sentences.join("; "))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Force {
+    #[serde(default)]
+    force: bool,
+}
+
+async fn remove_region(
+    State(app): State<App>,
+    Name(name): Name<String>,
+    Params(query): Params<Force>,
+) -> Answer {
+    app.ok(Request::RemoveRegion { name, force: query.force }).await
+}
+
+async fn remove_listener(State(app): State<App>, Name(name): Name<String>) -> Answer {
+    app.ok(Request::RemoveListener { name }).await
+}
+
+async fn stream(State(app): State<App>, Name(id): Name<StreamId>) -> Answer {
+    app.ok(Request::Stream(id)).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Abort {
+    #[serde(default)]
+    abort: bool,
+}
+
+async fn close_stream(
+    State(app): State<App>,
+    Name(id): Name<StreamId>,
+    Params(query): Params<Abort>,
+) -> Answer {
+    app.ok(Request::CloseStream { id, abort: query.abort }).await
+}
+
+async fn connect(State(app): State<App>, Json(spec): Json<ConnectSpec>) -> Answer {
+    app.answer(StatusCode::CREATED, Request::Connect(spec)).await
+}
+
+async fn put(State(app): State<App>, Json(spec): Json<PutSpec>) -> Answer {
+    if !spec.file.is_absolute() {
+        let message = format!("file: {} must be an absolute path", spec.file.display());
+        return Err(ApiError::bad_request(message));
+    }
+    app.answer(StatusCode::ACCEPTED, Request::Put(spec)).await
+}
+
+async fn send(State(app): State<App>, Json(spec): Json<SendSpec>) -> Answer {
+    app.ok(Request::Send(spec)).await
+}
+
+async fn job(State(app): State<App>, Name(id): Name<u64>) -> Answer {
+    app.ok(Request::Job(id)).await
+}
+
+async fn cancel_job(State(app): State<App>, Name(id): Name<u64>) -> Answer {
+    app.ok(Request::CancelJob(id)).await
+}
+
+async fn reload(State(app): State<App>) -> Answer {
+    app.ok(Request::Reload).await
+}
+
+async fn prometheus(State(app): State<App>) -> Answer {
+    let Reply::Stats(stats) = app.ask(Request::Stats).await? else {
+        return Err(ApiError::internal("the control thread did not answer with counters"));
+    };
+    let text = metrics::render(&stats)
+        .map_err(|error| ApiError::internal(format!("the metrics cannot be written: {error}")))?;
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+}
+
+async fn no_such_path(uri: axum::http::Uri) -> ApiError {
+    let path = uri.path();
+    ApiError::not_found(format!("there is no {path}: docs/api.md lists the paths"))
+}
+
+async fn no_such_method(method: axum::http::Method, uri: axum::http::Uri) -> ApiError {
+    let message = format!("{method} is not possible on {}: see docs/api.md", uri.path());
+    ApiError::new(ErrorKind::MethodNotAllowed, message)
+}
+
+/// Which events.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct EventQuery {
+    /// After this sequence number.
+    after: u64,
+    /// At most so many.
+    limit: usize,
+    /// Wait so long for the first one, milliseconds.
+    wait_ms: u64,
+    /// Do not end: one event per line as it happens.
+    follow: bool,
+    /// Only messages of this listener (`/v1/messages`).
+    listener: Option<String>,
+    /// Only messages of this queue (`/v1/messages`).
+    queue: Option<u32>,
+    /// Only messages of this stream (`/v1/messages`).
+    stream: Option<StreamId>,
+}
+
+impl Default for EventQuery {
+    fn default() -> Self {
+        Self {
+            after: 0,
+            limit: 100,
+            wait_ms: 0,
+            follow: false,
+            listener: None,
+            queue: None,
+            stream: None,
+        }
+    }
+}
+
+async fn events(State(app): State<App>, Params(query): Params<EventQuery>) -> Answer {
+    if query.listener.is_some() || query.queue.is_some() || query.stream.is_some() {
+        let message = "listener, queue and stream select messages: use them with /v1/messages";
+        return Err(ApiError::bad_request(message));
+    }
+    read_events(app, query, |_, _| true).await
+}
+
+async fn messages(State(app): State<App>, Params(query): Params<EventQuery>) -> Answer {
+    read_events(app, query, is_wanted_message).await
+}
+
+fn is_wanted_message(query: &EventQuery, event: &Event) -> bool {
+    let EventKind::Message { stream, listener, queue, .. } = &event.kind else { return false };
+    (query.listener.is_none() || query.listener == *listener)
+        && query.queue.is_none_or(|wanted| wanted == *queue)
+        && query.stream.is_none_or(|wanted| wanted == *stream)
+}
+
+type Wanted = fn(&EventQuery, &Event) -> bool;
+
+async fn read_events(app: App, mut query: EventQuery, wanted: Wanted) -> Answer {
+    query.limit = query.limit.clamp(1, MAX_PAGE);
+    if query.follow {
+        return Ok(follow(app, query, wanted));
+    }
+    let wait = Duration::from_millis(query.wait_ms).min(MAX_WAIT);
+    let deadline = tokio::time::Instant::now() + wait;
+    let mut page = app.events.read(query.after, query.limit, |event| wanted(&query, event));
+    let mut closing = app.closing.clone();
+    while page.events.is_empty() {
+        let more = tokio::select! {
+            () = app.events.wait(page.next) => true,
+            () = tokio::time::sleep_until(deadline) => false,
+            _ = closing.wait_for(|&closing| closing) => false,
+        };
+        if !more {
+            break;
+        }
+        let lost = page.lost;
+        page = app.events.read(page.next, query.limit, |event| wanted(&query, event));
+        page.lost += lost;
+    }
+    Ok(axum::Json(page).into_response())
+}
+
+/// One JSON object per line, for ever: events, and `{"lost": n}` where some were overwritten.
+fn follow(app: App, query: EventQuery, wanted: Wanted) -> Response {
+    let lines = stream::unfold((app, query), move |(app, mut query)| async move {
+        let mut closing = app.closing.clone();
+        loop {
+            let page = app.events.read(query.after, query.limit, |event| wanted(&query, event));
+            query.after = page.next;
+            let mut lines = String::new();
+            if page.lost > 0 {
+                lines = format!("{{\"lost\":{}}}\n", page.lost);
+            }
+            for event in &page.events {
+                match serde_json::to_string(event) {
+                    Ok(line) => lines = lines + &line + "\n",
+                    Err(error) => return Some((Err(error), (app, query))),
+                }
+            }
+            if !lines.is_empty() {
+                return Some((Ok(lines), (app, query)));
+            }
+            tokio::select! {
+                () = app.events.wait(query.after) => {}
+                _ = closing.wait_for(|&closing| closing) => return None,
+            }
+        }
+    });
+    let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
+    (kind, Body::from_stream(lines)).into_response()
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.error.status());
+        (status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), axum::Json(self)).into_response()
+    }
+}
+
+/// A JSON body within the limit, whatever its content type says.
+struct Json<T>(T);
+
+impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(
+        request: axum::extract::Request,
+        app: &App,
+    ) -> Result<Self, Self::Rejection> {
+        let limit = app.body_limit;
+        let announced = request.headers().get(header::CONTENT_LENGTH);
+        let announced = announced.and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
+        let too_large = || {
+            let message = format!(
+                "the body is longer than {limit} octets: send less, or raise limits.api_body"
+            );
+            ApiError::new(ErrorKind::TooLarge, message)
+        };
+        if announced.is_some_and(|len| len > limit as u64) {
+            return Err(too_large());
+        }
+        let octets = to_bytes(request.into_body(), limit).await.map_err(|error| {
+            match std::error::Error::source(&error) {
+                Some(source) if source.is::<http_body_util::LengthLimitError>() => too_large(),
+                _ => ApiError::bad_request(format!("the body cannot be read: {error}")),
+            }
+        })?;
+        let value: serde_json::Value = serde_json::from_slice(&octets)
+            .map_err(|error| ApiError::bad_request(format!("the body is not JSON: {error}")))?;
+        serde_json::from_value(value).map(Self).map_err(|error| {
+            ApiError::bad_request(format!("the body cannot be understood: {error}"))
+        })
+    }
+}
+
+/// The query string.
+struct Params<T>(T);
+
+impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Self::Rejection> {
+        let query = Query::<T>::try_from_uri(&parts.uri).map_err(|error| {
+            ApiError::bad_request(format!("the query cannot be understood: {}", error.body_text()))
+        })?;
+        Ok(Self(query.0))
+    }
+}
+
+/// The part of the path that names something.
+struct Name<T>(T);
+
+impl<T: std::str::FromStr> FromRequestParts<App> for Name<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
+        let Path(text) = Path::<String>::from_request_parts(parts, app)
+            .await
+            .map_err(|error| ApiError::not_found(error.body_text()))?;
+        text.parse().map(Self).map_err(|_| {
+            ApiError::not_found(format!(
+                "there is nothing with the number `{}`",
+                text.escape_debug()
+            ))
+        })
+    }
+}

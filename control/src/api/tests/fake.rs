@@ -1,0 +1,280 @@
+//! A control thread that answers from a table, behind the real server.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tempfile::TempDir;
+
+use crate::api::*;
+
+pub(crate) const BODY_LIMIT: u64 = 4096;
+
+/// The server, its socket and the thread that answers. Dropped, everything ends.
+pub(crate) struct Fake {
+    pub(crate) events: EventLog,
+    asked: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    server: Option<Server>,
+    thread: Option<JoinHandle<()>>,
+    dir: TempDir,
+}
+
+impl Fake {
+    pub(crate) fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("api.sock");
+        let (requester, inbox) = channel().unwrap();
+        let events = EventLog::new(1000, 1 << 20);
+        let server = Server::start(&socket, requester, events.clone(), BODY_LIMIT).unwrap();
+        let (asked, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let mut control =
+            Control { asked: asked.clone(), regions: vec![region("inbox")], polls: 0 };
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let mut fds = [PollFd::from_borrowed_fd(inbox.fd(), PollFlags::IN)];
+                poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 20_000_000 })).unwrap();
+                while let Some(Call { request, answer }) = inbox.try_recv() {
+                    answer.send(control.answer(request));
+                }
+            }
+        });
+        Self { events, asked, stop, server: Some(server), thread: Some(thread), dir }
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        self.server.as_ref().unwrap().path()
+    }
+
+    /// A directory for the test's files.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Requests that reached the control thread.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        drop(self.server.take());
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+struct Control {
+    asked: Arc<AtomicU64>,
+    regions: Vec<RegionInfo>,
+    /// Times that job 1 was asked for: it is done after a few.
+    polls: u64,
+}
+
+impl Control {
+    fn answer(&mut self, request: Request) -> Result<Reply, ApiError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        match request {
+            Request::Status => Ok(Reply::Status(status())),
+            Request::Ports => Ok(Reply::Ports(vec![port()])),
+            Request::Workers => Ok(Reply::Workers(vec![worker()])),
+            Request::Regions => Ok(Reply::Regions(self.regions.clone())),
+            Request::AddRegion(section) => {
+                if self.regions.iter().any(|region| region.name == section.name) {
+                    let message = format!("there is a region \"{}\" already", section.name);
+                    return Err(ApiError::conflict(message));
+                }
+                let region = RegionInfo {
+                    size: section.size.unwrap_or(0),
+                    access: section.access_word().into(),
+                    ..region(&section.name)
+                };
+                self.regions.push(region.clone());
+                Ok(Reply::Region(region))
+            }
+            Request::RemoveRegion { name, .. } => {
+                let before = self.regions.len();
+                self.regions.retain(|region| region.name != name);
+                if self.regions.len() == before {
+                    return Err(ApiError::not_found(format!("there is no region \"{name}\"")));
+                }
+                Ok(Reply::DONE)
+            }
+            Request::Listeners => Ok(Reply::Listeners(vec![listener("ingest")])),
+            Request::AddListener(section) => Ok(Reply::Listener(listener(&section.name))),
+            Request::RemoveListener { name } if name == "ingest" => Ok(Reply::DONE),
+            Request::RemoveListener { name } => {
+                Err(ApiError::not_found(format!("there is no listener \"{name}\"")))
+            }
+            Request::Streams => Ok(Reply::Streams(vec![stream()])),
+            Request::Stream(id) | Request::CloseStream { id, .. } if id != stream().id => {
+                Err(ApiError::not_found(format!("there is no stream {id}")))
+            }
+            Request::Stream(_) => Ok(Reply::Stream(stream())),
+            Request::CloseStream { .. } => Ok(Reply::DONE),
+            Request::Stats => Ok(Reply::Stats(stats())),
+            Request::Connect(spec) if spec.remote.port() == 1 => {
+                Err(ApiError::peer_refused("10.0.0.2:1 rejected the connection"))
+            }
+            Request::Connect(_) => Ok(Reply::Stream(stream())),
+            Request::Put(_) | Request::Job(1) => {
+                self.polls += 1;
+                Ok(Reply::Job(job(self.polls)))
+            }
+            Request::Jobs => Ok(Reply::Jobs(vec![job(1)])),
+            Request::Job(id) | Request::CancelJob(id) => {
+                Err(ApiError::not_found(format!("there is no job {id}")))
+            }
+            Request::Send(spec) => Ok(Reply::Sent(Sent {
+                octets: spec.data.len() as u64,
+                time_us: 150,
+                reply: (spec.wait_reply_us > 0).then_some(spec.data),
+            })),
+            Request::Reload => Ok(Reply::Reload(ReloadReport {
+                applied: vec!["region \"new\" added".into()],
+                needs_restart: vec!["[workers] changed".into()],
+            })),
+        }
+    }
+}
+
+pub(crate) fn message(listener: &str, queue: u32, data: &[u8]) -> EventKind {
+    EventKind::Message {
+        stream: StreamId(7),
+        listener: Some(listener.into()),
+        queue,
+        msn: 1,
+        data: data.into(),
+    }
+}
+
+fn counters(list: &[(&str, u64)]) -> Counters {
+    list.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn status() -> Status {
+    Status {
+        name: "fake".into(),
+        version: "0.1.0".into(),
+        dpdk_version: Some("DPDK 24.11".into()),
+        state: "running".into(),
+        uptime_seconds: 3723.5,
+        workers: 1,
+        streams: 1,
+        notes: vec!["no hugepages: ordinary pages are used".into()],
+        ..Status::default()
+    }
+}
+
+fn port() -> PortInfo {
+    PortInfo {
+        name: "p0".into(),
+        kind: "ring".into(),
+        device: "demo".into(),
+        mac: "02:00:00:00:00:01".into(),
+        up: true,
+        mtu: 1500,
+        queues: 1,
+        interfaces: vec![InterfaceInfo {
+            name: "lan".into(),
+            addresses: vec!["10.0.0.1/24".into()],
+            ..InterfaceInfo::default()
+        }],
+        counters: counters(&[("rx_frames", 7)]),
+        ..PortInfo::default()
+    }
+}
+
+fn worker() -> WorkerInfo {
+    WorkerInfo {
+        core: Some(2),
+        idle: "adaptive".into(),
+        streams: 1,
+        busy: Some(0.25),
+        ..WorkerInfo::default()
+    }
+}
+
+fn region(name: &str) -> RegionInfo {
+    RegionInfo {
+        name: name.into(),
+        size: 64 << 20,
+        backing: "anonymous".into(),
+        stag: "0x0badcafe".into(),
+        base_to: "4096".into(),
+        access: "rw".into(),
+        ..RegionInfo::default()
+    }
+}
+
+fn listener(name: &str) -> ListenerInfo {
+    ListenerInfo {
+        name: name.into(),
+        interface: "lan".into(),
+        addresses: vec!["10.0.0.1:7471".into(), "[fd00::1]:7471".into()],
+        ulp: "ddp".into(),
+        revisions: vec![0, 1],
+        markers: true,
+        crc: true,
+        regions: vec!["inbox".into()],
+        max_streams: 64,
+        ..ListenerInfo::default()
+    }
+}
+
+fn stream() -> StreamInfo {
+    StreamInfo {
+        id: StreamId(0x0001_0000_0000_0007),
+        worker: 1,
+        listener: Some("ingest".into()),
+        local: "10.0.0.1:7471".into(),
+        remote: "10.0.0.2:40000".into(),
+        state: "established".into(),
+        mpa: Some(MpaInfo {
+            revision: 1,
+            markers_tx: true,
+            markers_rx: true,
+            crc: true,
+            mulpdu: 1428,
+        }),
+        regions: vec!["inbox".into()],
+        peer_regions: vec![],
+        age_seconds: 12.0,
+        counters: counters(&[("placed_octets", 1 << 20)]),
+    }
+}
+
+fn stats() -> Stats {
+    Stats {
+        workers: vec![WorkerStats {
+            worker: 0,
+            counters: counters(&[("rx_frames", 7)]),
+            drops: counters(&[("bad_checksum", 2), ("no_listener", 0)]),
+            errors: counters(&[("ddp_1_02", 1)]),
+        }],
+        ports: vec![PortStats { port: "p0".into(), counters: counters(&[("rx_frames", 7)]) }],
+        control: counters(&[("api_requests", 4)]),
+        gauges: counters(&[("streams", 1)]),
+    }
+}
+
+fn job(polls: u64) -> JobInfo {
+    let done = polls >= 4;
+    JobInfo {
+        id: 1,
+        kind: "put".into(),
+        file: "/tmp/file".into(),
+        remote: "10.0.0.2:7471".into(),
+        state: if done { JobState::Done } else { JobState::Running },
+        total: 4000,
+        acknowledged: (polls * 1000).min(4000),
+        seconds: 0.5,
+        ..JobInfo::default()
+    }
+}

@@ -1,0 +1,153 @@
+//! The counters in OpenMetrics text, for Prometheus.
+//!
+//! | metric | labels | from |
+//! |---|---|---|
+//! | `ddpd_worker_NAME_total` | `worker` | a worker's counters |
+//! | `ddpd_drops_total` | `worker`, `reason` | its drops |
+//! | `ddpd_protocol_errors_total` | `worker`, `error` | its protocol errors |
+//! | `ddpd_port_NAME_total` | `port` | a port's counters |
+//! | `ddpd_control_NAME_total` | | the control thread's counters |
+//! | `ddpd_NAME` | | values that go up and down |
+//!
+//! The registry is made for each scrape from one snapshot, so that all values are of one moment.
+
+use std::fmt;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::api::{Counters, Stats};
+
+/// The content type of [`render`]'s text.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type Labels = Vec<(&'static str, String)>;
+type CounterFamily = Family<Labels, Counter>;
+
+/// The snapshot as text.
+pub fn render(stats: &Stats) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("ddpd");
+    let workers: Vec<(String, &Counters)> =
+        stats.workers.iter().map(|worker| (worker.worker.to_string(), &worker.counters)).collect();
+    register_each(&mut registry, "worker", &workers);
+    let ports: Vec<(String, &Counters)> =
+        stats.ports.iter().map(|port| (port.port.clone(), &port.counters)).collect();
+    register_each(&mut registry, "port", &ports);
+    register_control(&mut registry, &stats.control);
+
+    let (drops, errors) = (CounterFamily::default(), CounterFamily::default());
+    for worker in &stats.workers {
+        let id = worker.worker.to_string();
+        for (reason, &value) in &worker.drops {
+            let labels = vec![("worker", id.clone()), ("reason", reason.clone())];
+            drops.get_or_create(&labels).inc_by(value);
+        }
+        for (error, &value) in &worker.errors {
+            let labels = vec![("worker", id.clone()), ("error", error.clone())];
+            errors.get_or_create(&labels).inc_by(value);
+        }
+    }
+    registry.register("drops", "Frames and segments dropped, by reason", drops);
+    registry.register("protocol_errors", "Protocol errors, by layer and code", errors);
+
+    for (name, &value) in &stats.gauges {
+        let gauge: Gauge = Gauge::default();
+        gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        registry.register(metric_name(name), help("the appliance", name), gauge);
+    }
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// One family per counter name, labelled with whose it is.
+fn register_each(registry: &mut Registry, owner: &'static str, sources: &[(String, &Counters)]) {
+    let mut names: Vec<&String> =
+        sources.iter().flat_map(|(_, counters)| counters.keys()).collect();
+    names.sort();
+    names.dedup();
+    for name in names {
+        let family = CounterFamily::default();
+        for (id, counters) in sources {
+            if let Some(&value) = counters.get(name) {
+                family.get_or_create(&vec![(owner, id.clone())]).inc_by(value);
+            }
+        }
+        registry.register(format!("{owner}_{}", metric_name(name)), help(owner, name), family);
+    }
+}
+
+fn register_control(registry: &mut Registry, counters: &Counters) {
+    for (name, &value) in counters {
+        let counter: Counter = Counter::default();
+        counter.inc_by(value);
+        registry.register(format!("control_{}", metric_name(name)), help("control", name), counter);
+    }
+}
+
+fn help(owner: &str, name: &str) -> String {
+    format!("{} of {owner}", name.replace('_', " "))
+}
+
+/// What is not a letter or digit becomes `_`; the encoder adds `_total` itself.
+fn metric_name(name: &str) -> String {
+    let name: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    name.strip_suffix("_total").map_or(name.clone(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{PortStats, WorkerStats};
+
+    fn counters(list: &[(&str, u64)]) -> Counters {
+        list.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    #[test]
+    fn a_snapshot_is_written_with_labels() {
+        let stats = Stats {
+            workers: vec![
+                WorkerStats {
+                    worker: 0,
+                    counters: counters(&[("rx_frames", 7)]),
+                    drops: counters(&[("bad_checksum", 2)]),
+                    errors: counters(&[("ddp_1_02", 1)]),
+                },
+                WorkerStats {
+                    worker: 1,
+                    counters: counters(&[("rx_frames", 9), ("polls_total", 3)]),
+                    ..WorkerStats::default()
+                },
+            ],
+            ports: vec![PortStats { port: "p\"0".into(), counters: counters(&[("rx-octets", 5)]) }],
+            control: counters(&[("api_requests", 4)]),
+            gauges: counters(&[("streams", 2), ("region_memory", u64::MAX)]),
+        };
+        let text = render(&stats).unwrap();
+        for line in [
+            "ddpd_worker_rx_frames_total{worker=\"0\"} 7",
+            "ddpd_worker_rx_frames_total{worker=\"1\"} 9",
+            "ddpd_worker_polls_total{worker=\"1\"} 3",
+            "ddpd_drops_total{worker=\"0\",reason=\"bad_checksum\"} 2",
+            "ddpd_protocol_errors_total{worker=\"0\",error=\"ddp_1_02\"} 1",
+            "ddpd_port_rx_octets_total{port=\"p\\\"0\"} 5",
+            "ddpd_control_api_requests_total 4",
+            "ddpd_streams 2",
+            "ddpd_region_memory 9223372036854775807",
+            "# TYPE ddpd_worker_rx_frames counter",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|have| have == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn an_empty_snapshot_is_text_too() {
+        assert!(render(&Stats::default()).unwrap().ends_with("# EOF\n"));
+    }
+}

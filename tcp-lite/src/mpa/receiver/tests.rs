@@ -5,6 +5,7 @@ use crate::mpa::testing::{Collector, Stream, roomy, ulpdu};
 use proptest::prelude::*;
 
 mod arrivals;
+mod captured;
 mod errors;
 mod vectors;
 

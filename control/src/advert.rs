@@ -1,6 +1,230 @@
-//! The advertisement of regions in MPA private data, under the name by which this crate knows it.
+//! The advertisement of regions in MPA private data, as `ulp = "ddp"` sends it in its MPA Reply.
+//!
+//! Bare DDP has no way to tell a peer which STags exist, so the responder says it once, at set-up.
+//! All numbers are big-endian, nothing is padded. The layout is also in `docs/protocol.md`.
+//!
+//! ```text
+//!  0       1       2       3       4       5       6       7
+//! +-------+-------+-------+-------+-------+-------+-------+-------+
+//! |  'D'     'D'     'P'     'A'  |version| flags |     count     |
+//! +-------+-------+-------+-------+-------+-------+-------+-------+
+//! then count times:
+//! +-------+-------+-------+-------+-------+-------+-------+-------+
+//! |             STag              | access|namelen|   reserved    |
+//! +-------+-------+-------+-------+-------+-------+-------+-------+
+//! |                            base TO                            |
+//! +-------+-------+-------+-------+-------+-------+-------+-------+
+//! |                        length (octets)                        |
+//! +-------+-------+-------+-------+-------+-------+-------+-------+
+//! |  name: namelen octets of [A-Za-z0-9._-]                       |
+//! +---------------------------------------------------------------+
+//! ```
+//!
+//! `flags` and `reserved` are sent as zero and ignored on receipt. `access` bit 0: the peer may
+//! write, bit 1: the peer may read; other bits are ignored. A receiver refuses another version.
 
-pub use ddp::advert::{
-    AdvertError, Advertised, ENTRY_LEN, HEADER_LEN, MAX_NAME, MAX_PRIVATE_DATA, decode, encode,
-    encoded_len, is_name,
-};
+use thiserror::Error;
+
+/// Octets in front of the first region.
+pub const HEADER_LEN: usize = 8;
+/// Octets of one region without its name.
+pub const ENTRY_LEN: usize = 24;
+/// Longest region name, octets.
+pub const MAX_NAME: usize = 64;
+/// Most private data an MPA frame carries, octets (RFC 5044 §7.1.1).
+pub const MAX_PRIVATE_DATA: usize = 512;
+
+const MAGIC: [u8; 4] = *b"DDPA";
+const VERSION: u8 = 1;
+const ACCESS_WRITE: u8 = 0x01;
+const ACCESS_READ: u8 = 0x02;
+
+/// One advertised region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advertised {
+    /// The region's name, 1 to [`MAX_NAME`] octets of `[A-Za-z0-9._-]`.
+    pub name: String,
+    /// The steering tag that names the region in tagged segments.
+    pub stag: u32,
+    /// Tagged offset of the region's first octet.
+    pub base_to: u64,
+    /// Octets in the region.
+    pub len: u64,
+    /// The peer may write.
+    pub remote_write: bool,
+    /// The peer may read.
+    pub remote_read: bool,
+}
+
+/// Why private data is no advertisement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AdvertError {
+    /// It does not begin with the magic: the peer is another kind of program.
+    #[error("the private data is not an advertisement of regions")]
+    NotAnAdvertisement,
+    /// Another version of this layout.
+    #[error("the advertisement has version {0}, this program knows version 1")]
+    Version(u8),
+    /// It ends inside an entry.
+    #[error("the advertisement is cut off")]
+    Truncated,
+    /// A name with other characters than `[A-Za-z0-9._-]`, an empty or a too long one.
+    #[error("the advertisement has a region whose name is not 1 to 64 of A-Z a-z 0-9 . _ -")]
+    Name,
+}
+
+/// True for a name that configuration, API and advertisement accept: 1 to [`MAX_NAME`] of
+/// `[A-Za-z0-9._-]`, not beginning with a dot or a dash.
+pub fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len())
+        && !name.starts_with(['.', '-'])
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+/// Octets that the advertisement of regions with these names takes.
+pub fn encoded_len<'a>(names: impl IntoIterator<Item = &'a str>) -> usize {
+    names.into_iter().fold(HEADER_LEN, |sum, name| sum + ENTRY_LEN + name.len())
+}
+
+/// The advertisement of `regions`, in this order. The caller has made sure that it fits, with
+/// [`encoded_len`]; at most 65535 regions are written.
+pub fn encode(regions: &[Advertised]) -> Vec<u8> {
+    let count = u16::try_from(regions.len()).unwrap_or(u16::MAX);
+    let mut out = Vec::with_capacity(encoded_len(regions.iter().map(|r| r.name.as_str())));
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&[VERSION, 0]);
+    out.extend_from_slice(&count.to_be_bytes());
+    for region in &regions[..usize::from(count)] {
+        let mut access = 0;
+        if region.remote_write {
+            access |= ACCESS_WRITE;
+        }
+        if region.remote_read {
+            access |= ACCESS_READ;
+        }
+        let name = &region.name.as_bytes()[..region.name.len().min(MAX_NAME)];
+        out.extend_from_slice(&region.stag.to_be_bytes());
+        out.extend_from_slice(&[access, name.len() as u8, 0, 0]);
+        out.extend_from_slice(&region.base_to.to_be_bytes());
+        out.extend_from_slice(&region.len.to_be_bytes());
+        out.extend_from_slice(name);
+    }
+    out
+}
+
+/// Reads an advertisement. Octets after the last region are ignored, so that later versions of the
+/// appliance can append to it.
+pub fn decode(private_data: &[u8]) -> Result<Vec<Advertised>, AdvertError> {
+    let rest = private_data.strip_prefix(&MAGIC).ok_or(AdvertError::NotAnAdvertisement)?;
+    let ([version, _flags, c0, c1], mut rest) =
+        rest.split_first_chunk::<4>().ok_or(AdvertError::Truncated)?;
+    if *version != VERSION {
+        return Err(AdvertError::Version(*version));
+    }
+    let count = u16::from_be_bytes([*c0, *c1]);
+    let mut regions = Vec::new();
+    for _ in 0..count {
+        let (fixed, tail) = rest.split_first_chunk::<ENTRY_LEN>().ok_or(AdvertError::Truncated)?;
+        let (region, tail) = decode_entry(fixed, tail)?;
+        regions.push(region);
+        rest = tail;
+    }
+    Ok(regions)
+}
+
+fn decode_entry<'a>(
+    fixed: &[u8; ENTRY_LEN],
+    tail: &'a [u8],
+) -> Result<(Advertised, &'a [u8]), AdvertError> {
+    let word =
+        |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+    let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
+    let (access, name_len) = (fixed[4], usize::from(fixed[5]));
+    let (name, tail) = tail.split_at_checked(name_len).ok_or(AdvertError::Truncated)?;
+    let name = std::str::from_utf8(name).map_err(|_| AdvertError::Name)?;
+    if !is_name(name) {
+        return Err(AdvertError::Name);
+    }
+    let region = Advertised {
+        name: name.to_owned(),
+        stag: word(0),
+        base_to: long(8),
+        len: long(16),
+        remote_write: access & ACCESS_WRITE != 0,
+        remote_read: access & ACCESS_READ != 0,
+    };
+    Ok((region, tail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn region() -> impl Strategy<Value = Advertised> {
+        ("[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", any::<u32>(), any::<[u64; 2]>(), any::<[bool; 2]>())
+            .prop_map(|(name, stag, [base_to, len], [remote_write, remote_read])| Advertised {
+                name,
+                stag,
+                base_to,
+                len,
+                remote_write,
+                remote_read,
+            })
+    }
+
+    #[test]
+    fn layout_is_pinned() {
+        let region = Advertised {
+            name: "in".into(),
+            stag: 0x0102_0304,
+            base_to: 0x1122_3344_5566_7788,
+            len: 4096,
+            remote_write: true,
+            remote_read: false,
+        };
+        let expected = [
+            &b"DDPA\x01\x00\x00\x01"[..],
+            &[1, 2, 3, 4, 1, 2, 0, 0],
+            &[0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88],
+            &[0, 0, 0, 0, 0, 0, 0x10, 0],
+            b"in",
+        ]
+        .concat();
+        assert_eq!(encode(&[region]), expected);
+    }
+
+    #[test]
+    fn refuses_what_is_not_an_advertisement() {
+        assert_eq!(decode(b""), Err(AdvertError::NotAnAdvertisement));
+        assert_eq!(decode(b"XXPA\x01\0\0\0"), Err(AdvertError::NotAnAdvertisement));
+        assert_eq!(decode(b"DDPA\x02\0\0\0"), Err(AdvertError::Version(2)));
+        assert_eq!(decode(b"DDPA\x01\0\0\x01"), Err(AdvertError::Truncated));
+        let mut evil = encode(&[Advertised {
+            name: "a".into(),
+            stag: 1,
+            base_to: 0,
+            len: 1,
+            remote_write: true,
+            remote_read: true,
+        }]);
+        *evil.last_mut().unwrap() = b'/';
+        assert_eq!(decode(&evil), Err(AdvertError::Name));
+    }
+
+    proptest! {
+        #[test]
+        fn round_trips(regions in prop::collection::vec(region(), 0..8), trailing: Vec<u8>) {
+            let mut octets = encode(&regions);
+            prop_assert_eq!(octets.len(), encoded_len(regions.iter().map(|r| r.name.as_str())));
+            octets.extend_from_slice(&trailing);
+            prop_assert_eq!(decode(&octets), Ok(regions));
+        }
+
+        #[test]
+        fn never_panics(octets: Vec<u8>) {
+            let _ = decode(&octets);
+            let _ = decode(&[&b"DDPA\x01\x00"[..], &octets].concat());
+        }
+    }
+}

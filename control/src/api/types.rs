@@ -567,6 +567,9 @@ pub struct JobInfo {
     /// The peer refused (rejected the connection or ended the stream with an error).
     #[serde(default)]
     pub refused: bool,
+    /// Counters of the stream, once it has ended: `retransmitted_bytes` and others.
+    #[serde(default)]
+    pub counters: Counters,
 }
 
 /// How far a transfer is.

@@ -1,4 +1,33 @@
-//! The appliance's control thread and what it keeps.
+//! The appliance: its control thread and what that keeps.
+//!
+//! ```text
+//!  API thread --requests--> control thread --commands--> workers
+//!             <--answers---   |  ^     ^  <---events----
+//!                             v  |     +-- loader thread (memory of regions, files to send)
+//!                         file writer, attach socket of local programs
+//! ```
+//!
+//! [`Core`] decides everything and calls nobody that could block; [`thread`] runs it. One file per subject:
+//! regions, listeners, streams, jobs (`put`), sends, queries, reload, drain.
+
+mod core;
+mod drain;
+mod jobs;
 pub mod limits;
+mod listeners;
+pub mod loader;
+mod ports;
+pub mod process;
+mod queries;
+mod regions;
+mod reload;
+mod render;
+mod sends;
 pub mod stags;
+pub mod start;
+mod streams;
+pub mod thread;
 pub mod tickets;
+
+pub use self::core::{Core, Setup};
+pub use self::ports::PortView;

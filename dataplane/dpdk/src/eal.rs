@@ -85,6 +85,13 @@ pub fn next_id() -> u32 {
     NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
+/// The version of libdpdk that runs, such as `DPDK 22.11.6`. Needs no environment.
+pub fn version() -> &'static str {
+    // SAFETY: DPDK returns a NUL-terminated string that lives as long as the process.
+    let version = unsafe { std::ffi::CStr::from_ptr(sys::rte_version()) };
+    version.to_str().unwrap_or("DPDK")
+}
+
 impl Eal {
     /// Starts the environment. It can be done once in the life of a process, and needs no privilege
     /// unless PCI devices are named.

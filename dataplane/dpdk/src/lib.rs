@@ -22,7 +22,7 @@ pub use device::{
     Device, DeviceConfig, DeviceInfo, DeviceStats, IdleFd, LinkState, Rss, RxOffloads, Started,
     TxOffloads,
 };
-pub use eal::{Eal, EalConfig, Hugepages, ThreadRegistration, next_id};
+pub use eal::{Eal, EalConfig, Hugepages, ThreadRegistration, next_id, version};
 pub use error::{EalError, Error};
 pub use host::{
     CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, Interface, has_capability, interface,

@@ -200,8 +200,7 @@ impl Dataplane {
                     event(worker.id, e);
                 }
             }
-            // Who has ended by now will not wake us.
-            if self.arm() && self.workers.iter().any(|w| !w.is_finished()) {
+            if self.arm() {
                 self.wake.wait();
             }
             self.disarm();

@@ -80,10 +80,11 @@ impl Mapping {
         Ok((mapping, fd))
     }
 
-    /// Locks the mapping; where the limit forbids it, says so.
-    pub(super) fn lock(&self, statements: &mut Vec<String>) {
+    /// Locks the mapping; where the limit forbids it, says so and returns false.
+    pub(super) fn lock(&self, statements: &mut Vec<String>) -> bool {
         // SAFETY: the range is this mapping, which stays mapped; locking changes no octet.
-        if let Err(error) = unsafe { rustix::mm::mlock(self.start.as_ptr().cast(), self.len) } {
+        let locked = unsafe { rustix::mm::mlock(self.start.as_ptr().cast(), self.len) };
+        if let Err(error) = locked {
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
             let limit = limit.map_or("unlimited".to_owned(), |octets| format!("{octets} octets"));
             statements.push(format!(
@@ -92,6 +93,7 @@ impl Mapping {
                 self.len
             ));
         }
+        locked.is_ok()
     }
 
     /// Copies `octets` to `at`.

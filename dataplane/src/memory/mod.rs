@@ -123,6 +123,7 @@ struct Inner {
     len: u64,
     stable: bool,
     shared: Option<OwnedFd>,
+    locked: bool,
     statements: Vec<String>,
 }
 
@@ -141,16 +142,19 @@ impl Memory {
             }
             Backing::Staged { path } => (staged(path, len)?, None),
         };
-        if config.lock {
-            mapping.lock(&mut statements);
-        }
+        let locked = config.lock && mapping.lock(&mut statements);
         let stable = shared.is_none() && !config.remote_write;
-        Ok(Memory(Arc::new(Inner { mapping, len: config.len, stable, shared, statements })))
+        Ok(Memory(Arc::new(Inner { mapping, len: config.len, stable, shared, locked, statements })))
     }
 
     /// The memory file of a `Shared` region, to be sent to a local program. Its size is sealed.
     pub fn shared_fd(&self) -> Option<BorrowedFd<'_>> {
         self.0.shared.as_ref().map(AsFd::as_fd)
+    }
+
+    /// True when its octets cannot be paged out.
+    pub fn is_locked(&self) -> bool {
+        self.0.locked
     }
 
     /// What was asked for and could not be had (hugepages, locking), one sentence each.

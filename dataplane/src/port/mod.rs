@@ -15,6 +15,7 @@
 
 mod error;
 mod kind;
+mod published;
 mod queue;
 mod rss;
 
@@ -30,6 +31,8 @@ pub use dpdk::{Mbuf, RxChecksum, TxChecksums};
 pub use error::PortError;
 pub use queue::{BURST, PortQueue, QueueCounters, RxBatch};
 pub use rss::RssTable;
+
+use published::Published;
 
 /// Smallest MTU of a port, in octets.
 pub const MIN_MTU: u16 = 576;
@@ -207,6 +210,7 @@ pub struct Port {
     device: Started,
     pool: Mempool,
     queues: Vec<PortQueue>,
+    published: Vec<Arc<Published>>,
     ring: Option<(Arc<RingEnds>, usize)>,
 }
 
@@ -252,7 +256,7 @@ impl Ports {
             buffers: pool.config().buffers,
             statements,
         });
-        let queues = rx
+        let queues: Vec<PortQueue> = rx
             .into_iter()
             .zip(tx)
             .map(|(rx, tx)| {
@@ -262,7 +266,8 @@ impl Ports {
         if let Some((ends, end)) = &ring {
             ends.0[*end].store(true, Ordering::Relaxed);
         }
-        Ok(Port { info, device, pool, queues, ring })
+        let published = queues.iter().map(|queue| queue.published().clone()).collect();
+        Ok(Port { info, device, pool, queues, published, ring })
     }
 
     /// Links of ring ports of which only one end is open.
@@ -359,6 +364,11 @@ impl Port {
     /// The device's own counters, as far as its driver keeps them; those of the queues are beside them.
     pub fn device_stats(&self) -> Result<DeviceStats, dpdk::Error> {
         self.device.stats()
+    }
+
+    /// What each queue, and the impairment of what it receives, did until its worker's last turn.
+    pub fn queue_counters(&self) -> Vec<(QueueCounters, Option<link::Counters>)> {
+        self.published.iter().map(|published| published.load()).collect()
     }
 
     /// Packet buffers of the port that are free now, roughly.

@@ -10,6 +10,7 @@ use link::FaultyLink;
 use wire::Instant;
 
 use super::PortInfo;
+use super::published::Published;
 
 /// Most frames that one [`PortQueue::rx_burst`] gives.
 pub const BURST: usize = 32;
@@ -47,6 +48,7 @@ pub struct PortQueue {
     pending: ArrayVec<Mbuf, { Self::PENDING }>,
     impaired: Option<Box<FaultyLink<Travelling>>>,
     counters: QueueCounters,
+    published: Arc<Published>,
 }
 
 impl PortQueue {
@@ -66,7 +68,8 @@ impl PortQueue {
             Box::new(FaultyLink::new(link::Config { seed, ..config.clone() }))
         });
         let counters = QueueCounters::default();
-        PortQueue { info, rx, tx, pool, pending: ArrayVec::new(), impaired, counters }
+        let published = Arc::new(Published::new(impaired.is_some()));
+        PortQueue { info, rx, tx, pool, pending: ArrayVec::new(), impaired, counters, published }
     }
 
     /// The port.
@@ -127,11 +130,18 @@ impl PortQueue {
         }
     }
 
-    /// Offers the device what waits, once. What it does not take stays for the next time.
+    /// Offers the device what waits, once. What it does not take stays for the next time. Publishes
+    /// the counters.
     pub fn flush(&mut self) {
         if !self.pending.is_empty() {
             self.offer();
         }
+        self.published.store(&self.counters, self.link_counters());
+    }
+
+    /// Where the counters are published.
+    pub(super) fn published(&self) -> &Arc<Published> {
+        &self.published
     }
 
     /// Frames that wait for the device.

@@ -1,0 +1,232 @@
+//! Making memory, on a thread of its own: mapping, pre-faulting and reading a file take time that the
+//! control thread does not have.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use dataplane::memory::{Backing, Memory, MemoryConfig};
+
+use crate::config::{self, RegionSection};
+
+/// What is to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wanted {
+    /// A region's memory.
+    Region(RegionSection),
+    /// A file's content, to be sent.
+    File(PathBuf),
+}
+
+/// A request, numbered by the control thread.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// Comes back with the result.
+    pub id: u64,
+    /// What is to be made.
+    pub wanted: Wanted,
+}
+
+/// What was made.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The octets.
+    pub memory: Memory,
+    /// Octets of it that count; the memory of an empty file has one more.
+    pub len: u64,
+    /// A file region's file, open for writing.
+    pub file: Option<File>,
+}
+
+/// A request's result; the failure is a sentence.
+#[derive(Debug)]
+pub struct Finished {
+    /// The request's number.
+    pub id: u64,
+    /// What came of it.
+    pub result: Result<Loaded, String>,
+}
+
+/// Handle on the thread. Dropping it waits for the request that is being worked on.
+#[derive(Debug)]
+pub struct Loader {
+    requests: Option<Sender<Load>>,
+    finished: Receiver<Finished>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Loader {
+    /// Starts the thread. `wake` is called from it after each result.
+    pub fn start(name: &str, wake: impl Fn() + Send + 'static) -> std::io::Result<Loader> {
+        let (requests, inbox) = channel::<Load>();
+        let (outbox, finished) = channel();
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            for Load { id, wanted } in inbox {
+                if outbox.send(Finished { id, result: load(&wanted) }).is_err() {
+                    return;
+                }
+                wake();
+            }
+        })?;
+        Ok(Loader { requests: Some(requests), finished, thread: Some(thread) })
+    }
+
+    /// Queues a request.
+    pub fn request(&self, load: Load) {
+        if let Some(requests) = &self.requests
+            && requests.send(load).is_err()
+        {
+            tracing::error!("the loader thread has died: a request is lost");
+        }
+    }
+
+    /// The next result, if there is one.
+    pub fn poll(&self) -> Option<Finished> {
+        self.finished.try_recv().ok()
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the loader thread panicked");
+        }
+    }
+}
+
+/// Makes what is wanted. Blocks.
+///
+/// # Errors
+/// One sentence that names the region or file and the reason.
+pub fn load(wanted: &Wanted) -> Result<Loaded, String> {
+    match wanted {
+        Wanted::Region(section) => {
+            region(section).map_err(|error| format!("region {}: {error}", section.name))
+        }
+        Wanted::File(path) => {
+            let file = File::open(path).map_err(|error| cannot_open(path, &error))?;
+            let metadata = file.metadata().map_err(|error| cannot_open(path, &error))?;
+            if !metadata.is_file() {
+                return Err(format!("{} is not an ordinary file", path.display()));
+            }
+            staged(path, metadata.len(), false)
+        }
+    }
+}
+
+fn region(section: &RegionSection) -> Result<Loaded, String> {
+    let backing = match &section.backing {
+        config::Backing::Anonymous => Backing::Anonymous,
+        config::Backing::Hugepages => Backing::Huge,
+        config::Backing::SharedMemory { object } => Backing::Shared { name: object.clone() },
+        config::Backing::File { path, .. } => {
+            let file = open_for_writing(path)?;
+            let metadata = file.metadata().map_err(|error| cannot_open(path, &error))?;
+            let len = section.size.unwrap_or(metadata.len());
+            if len == 0 {
+                return Err(format!("{} is empty: give the region a size", path.display()));
+            }
+            let loaded = staged(path, len, section.remote_write)?;
+            return Ok(Loaded { file: Some(file), ..loaded });
+        }
+    };
+    let len = section.size.ok_or("it has no size")?;
+    let config = MemoryConfig { backing, len, remote_write: section.remote_write, lock: true };
+    let memory = Memory::new(&config).map_err(|error| error.to_string())?;
+    Ok(Loaded { memory, len, file: None })
+}
+
+fn staged(path: &Path, len: u64, remote_write: bool) -> Result<Loaded, String> {
+    let backing = Backing::Staged { path: path.to_owned() };
+    let config = MemoryConfig { backing, len: len.max(1), remote_write, lock: true };
+    let memory = Memory::new(&config).map_err(|error| error.to_string())?;
+    Ok(Loaded { memory, len, file: None })
+}
+
+fn open_for_writing(path: &Path) -> Result<File, String> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.open(path).map_err(|error| cannot_open(path, &error))
+}
+
+/// Opens (or makes) a file to append messages to.
+///
+/// # Errors
+/// One sentence.
+pub fn open_log(path: &Path) -> Result<File, String> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600);
+    options.open(path).map_err(|error| cannot_open(path, &error))
+}
+
+fn cannot_open(path: &Path, error: &std::io::Error) -> String {
+    format!("cannot open {}: {error}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use ddp::memory::RegionMemory;
+
+    use super::*;
+
+    fn section(backing: config::Backing, size: Option<u64>) -> RegionSection {
+        RegionSection {
+            name: "r".into(),
+            size,
+            backing,
+            base_to: 0,
+            remote_write: true,
+            remote_read: false,
+            shared: false,
+        }
+    }
+
+    #[test]
+    fn a_file_region_holds_the_file_and_can_be_written_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let backing = config::Backing::File { path: path.clone(), fsync: config::Fsync::Never };
+        let refused = load(&Wanted::Region(section(backing.clone(), None))).unwrap_err();
+        assert!(refused.ends_with("is empty: give the region a size"), "{refused}");
+        std::fs::write(&path, b"content").unwrap();
+        let loaded = load(&Wanted::Region(section(backing.clone(), None))).unwrap();
+        let mut octets = [0; 7];
+        loaded.memory.read(0, &mut octets);
+        assert_eq!((&octets, loaded.len), (b"content", 7));
+        assert!(loaded.file.is_some() && !loaded.memory.is_stable());
+        let loaded = load(&Wanted::Region(section(backing, Some(100)))).unwrap();
+        assert_eq!(loaded.memory.len(), 100);
+    }
+
+    #[test]
+    fn a_file_to_send_is_stable_and_may_be_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, b"").unwrap();
+        let loaded = load(&Wanted::File(path)).unwrap();
+        assert!(loaded.len == 0 && loaded.memory.is_stable());
+        let refused = load(&Wanted::File(dir.path().to_owned())).unwrap_err();
+        assert!(refused.ends_with("is not an ordinary file"), "{refused}");
+        let refused = load(&Wanted::File(dir.path().join("none"))).unwrap_err();
+        assert!(refused.starts_with("cannot open "), "{refused}");
+    }
+
+    #[test]
+    fn the_thread_answers_in_order_and_wakes() {
+        let (woken, wakes) = channel();
+        let loader = Loader::start("t", move || woken.send(()).unwrap()).unwrap();
+        let region = section(config::Backing::Anonymous, Some(4096));
+        loader.request(Load { id: 1, wanted: Wanted::Region(region) });
+        loader.request(Load { id: 2, wanted: Wanted::File("/nonexistent".into()) });
+        wakes.recv().unwrap();
+        wakes.recv().unwrap();
+        assert!(matches!(loader.poll(), Some(Finished { id: 1, result: Ok(_) })));
+        assert!(matches!(loader.poll(), Some(Finished { id: 2, result: Err(_) })));
+        assert!(loader.poll().is_none());
+    }
+}

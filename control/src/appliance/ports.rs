@@ -1,0 +1,151 @@
+//! Ports as operators see them.
+
+use dataplane::port::{ChecksumBy, Port};
+use dataplane::{InterfaceId, NeighbourInfo};
+
+use crate::api::{self, Counters, InterfaceInfo, PortStats};
+use crate::config::{Config, PortKind, PortSection};
+
+/// An open port and its section of the configuration.
+#[derive(Debug)]
+pub struct PortView {
+    /// The port.
+    pub port: Port,
+    /// Its section.
+    pub section: PortSection,
+}
+
+impl PortView {
+    /// All about it, with what its interfaces' neighbours are.
+    pub(super) fn info(&self, config: &Config, neighbours: &[NeighbourInfo]) -> api::PortInfo {
+        let info = self.port.info();
+        let link = self.port.link();
+        let (kind, device) = kind(&self.section.kind);
+        let sums = info.checksums;
+        let all = [("rx-ip-checksum", sums.rx_ip), ("rx-tcp-checksum", sums.rx_tcp)];
+        let all = all
+            .into_iter()
+            .chain([("tx-ip-checksum", sums.tx_ip), ("tx-tcp-checksum", sums.tx_tcp)]);
+        let offloads = all.filter(|(_, by)| *by == ChecksumBy::Device).map(|(name, _)| name.into());
+        api::PortInfo {
+            name: info.name.clone(),
+            kind: kind.into(),
+            device,
+            driver: info.driver.clone(),
+            mac: mac(&info.mac),
+            up: link.up,
+            speed_mbps: link.mbit_per_s,
+            mtu: info.mtu,
+            queues: info.queues,
+            checksum: checksum(&self.port).into(),
+            offloads: offloads.collect(),
+            steering: if info.rss.in_device { "rss" } else { "software" }.into(),
+            interfaces: self.interfaces(config, neighbours),
+            counters: self.counters(),
+        }
+    }
+
+    /// Its counters.
+    pub(super) fn stats(&self) -> PortStats {
+        PortStats { port: self.section.name.clone(), counters: self.counters() }
+    }
+
+    fn interfaces(&self, config: &Config, neighbours: &[NeighbourInfo]) -> Vec<InterfaceInfo> {
+        let mine = |(_, interface): &(usize, &crate::config::InterfaceSection)| {
+            interface.port == self.section.name
+        };
+        let interfaces = config.interfaces.iter().enumerate().filter(mine);
+        interfaces
+            .map(|(at, interface)| {
+                let here = |n: &&NeighbourInfo| n.interface == InterfaceId(at as u16);
+                let show = |n: &NeighbourInfo| api::NeighbourInfo {
+                    address: n.address.to_string(),
+                    mac: n.mac.as_ref().map(mac),
+                    state: n.state.into(),
+                };
+                let address = |p: &crate::config::Prefix| format!("{}/{}", p.address, p.len);
+                InterfaceInfo {
+                    name: interface.name.clone(),
+                    vlan: interface.vlan,
+                    addresses: interface.addresses.iter().map(address).collect(),
+                    mtu: interface.mtu,
+                    neighbours: neighbours.iter().filter(here).map(show).collect(),
+                }
+            })
+            .collect()
+    }
+
+    fn counters(&self) -> Counters {
+        let mut counters = Counters::new();
+        let mut add = |name: &str, value: u64| {
+            *counters.entry(name.to_owned()).or_default() += value;
+        };
+        for (queue, link) in self.port.queue_counters() {
+            add("rx_frames", queue.rx_frames);
+            add("rx_bytes", queue.rx_octets);
+            add("rx_too_long", queue.rx_too_long);
+            add("tx_frames", queue.tx_frames);
+            add("tx_bytes", queue.tx_octets);
+            add("tx_dropped", queue.tx_dropped);
+            add("no_buffer", queue.no_buffer);
+            if let Some(link) = link {
+                add("link_offered", link.offered);
+                add("link_delivered", link.delivered);
+                add("link_lost", link.lost);
+                add("link_lost_total", link.all_lost());
+                add("link_reordered", link.reordered);
+                add("link_duplicated", link.duplicated);
+                add("link_corrupted", link.corrupted);
+                add("link_queue_dropped", link.tail_dropped + link.overflowed);
+            }
+        }
+        // A device that keeps no counters has none to show.
+        if let Ok(device) = self.port.device_stats() {
+            add("device_rx_frames", device.rx_frames);
+            add("device_tx_frames", device.tx_frames);
+            add("device_rx_missed", device.rx_missed);
+            add("device_rx_errors", device.rx_errors);
+            add("device_tx_errors", device.tx_errors);
+            add("device_rx_no_buffer", device.rx_no_buffer);
+        }
+        add("buffers_free", u64::from(self.port.free_buffers()));
+        counters
+    }
+}
+
+/// Who computes TCP checksums: the least that is done decides the word.
+pub(super) fn checksum(port: &Port) -> &'static str {
+    let sums = port.info().checksums;
+    match (sums.rx_tcp, sums.tx_tcp) {
+        (ChecksumBy::Nobody, _) | (_, ChecksumBy::Nobody) => "trusted",
+        (ChecksumBy::Device, ChecksumBy::Device) => "offload",
+        _ => "software",
+    }
+}
+
+/// Kind and device of a port, in words.
+pub(super) fn kind(kind: &PortKind) -> (&'static str, String) {
+    match kind {
+        PortKind::Pci { address, .. } => ("pci", address.clone()),
+        PortKind::AfXdp { device, .. } => ("af_xdp", device.clone()),
+        PortKind::AfPacket { device } => ("af_packet", device.clone()),
+        PortKind::Tap { device } => ("tap", device.clone()),
+        PortKind::Memif { socket, .. } => ("memif", socket.display().to_string()),
+        PortKind::Ring { link } => ("ring", link.clone()),
+    }
+}
+
+fn mac(octets: &[u8; 6]) -> String {
+    octets.map(|octet| format!("{octet:02x}")).join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_kinds_read_well() {
+        assert_eq!(mac(&[2, 0, 0xab, 0, 0, 0x0f]), "02:00:ab:00:00:0f");
+        assert_eq!(kind(&PortKind::Ring { link: "wire".into() }), ("ring", "wire".into()));
+    }
+}

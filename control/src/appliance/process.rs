@@ -1,0 +1,251 @@
+//! The appliances of one process: started together, over one EAL, and ended together.
+//!
+//! What can fail at the start fails before anything serves, with one sentence; what has been opened by
+//! then is closed again.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use dataplane::memory::Memory;
+use dataplane::port::{Port, Ports};
+use dataplane::{Dataplane, InterfaceId};
+use dpdk::Eal;
+
+use super::core::{Core, Setup};
+use super::loader::{self, Loaded, Loader, Wanted};
+use super::ports::{self, PortView};
+use super::start;
+use super::thread::{Control, Driver, Signal, Waker};
+use crate::api::{self, EventLog, Server};
+use crate::config::{Config, RegionSection};
+use crate::files::Writer;
+use crate::shm;
+
+/// Running appliances.
+#[derive(Debug)]
+pub struct Process {
+    running: Vec<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    name: String,
+    control: Control,
+    thread: JoinHandle<()>,
+    server: Server,
+}
+
+impl Process {
+    /// Starts the EAL and the appliances of these configurations.
+    ///
+    /// # Errors
+    /// One sentence for the operator. Nothing runs then.
+    pub fn start(configs: Vec<Config>) -> Result<Process, String> {
+        let references: Vec<&Config> = configs.iter().collect();
+        let eal = Eal::start(&start::eal_config(&references)?).map_err(|e| e.to_string())?;
+        tracing::info!("{}", eal.statement());
+        let ports = Ports::new(eal);
+        // All ports first: the ends of a ring find each other.
+        let mut opened = Vec::new();
+        for config in &configs {
+            opened.push(open_ports(config, &ports)?);
+        }
+        if let Some(link) = ports.unjoined().first() {
+            return Err(format!(
+                "ring link {link:?} has one end only: start ddpd with the file of the other end too"
+            ));
+        }
+        let mut process = Process { running: Vec::new() };
+        for (config, opened) in configs.into_iter().zip(opened) {
+            let name = config.name.clone();
+            match start_one(config, opened, &ports) {
+                Ok(running) => process.running.push(running),
+                Err(error) => {
+                    process.signal(Signal::Abort);
+                    process.join();
+                    return Err(format!("appliance {name}: {error}"));
+                }
+            }
+        }
+        Ok(process)
+    }
+
+    /// What reaches every control thread, also from another thread.
+    pub fn controls(&self) -> Vec<Control> {
+        self.running.iter().map(|running| running.control.clone()).collect()
+    }
+
+    /// Tells every control thread something.
+    pub fn signal(&self, signal: Signal) {
+        self.running.iter().for_each(|running| running.control.signal(signal));
+    }
+
+    /// The API's sockets, in the order of the configurations.
+    pub fn sockets(&self) -> Vec<&Path> {
+        self.running.iter().map(|running| running.server.path()).collect()
+    }
+
+    /// Waits for all of them to end. False if one ended by a defect.
+    pub fn join(self) -> bool {
+        let mut sound = true;
+        for Running { name, thread, server, .. } in self.running {
+            if thread.join().is_err() {
+                tracing::error!("appliance {name}: the control thread panicked");
+                sound = false;
+            }
+            if let Err(error) = server.stop() {
+                tracing::warn!("appliance {name}: the API did not end cleanly: {error}");
+            }
+            tracing::info!("appliance {name} has ended");
+        }
+        sound
+    }
+}
+
+/// Where local programs attach: beside the API's socket.
+pub fn attach_path(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".attach");
+    path.into()
+}
+
+fn open_ports(config: &Config, ports: &Ports) -> Result<Vec<Port>, String> {
+    let file = config.file.display();
+    let mut opened = Vec::new();
+    for section in &config.ports {
+        let port_config = start::port_config(config, section)?;
+        let port = ports.open(&port_config).map_err(|error| {
+            format!("{file}: {error} ([[port]] {}, key {})", section.name, error.key())
+        })?;
+        opened.push(port);
+    }
+    Ok(opened)
+}
+
+fn start_one(config: Config, mut ports: Vec<Port>, all: &Ports) -> Result<Running, String> {
+    let management = config.management.clone();
+    let waker = Waker::new().map_err(|error| format!("no event descriptor: {error}"))?;
+    let regions = load_regions(&config)?;
+    let shm = attach_socket(&management.socket)?;
+    let wake = waker.clone();
+    let writer = Writer::<Memory>::start("files", move || wake.wake())
+        .map_err(|error| format!("cannot start the file writer: {error}"))?;
+    let wake = waker.clone();
+    let loader = Loader::start("loader", move || wake.wake())
+        .map_err(|error| format!("cannot start the loader: {error}"))?;
+    let (requester, inbox) = api::channel().map_err(|error| format!("no queue: {error}"))?;
+    let log = EventLog::new(config.limits.events as usize, config.limits.event_memory);
+    let dataplane_config = start::dataplane_config(&config)?;
+    let dataplane = Dataplane::start(&dataplane_config, &mut ports, all.eal())
+        .map_err(|error| error.to_string())?;
+    let body = config.limits.api_body;
+    let name = config.name.clone();
+    report(&config, &ports, &regions);
+    let setup =
+        setup(config, ports, &dataplane, all.eal(), Parts { log: log.clone(), writer, shm });
+    let core = Core::new(setup, regions, Instant::now())?;
+    let (driver, control) = Driver::new(core, dataplane, inbox, loader, waker);
+    let server =
+        Server::start(&management.socket, requester, log, body).map_err(|e| e.to_string())?;
+    let thread = std::thread::Builder::new()
+        .name("control".into())
+        .spawn(move || driver.run())
+        .map_err(|error| format!("cannot start the control thread: {error}"))?;
+    Ok(Running { name, control, thread, server })
+}
+
+/// What a core owns besides its configuration.
+struct Parts {
+    log: EventLog,
+    writer: Writer<Memory>,
+    shm: shm::Server,
+}
+
+fn setup(
+    config: Config,
+    ports: Vec<Port>,
+    dataplane: &Dataplane,
+    eal: &Eal,
+    parts: Parts,
+) -> Setup {
+    let interfaces = 0..config.interfaces.len();
+    let served = interfaces.map(|at| dataplane.workers_of(InterfaceId(at as u16)).to_vec());
+    let served = served.collect();
+    let mut notes = vec![eal.statement().to_owned()];
+    for port in &ports {
+        let of = |statement: &String| format!("port {}: {statement}", port.info().name);
+        notes.extend(port.info().statements.iter().map(of));
+    }
+    let sections = config.ports.clone();
+    let views = ports.into_iter().zip(sections);
+    Setup {
+        counters: dataplane.workers.iter().map(|worker| Arc::clone(worker.counters())).collect(),
+        served,
+        ports: views.map(|(port, section)| PortView { port, section }).collect(),
+        log: parts.log,
+        writer: parts.writer,
+        shm: parts.shm,
+        notes,
+        dpdk_version: Some(dpdk::version().to_owned()),
+        hugepages: eal.has_hugepages(),
+        config,
+    }
+}
+
+fn load_regions(config: &Config) -> Result<Vec<(RegionSection, Loaded)>, String> {
+    let load = |section: &RegionSection| {
+        let loaded = loader::load(&Wanted::Region(section.clone()))?;
+        Ok((section.clone(), loaded))
+    };
+    config.regions.iter().map(load).collect()
+}
+
+fn attach_socket(socket: &Path) -> Result<shm::Server, String> {
+    let path = attach_path(socket);
+    shm::Server::bind(&path).map_err(|error| {
+        format!("cannot listen on {}: {error}; choose another management.socket", path.display())
+    })
+}
+
+/// What was found, in a few lines.
+fn report(config: &Config, ports: &[Port], regions: &[(RegionSection, Loaded)]) {
+    let name = &config.name;
+    for (section, port) in config.ports.iter().zip(ports) {
+        let (info, (kind, device)) = (port.info(), ports::kind(&section.kind));
+        tracing::info!(
+            "{name}: port {}: {kind} {device} (driver {}), MTU {}, queues: {}, TCP checksums: {}",
+            info.name,
+            info.driver,
+            info.mtu,
+            info.queues,
+            ports::checksum(port)
+        );
+        for statement in &info.statements {
+            tracing::warn!("{name}: port {}: {statement}", info.name);
+        }
+    }
+    let cores: Vec<String> = config
+        .workers
+        .iter()
+        .map(|worker| worker.core.map_or("any core".into(), |core| format!("core {core}")))
+        .collect();
+    tracing::info!("{name}: workers: {} ({})", cores.len(), cores.join(", "));
+    let octets: u64 = regions.iter().map(|(_, loaded)| loaded.len).sum();
+    let locked = regions.iter().filter(|(_, loaded)| loaded.memory.is_locked()).count();
+    tracing::info!(
+        "{name}: regions: {}, {octets} octets, {locked} of them locked in memory",
+        regions.len()
+    );
+    for listener in &config.listeners {
+        let on = |asked| if asked { "on" } else { "off" };
+        tracing::info!(
+            "{name}: listener {} on port {}: markers {}, CRC {}",
+            listener.name,
+            listener.port,
+            on(listener.mpa.markers),
+            on(listener.mpa.crc)
+        );
+    }
+}

@@ -1,0 +1,219 @@
+//! Answers to questions: status, ports, workers, streams, counters.
+
+use std::time::Instant;
+
+use dataplane::{Command, NeighbourInfo};
+use ddp::StreamId;
+
+use super::core::{Core, Phase, StreamsFor, Then};
+use super::render::{self, Totals};
+use super::streams::State;
+use crate::api::{
+    self, Answer, ApiError, Counters, PortStats, Reply, Stats, Status, StreamInfo, WorkerInfo,
+    WorkerStats,
+};
+use crate::config::Idle;
+
+/// Totals of streams that [`Stats::control`] always has.
+const STREAM_TOTALS: [&str; 8] = [
+    "retransmitted_bytes",
+    "retransmitted_segments",
+    "placed_in_order_bytes",
+    "placed_out_of_order_bytes",
+    "held_bytes_max",
+    "unlocatable_bytes_max",
+    "delivered_bytes",
+    "sent_bytes",
+];
+
+impl Core {
+    pub(super) fn status(&self, now: Instant) -> Status {
+        let state = match self.phase {
+            Phase::Running => "running",
+            Phase::Draining { .. } | Phase::Stopping { .. } => "draining",
+        };
+        Status {
+            name: self.config.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            dpdk_version: self.dpdk_version.clone(),
+            config: self.config.file.clone(),
+            pid: std::process::id(),
+            state: state.into(),
+            uptime_seconds: now.duration_since(self.started).as_secs_f64(),
+            hugepages: self.hugepages,
+            workers: self.workers() as u32,
+            ports: self.config.ports.len() as u32,
+            regions: self.regions.len() as u32,
+            listeners: self.listeners.len() as u32,
+            streams: self.established() as u32,
+            notes: self.notes.clone(),
+        }
+    }
+
+    pub(super) fn worker_infos(&self) -> Vec<WorkerInfo> {
+        let sections = self.config.workers.iter().zip(&self.counters).enumerate();
+        sections
+            .map(|(id, (section, counters))| WorkerInfo {
+                id: id as u32,
+                core: section.core,
+                idle: match section.idle {
+                    Idle::Poll => "poll",
+                    Idle::Adaptive => "adaptive",
+                }
+                .into(),
+                streams: counters.streams.get() as u32,
+                busy: None,
+                counters: render::worker_counters(counters),
+            })
+            .collect()
+    }
+
+    /// Ports with the neighbours that their workers know.
+    pub(super) fn list_ports(&mut self, answer: Answer) {
+        let then = Then::Neighbours { found: Vec::new(), answer };
+        self.broadcast(then, |ticket| Command::ListNeighbours { ticket });
+    }
+
+    pub(super) fn on_neighbours(&self, found: &[NeighbourInfo], answer: Answer) {
+        let ports = self.ports.iter().map(|port| port.info(&self.config, found)).collect();
+        answer.send(Ok(Reply::Ports(ports)));
+    }
+
+    /// Asks the workers for their streams.
+    pub(super) fn list_streams(&mut self, wanted: StreamsFor) {
+        let then = Then::Streams { wanted, found: Vec::new() };
+        self.broadcast(then, |ticket| Command::ListStreams { ticket });
+    }
+
+    pub(super) fn on_streams_listed(
+        &mut self,
+        wanted: StreamsFor,
+        found: Vec<dataplane::StreamInfo>,
+        now: Instant,
+    ) {
+        match wanted {
+            StreamsFor::List(answer) => {
+                let mut ids: Vec<StreamId> = self.streams.keys().copied().collect();
+                ids.sort_unstable();
+                let infos = ids.into_iter().filter_map(|id| self.stream_info(id, &found, now));
+                answer.send(Ok(Reply::Streams(infos.collect())));
+            }
+            StreamsFor::One(id, answer) => {
+                let shown = Core::api_id(id);
+                let info = self.stream_info(id, &found, now);
+                let missing = || ApiError::not_found(format!("there is no stream {shown}"));
+                answer.send(info.map(Reply::Stream).ok_or_else(missing));
+            }
+            StreamsFor::Stats(answer) => answer.send(Ok(Reply::Stats(self.stats(&found)))),
+        }
+    }
+
+    fn stream_info(
+        &self,
+        id: StreamId,
+        found: &[dataplane::StreamInfo],
+        now: Instant,
+    ) -> Option<StreamInfo> {
+        let known = self.streams.get(&id)?;
+        let found = found.iter().find(|found| found.stream == id);
+        let listener = known.listener.and_then(|id| {
+            let mut all = self.listeners.values().chain(&self.retired);
+            all.find(|listener| listener.ids.contains(&id)).map(|l| l.section.name.clone())
+        });
+        Some(render::stream(id, known, found, listener, now))
+    }
+
+    fn stats(&self, found: &[dataplane::StreamInfo]) -> Stats {
+        let mut per_worker = self.totals.clone();
+        for info in found {
+            // An ended one that waits for its last segments has been added when it ended.
+            if self.streams.contains_key(&info.stream)
+                && let Some(totals) = per_worker.get_mut(usize::from(info.stream.worker()))
+            {
+                totals.add_live(&info.stats);
+            }
+        }
+        let ports: Vec<PortStats> = self.ports.iter().map(super::ports::PortView::stats).collect();
+        let mut all = Totals::default();
+        per_worker.iter().for_each(|totals| all.merge(totals));
+        let mut control = self.control_counters();
+        for name in STREAM_TOTALS {
+            control.insert(name.into(), all.counters().get(name).copied().unwrap_or(0));
+        }
+        let lost = |port: &PortStats| port.counters.get("link_lost_total").copied().unwrap_or(0);
+        control.insert("frames_lost".into(), ports.iter().map(lost).sum());
+        Stats {
+            workers: self.worker_stats(&per_worker),
+            ports,
+            control,
+            gauges: self.gauges(found),
+        }
+    }
+
+    fn worker_stats(&self, totals: &[Totals]) -> Vec<WorkerStats> {
+        let workers = self.counters.iter().zip(totals).enumerate();
+        workers
+            .map(|(worker, (counters, totals))| {
+                let mut all = totals.counters().clone();
+                all.extend(render::worker_counters(counters));
+                let mut drops = render::stream_drops(totals);
+                let reasons = counters.drops.iter();
+                drops.extend(
+                    reasons.map(|(layer, reason, count)| (format!("{layer}_{reason}"), count)),
+                );
+                let errors = totals.errors().clone();
+                WorkerStats { worker: worker as u32, counters: all, drops, errors }
+            })
+            .collect()
+    }
+
+    fn control_counters(&self) -> Counters {
+        let (tally, shm) = (&self.tally, self.shm.counters());
+        [
+            ("streams_accepted", tally.accepted),
+            ("streams_refused", tally.refused),
+            ("streams_opened", tally.connected),
+            ("streams_not_opened", tally.connect_failed),
+            ("tagged_messages", tally.tagged_messages),
+            ("tagged_bytes", tally.tagged_octets),
+            ("untagged_messages", tally.untagged_messages),
+            ("untagged_bytes", tally.untagged_octets),
+            ("untagged_discarded", tally.discarded),
+            ("stream_errors", tally.stream_errors),
+            ("unexpected_events", tally.unexpected_events),
+            ("programs_attached", shm.attached),
+            ("programs_refused", shm.refused),
+            ("completions", shm.completions),
+            ("completions_lost", shm.lost),
+            ("events", self.log.last()),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+    }
+
+    fn gauges(&self, found: &[dataplane::StreamInfo]) -> Counters {
+        let sum = |value: fn(&dataplane::StreamInfo) -> u64| found.iter().map(value).sum::<u64>();
+        [
+            ("streams", self.established() as u64),
+            ("regions", self.regions.len() as u64),
+            ("region_memory", self.regions.values().map(|region| region.len).sum()),
+            ("listeners", self.listeners.len() as u64),
+            ("jobs", self.running_jobs() as u64),
+            ("held_bytes", sum(|info| info.stats.mpa_rx.held)),
+            ("unlocatable_bytes", sum(|info| info.stats.mpa_rx.unlocatable)),
+            ("kept_bytes", sum(|info| info.stats.mpa_tx.kept)),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+    }
+
+    fn established(&self) -> usize {
+        self.streams.values().filter(|stream| stream.state == State::Established).count()
+    }
+
+    pub(super) fn api_id(stream: StreamId) -> api::StreamId {
+        api::StreamId(stream.0)
+    }
+}

@@ -1,0 +1,337 @@
+//! From what layers count and know to the API's objects. Names are stable.
+
+use dataplane::{Counters as WorkerCounters, StreamInfo as WorkerStream};
+use ddp::ErrorCode;
+use ddp::last_message::LastMessage;
+use tcp_lite::endpoint::{CloseReason, EndpointStats, StreamParams};
+
+use super::listeners::Listener;
+use super::regions::Region;
+use super::streams::Stream;
+use crate::advert::Advertised;
+use crate::api::{
+    Counters, ListenerInfo, MpaInfo, PeerRegion, QueueInfo, RegionInfo, StreamId, StreamInfo,
+};
+use crate::config::{Backing, Config, Delivery};
+
+/// What streams did in all: sums, and of maxima the largest.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Totals {
+    counters: Counters,
+    errors: Counters,
+}
+
+impl Totals {
+    /// Adds a stream that has ended.
+    pub(super) fn add(&mut self, stats: &EndpointStats, reason: &CloseReason) {
+        self.add_live(stats);
+        if let Some(numbers) = reason.numbers() {
+            *self.errors.entry(error_name(numbers)).or_default() += 1;
+        }
+    }
+
+    /// Adds what a stream that goes on did so far.
+    pub(super) fn add_live(&mut self, stats: &EndpointStats) {
+        merge(&mut self.counters, &stream_counters(stats));
+    }
+
+    /// Adds other totals.
+    pub(super) fn merge(&mut self, other: &Totals) {
+        merge(&mut self.counters, &other.counters);
+        for (name, value) in &other.errors {
+            *self.errors.entry(name.clone()).or_default() += value;
+        }
+    }
+
+    /// The sums, without what only holds now.
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Ends of streams by the error that ended them.
+    pub(super) fn errors(&self) -> &Counters {
+        &self.errors
+    }
+}
+
+fn merge(into: &mut Counters, from: &Counters) {
+    for (name, value) in from {
+        let sum = into.entry(name.clone()).or_default();
+        *sum = if name.ends_with("_max") { (*sum).max(*value) } else { *sum + value };
+    }
+}
+
+/// `ddp_1_02` for RFC 5041 §7.2's 1/02, `mpa_2` for RFC 5044 §8's code 2.
+fn error_name((layer, error_type, code): (u8, u8, u8)) -> String {
+    match layer {
+        ddp::LAYER_DDP => format!("ddp_{error_type}_{code:02}"),
+        _ => format!("mpa_{code}"),
+    }
+}
+
+/// All counters of one stream. `bytes` are octets.
+pub(super) fn stream_counters(stats: &EndpointStats) -> Counters {
+    let EndpointStats { tcp, mpa_rx, mpa_tx, ddp } = stats;
+    let mut counters = Counters::new();
+    let mut put = |name: &str, value: u64| {
+        counters.insert(name.to_owned(), value);
+    };
+    put("tcp_segments_in", tcp.segments_in);
+    put("tcp_segments_out", tcp.segments_out);
+    put("tcp_bytes_in", tcp.octets_in);
+    put("tcp_bytes_out_of_order", tcp.octets_out_of_order);
+    put("tcp_bytes_duplicate", tcp.octets_duplicate);
+    put("tcp_bytes_refused", tcp.octets_refused);
+    put("tcp_bytes_out", tcp.octets_out);
+    put("tcp_bytes_acknowledged", tcp.octets_acknowledged);
+    put("retransmitted_segments", tcp.segments_retransmitted);
+    put("retransmitted_bytes", tcp.octets_retransmitted);
+    put("tcp_acks_out", tcp.acks_out);
+    put("tcp_duplicate_acks_in", tcp.duplicate_acks_in);
+    put("tcp_fast_recoveries", tcp.fast_recoveries);
+    put("tcp_timeouts", tcp.timeouts);
+    put("tcp_window_probes", tcp.window_probes);
+    put("tcp_keepalive_probes", tcp.keepalive_probes);
+    put("tcp_challenge_acks", tcp.challenge_acks);
+    put("tcp_path_mtu_reductions", tcp.path_mtu_reductions);
+    put("mpa_fpdus_in", mpa_rx.fpdus);
+    put("held_bytes_max", mpa_rx.held_max);
+    put("unlocatable_bytes_max", mpa_rx.unlocatable_max);
+    put("mpa_bytes_refused", mpa_rx.refused);
+    put("mpa_bad_crc_dropped", mpa_rx.bad_crc_dropped);
+    put("mpa_alignment_lost", mpa_rx.alignment_lost);
+    put("mpa_bytes_discarded", mpa_rx.discarded);
+    put("mpa_fpdus_out", mpa_tx.fpdus);
+    put("mpa_segments_packed", mpa_tx.packed);
+    put("mpa_segments_cut", mpa_tx.cut);
+    put("mpa_bytes_kept_max", mpa_tx.kept_max);
+    put("placed_in_order_bytes", ddp.placed_in_order_octets);
+    put("placed_out_of_order_bytes", ddp.placed_out_of_order_octets);
+    put("ddp_segments_in", ddp.segments_received);
+    put("ddp_segments_refused", ddp.segments_refused);
+    put("ddp_segments_ignored", ddp.segments_ignored);
+    put("ddp_out_of_order_records_max", ddp.ooo_records_max);
+    put("ddp_tagged_delivered", ddp.tagged_delivered);
+    put("ddp_untagged_delivered", ddp.untagged_delivered);
+    put("delivered_bytes", ddp.delivered_octets);
+    put("ddp_segments_out", ddp.segments_sent);
+    put("sent_bytes", ddp.sent_octets);
+    put("ddp_messages_sent", ddp.messages_sent);
+    put("ddp_messages_flushed", ddp.messages_flushed);
+    for (code, count) in ErrorCode::ALL.into_iter().zip(ddp.errors) {
+        if count > 0 {
+            let numbers = (ddp::LAYER_DDP, code.error_type(), code.code());
+            put(&format!("error_{}", error_name(numbers)), count);
+        }
+    }
+    counters
+}
+
+/// What streams refused or threw away, by reason.
+pub(super) fn stream_drops(totals: &Totals) -> Counters {
+    const DROPS: [&str; 7] = [
+        "tcp_bytes_duplicate",
+        "tcp_bytes_refused",
+        "mpa_bytes_refused",
+        "mpa_bad_crc_dropped",
+        "mpa_bytes_discarded",
+        "ddp_segments_refused",
+        "ddp_segments_ignored",
+    ];
+    let value = |name: &str| totals.counters.get(name).copied().unwrap_or(0);
+    DROPS.iter().map(|name| ((*name).to_owned(), value(name))).collect()
+}
+
+/// A worker's counters, without its drops.
+pub(super) fn worker_counters(counters: &WorkerCounters) -> Counters {
+    let mut out = Counters::new();
+    counters.for_each(|name, _, _, value| {
+        out.insert(name.to_owned(), value);
+    });
+    out
+}
+
+/// A stream: what the control thread and, where it has been asked, what the worker knows.
+pub(super) fn stream(
+    id: ddp::StreamId,
+    known: &Stream,
+    found: Option<&WorkerStream>,
+    listener: Option<String>,
+    now: std::time::Instant,
+) -> StreamInfo {
+    StreamInfo {
+        id: StreamId(id.0),
+        worker: u32::from(id.worker()),
+        listener,
+        local: known.local.to_string(),
+        remote: known.remote.to_string(),
+        state: found.map_or(known.state.name(), |found| found.state).to_owned(),
+        mpa: known.params.as_ref().map(mpa),
+        regions: known.regions.clone(),
+        peer_regions: known.peer_regions.iter().map(peer_region).collect(),
+        age_seconds: now.duration_since(known.since).as_secs_f64(),
+        counters: found.map(|found| stream_counters(&found.stats)).unwrap_or_default(),
+    }
+}
+
+fn mpa(params: &StreamParams) -> MpaInfo {
+    MpaInfo {
+        revision: params.revision.number(),
+        markers_tx: params.markers_tx,
+        markers_rx: params.markers_rx,
+        crc: params.crc,
+        mulpdu: params.mulpdu as u32,
+    }
+}
+
+fn peer_region(region: &Advertised) -> PeerRegion {
+    PeerRegion {
+        name: region.name.clone(),
+        stag: stag(region.stag),
+        base_to: region.base_to.to_string(),
+        size: region.len,
+        access: access(region.remote_read, region.remote_write),
+    }
+}
+
+/// A region with the listeners that name it.
+pub(super) fn region(region: &Region, listeners: Vec<String>) -> RegionInfo {
+    let section = &region.section;
+    let (backing, path) = match &section.backing {
+        Backing::Anonymous => ("anonymous", None),
+        Backing::Hugepages => ("hugepages", None),
+        Backing::SharedMemory { object } => ("shared-memory", Some(object.clone())),
+        Backing::File { path, .. } => ("file", Some(path.display().to_string())),
+    };
+    RegionInfo {
+        name: section.name.clone(),
+        size: region.len,
+        backing: backing.into(),
+        path,
+        stag: stag(region.stag.0),
+        base_to: section.base_to.to_string(),
+        access: access(section.remote_read, section.remote_write),
+        shared: section.shared,
+        bound_to: region.bound.filter(|s| *s != super::core::NOBODY).map(|s| StreamId(s.0)),
+        locked: region.memory.is_locked(),
+        listeners,
+        placed: region.placed,
+        messages: region.messages,
+        configured: region.configured,
+    }
+}
+
+/// A listener.
+pub(super) fn listener(listener: &Listener, config: &Config) -> ListenerInfo {
+    let section = &listener.section;
+    let interface = config.interfaces.iter().find(|i| i.name == section.interface);
+    let all = interface.map(|i| i.addresses.as_slice()).unwrap_or_default();
+    let addresses = match section.address {
+        Some(address) => vec![address],
+        None => all.iter().map(|prefix| prefix.address).collect(),
+    };
+    let socket = |address| std::net::SocketAddr::new(address, section.port).to_string();
+    let spoken = [(0, section.mpa.revision_0), (1, section.mpa.revision_1)];
+    ListenerInfo {
+        name: section.name.clone(),
+        interface: section.interface.clone(),
+        addresses: addresses.into_iter().map(socket).collect(),
+        ulp: "ddp".into(),
+        revisions: spoken.into_iter().filter(|(_, on)| *on).map(|(number, _)| number).collect(),
+        markers: section.mpa.markers,
+        crc: section.mpa.crc,
+        regions: section.regions.clone(),
+        queues: section.queues.iter().map(queue).collect(),
+        streams: listener.ledger.streams(),
+        max_streams: section.limits.streams,
+        accepted: listener.accepted,
+        refused: listener.refused,
+        configured: listener.configured,
+    }
+}
+
+fn queue(queue: &crate::config::QueueSection) -> QueueInfo {
+    let deliver_to = match &queue.deliver_to {
+        Delivery::Events => "events",
+        Delivery::File { .. } => "file",
+        Delivery::Echo => "echo",
+        Delivery::Discard => "discard",
+    };
+    QueueInfo {
+        qn: queue.qn,
+        buffers: queue.buffers,
+        buffer_size: queue.buffer_size,
+        deliver_to: deliver_to.into(),
+    }
+}
+
+/// Code and sentence of bare DDP's last message.
+pub(super) fn last_message(octets: &[u8]) -> (String, String) {
+    match LastMessage::parse(octets) {
+        Ok(message) => {
+            let code = format!("{}/{:02}", message.error_type, message.code);
+            let what = match message.ddp_error() {
+                Some(error) => error.to_string(),
+                None => format!("layer {}, error {code}", message.layer),
+            };
+            (code, format!("the peer ends the stream: {what}"))
+        }
+        Err(error) => (String::new(), format!("the peer's last message cannot be read: {error}")),
+    }
+}
+
+fn stag(stag: u32) -> String {
+    format!("{stag:#010x}")
+}
+
+fn access(read: bool, write: bool) -> String {
+    match (read, write) {
+        (true, true) => "rw",
+        (true, false) => "r",
+        (false, true) => "w",
+        (false, false) => "-",
+    }
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_add_sums_and_keep_maxima() {
+        let mut stats = EndpointStats::default();
+        stats.tcp.octets_retransmitted = 10;
+        stats.mpa_rx.held_max = 7;
+        let mut totals = Totals::default();
+        totals.add(&stats, &CloseReason::PeerReset);
+        stats.mpa_rx.held_max = 5;
+        totals.add_live(&stats);
+        let mut sum = Totals::default();
+        sum.merge(&totals);
+        assert_eq!(sum.counters()["retransmitted_bytes"], 20);
+        assert_eq!(sum.counters()["held_bytes_max"], 7);
+        assert_eq!(sum.errors()["mpa_1"], 1);
+    }
+
+    #[test]
+    fn error_names_are_layer_and_code() {
+        assert_eq!(error_name((1, 2, 4)), "ddp_2_04");
+        assert_eq!(error_name((2, 0, 3)), "mpa_3");
+    }
+
+    #[test]
+    fn every_drop_is_a_stream_counter() {
+        let counters = stream_counters(&EndpointStats::default());
+        let totals = Totals::default();
+        assert!(stream_drops(&totals).keys().all(|name| counters.contains_key(name)));
+    }
+
+    #[test]
+    fn a_last_message_reads_as_a_sentence() {
+        let (code, reason) = last_message(&[1, 0x11, 2, 0, 0, 0, 0, 0]);
+        assert_eq!(code, "1/02");
+        assert!(reason.contains("STag not associated with the stream"), "{reason}");
+        assert!(last_message(&[9]).1.contains("cannot be read"));
+    }
+}

@@ -1,0 +1,288 @@
+//! From checked configuration to what the layers below take.
+
+use std::net::IpAddr;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dataplane::port::{self, ChecksumMode, PortConfig};
+use dataplane::{
+    DataplaneConfig, Idle, InterfaceConfig, Limits, PortAttachment, PortId, Route, WorkerConfig,
+    WorkerId,
+};
+use dpdk::{EalConfig, Hugepages, LogLevel};
+use tcp_lite::endpoint::EndpointConfig;
+use tcp_lite::mpa::{self, Revision, Revisions};
+use tcp_lite::tcp;
+
+use crate::api::MpaChoice;
+use crate::config::{
+    self, Checksum, Config, Congestion, HugepagePolicy, Impairment, ListenerSection, MemifRole,
+    PortKind, PortSection, TcpSection,
+};
+
+/// How long an adaptive worker polls before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+/// Memory that DPDK needs besides pools, MiB.
+const EAL_EXTRA_MIB: u64 = 64;
+
+/// The EAL's configuration for all appliances of the process; their `[memory]` sections are the same.
+///
+/// # Errors
+/// An impairment that no link can have.
+pub fn eal_config(configs: &[&Config]) -> Result<EalConfig, String> {
+    let memory = configs.first().map(|config| &config.memory);
+    let mut pci = Vec::new();
+    let mut pools = 0;
+    for config in configs {
+        for section in &config.ports {
+            if let PortKind::Pci { address, devargs } = &section.kind {
+                let separator = if devargs.is_empty() { "" } else { "," };
+                pci.push(format!("{address}{separator}{devargs}"));
+            }
+            pools += port_config(config, section)?.pool_octets();
+        }
+    }
+    let needed = EAL_EXTRA_MIB + pools.div_ceil(1 << 20) * 5 / 4;
+    let asked = memory.and_then(|memory| memory.size).map(|size| size >> 20);
+    Ok(EalConfig {
+        hugepages: match memory.map(|memory| memory.hugepages) {
+            Some(HugepagePolicy::Require) => Hugepages::Require,
+            Some(HugepagePolicy::Never) => Hugepages::Never,
+            Some(HugepagePolicy::Auto) | None => Hugepages::Auto,
+        },
+        memory_mib: u32::try_from(asked.unwrap_or(needed)).unwrap_or(u32::MAX),
+        pci,
+        extra: memory.map(|memory| memory.eal_args.clone()).unwrap_or_default(),
+        log_level: LogLevel::Warning,
+        log: dpdk_log,
+    })
+}
+
+fn dpdk_log(level: LogLevel, line: &str) {
+    match level {
+        LogLevel::Warning => tracing::debug!(target: "dpdk", "{line}"),
+        LogLevel::Notice | LogLevel::Info | LogLevel::Debug => {
+            tracing::trace!(target: "dpdk", "{line}");
+        }
+        _ => tracing::warn!(target: "dpdk", "{line}"),
+    }
+}
+
+/// A port's configuration.
+///
+/// # Errors
+/// An impairment that no link can have.
+pub fn port_config(config: &Config, section: &PortSection) -> Result<PortConfig, String> {
+    let impair = match &section.impair {
+        Some(impairment) => Some(
+            link_config(impairment)
+                .map_err(|error| format!("port {}: impair: {error}", section.name))?,
+        ),
+        None => None,
+    };
+    Ok(PortConfig {
+        kind: port_kind(&section.kind),
+        mtu: section.mtu,
+        checksum: match section.checksum {
+            Checksum::Offload => ChecksumMode::Offload,
+            Checksum::Software => ChecksumMode::Software,
+            Checksum::Trusted => ChecksumMode::Trusted,
+        },
+        mac: section.mac,
+        queues: section.workers.len() as u16,
+        rx_descriptors: section.rx_descriptors,
+        tx_descriptors: section.tx_descriptors,
+        buffers: None,
+        numa: config.memory.numa_node.map(u32::from),
+        impair,
+        ..PortConfig::new(section.name.clone(), port_kind(&section.kind))
+    })
+}
+
+fn port_kind(kind: &PortKind) -> port::PortKind {
+    match kind.clone() {
+        PortKind::Pci { address, .. } => port::PortKind::Pci { address },
+        PortKind::AfXdp { device, first_queue, force_copy } => {
+            port::PortKind::AfXdp { device, first_queue, force_copy }
+        }
+        PortKind::AfPacket { device } => port::PortKind::AfPacket { device },
+        PortKind::Tap { device } => port::PortKind::Tap { device },
+        PortKind::Memif { socket, role, id, secret } => {
+            let role = match role {
+                MemifRole::Server => port::MemifRole::Server,
+                MemifRole::Client => port::MemifRole::Client,
+            };
+            port::PortKind::Memif { socket, role, id, secret }
+        }
+        PortKind::Ring { link } => port::PortKind::Ring { link },
+    }
+}
+
+fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigError> {
+    use link::{BurstLoss, Loss, Probability, Rate, Reorder};
+    let loss = match impairment.burst_loss {
+        // The random loss is that of the good state: it is on top of the bursts.
+        Some(burst) => Loss::Burst(BurstLoss {
+            good_to_bad: Probability::new(burst.enter)?,
+            bad_to_good: Probability::new(burst.leave)?,
+            loss_in_good: Probability::new(impairment.loss)?,
+            loss_in_bad: Probability::new(burst.loss)?,
+        }),
+        None if impairment.loss > 0.0 => Loss::Random(Probability::new(impairment.loss)?),
+        None => Loss::None,
+    };
+    let rate = impairment.rate.and_then(NonZeroU64::new);
+    let queue = u64::from(impairment.queue);
+    Ok(link::Config {
+        seed: impairment.seed,
+        loss,
+        reorder: Reorder {
+            probability: Probability::new(impairment.reorder)?,
+            delay: impairment.reorder_delay,
+        },
+        delay: impairment.delay,
+        jitter: impairment.jitter,
+        // The configuration counts frames, the link octets: full frames are meant.
+        rate: rate.map(|bits_per_second| Rate { bits_per_second, queue_octets: queue * 1518 }),
+        duplicate: Probability::new(impairment.duplicate)?,
+        corrupt: Probability::new(impairment.corrupt)?,
+        black_holes: Vec::new(),
+        max_frames: (impairment.queue as usize).max(1),
+    })
+}
+
+/// The workers, ports and interfaces of one appliance.
+///
+/// # Errors
+/// The system's random source fails.
+pub fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret)
+        .map_err(|error| format!("the system's random source gives nothing: {error}"))?;
+    let worker = |(id, section): (usize, &config::WorkerSection)| WorkerConfig {
+        id: WorkerId(id as u16),
+        core: section.core.map(usize::from),
+        idle: match section.idle {
+            config::Idle::Poll => Idle::Poll,
+            config::Idle::Adaptive => Idle::Adaptive { spin: SPIN },
+        },
+    };
+    let attachment = |section: &PortSection| PortAttachment {
+        workers: section.workers.iter().map(|&worker| WorkerId(worker as u16)).collect(),
+    };
+    let port_of = |name: &str| config.ports.iter().position(|port| port.name == name);
+    let interface = |section: &config::InterfaceSection| InterfaceConfig {
+        name: section.name.clone(),
+        // The configuration has been checked: the port is there.
+        port: PortId(port_of(&section.port).unwrap_or(usize::from(u16::MAX)) as u16),
+        vlan: section.vlan,
+        addresses: section.addresses.iter().map(|prefix| (prefix.address, prefix.len)).collect(),
+        routes: section.routes.iter().map(route).collect(),
+        mtu: section.mtu,
+    };
+    Ok(DataplaneConfig {
+        workers: config.workers.iter().enumerate().map(worker).collect(),
+        ports: config.ports.iter().map(attachment).collect(),
+        interfaces: config.interfaces.iter().map(interface).collect(),
+        limits: worker_limits(config),
+        secret,
+    })
+}
+
+fn route(route: &config::Route) -> Route {
+    let destination: IpAddr = route.to.address;
+    Route { destination, prefix: route.to.len, gateway: route.via }
+}
+
+fn worker_limits(config: &Config) -> Limits {
+    let limits = &config.limits;
+    let octets = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    let pending: u32 =
+        config.listeners.iter().fold(0, |sum, l| sum.saturating_add(l.limits.pending));
+    let defaults = Limits::default();
+    Limits {
+        // Streams in TIME-WAIT take a place too.
+        streams: limits.streams.saturating_mul(2),
+        half_open: pending.max(defaults.half_open),
+        neighbours: limits.neighbours as usize,
+        untagged_octets: octets(limits.buffers_per_worker),
+        hold_octets: octets(limits.held_per_worker),
+        ..defaults
+    }
+}
+
+/// How a listener's streams speak.
+pub(super) fn listener_endpoint(config: &Config, section: &ListenerSection) -> EndpointConfig {
+    let mpa = &section.mpa;
+    EndpointConfig {
+        tcp: Arc::new(tcp_config(&config.tcp)),
+        mpa: mpa::Config {
+            revisions: Revisions {
+                draft: mpa.revision_0,
+                zero: mpa.revision_0,
+                one: mpa.revision_1,
+            },
+            markers: mpa.markers,
+            crc: mpa.crc,
+            startup_timeout: section.limits.startup_timeout,
+            hold_limit: hold_limit(config),
+            ..mpa::Config::default()
+        },
+        idle_timeout: section.limits.idle_timeout,
+        ..EndpointConfig::default()
+    }
+}
+
+/// How a stream that is opened from here speaks. `start_key`: the draft's revision 0.
+pub(super) fn connect_endpoint(
+    config: &Config,
+    choice: &MpaChoice,
+    start_key: bool,
+) -> EndpointConfig {
+    let (initiate, revisions) = match (choice.revision, start_key) {
+        (0, true) => (Revision::Draft, Revisions { draft: true, zero: false, one: false }),
+        (0, false) => (Revision::Zero, Revisions { draft: false, zero: true, one: false }),
+        _ => (Revision::One, Revisions { draft: false, zero: true, one: true }),
+    };
+    EndpointConfig {
+        tcp: Arc::new(tcp_config(&config.tcp)),
+        mpa: mpa::Config {
+            revisions,
+            initiate,
+            markers: choice.markers,
+            crc: choice.crc,
+            hold_limit: hold_limit(config),
+            ..mpa::Config::default()
+        },
+        ..EndpointConfig::default()
+    }
+}
+
+fn hold_limit(config: &Config) -> u32 {
+    u32::try_from(config.limits.held_per_stream).unwrap_or(u32::MAX)
+}
+
+fn tcp_config(section: &TcpSection) -> tcp::Config {
+    tcp::Config {
+        initial_rto: section.initial_rto,
+        min_rto: section.min_rto,
+        retransmission_limit: section.user_timeout,
+        congestion: match section.congestion {
+            Congestion::Cubic => tcp::CongestionControl::Cubic,
+            Congestion::NewReno => tcp::CongestionControl::NewReno,
+        },
+        max_cwnd: u64::from(section.send_window),
+        receive_window: section.receive_window,
+        sack: section.sack,
+        timestamps: section.timestamps,
+        delayed_ack: section.delayed_ack,
+        keepalive: section.keepalive.map(|keepalive| tcp::Keepalive {
+            idle: keepalive.idle,
+            interval: keepalive.interval,
+            probes: u32::from(keepalive.probes),
+        }),
+        time_wait: section.time_wait,
+        ..tcp::Config::default()
+    }
+}

@@ -1,0 +1,211 @@
+//! The control thread: joins [`Core`] to the workers, the API and the other threads, and sleeps when there
+//! is nothing to do.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use dataplane::{Dataplane, Full};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use super::core::Core;
+use super::loader::Loader;
+use crate::api::Inbox;
+
+/// Events of one worker, and requests, that are handled before others get their turn.
+const BATCH: usize = 256;
+/// How soon a full command ring is tried again.
+const FULL_RETRY: Duration = Duration::from_millis(1);
+
+/// What the process tells its control threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// End in order.
+    Drain,
+    /// End now.
+    Abort,
+    /// Read the configuration again.
+    Reload,
+}
+
+/// Wakes the control thread; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// A waker that nobody waits on yet.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn new() -> std::io::Result<Waker> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Waker(Arc::new(eventfd(0, flags)?)))
+    }
+
+    /// Wakes.
+    pub fn wake(&self) {
+        // It can only fail when the counter is at its maximum: then the thread is awake anyway.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+
+    fn reset(&self) {
+        // AGAIN: it was not set.
+        let _ = rustix::io::read(&*self.0, &mut [0; 8]);
+    }
+}
+
+/// The other side's hold on a control thread.
+#[derive(Clone, Debug)]
+pub struct Control {
+    signals: Sender<Signal>,
+    waker: Waker,
+}
+
+impl Control {
+    /// Tells the control thread something. One that has ended does not mind.
+    pub fn signal(&self, signal: Signal) {
+        let _ = self.signals.send(signal);
+        self.waker.wake();
+    }
+}
+
+/// Everything that the control thread runs.
+pub struct Driver {
+    core: Core,
+    dataplane: Dataplane,
+    inbox: Inbox,
+    loader: Loader,
+    signals: Receiver<Signal>,
+    waker: Waker,
+}
+
+impl Driver {
+    /// Joins the parts. `waker` is the one that the loader and the file writer were given.
+    pub fn new(
+        core: Core,
+        dataplane: Dataplane,
+        inbox: Inbox,
+        loader: Loader,
+        waker: Waker,
+    ) -> (Driver, Control) {
+        let (sender, signals) = channel();
+        let control = Control { signals: sender, waker: waker.clone() };
+        (Driver { core, dataplane, inbox, loader, signals, waker }, control)
+    }
+
+    /// Runs until every worker has stopped. Dropping what is left writes files to their end.
+    pub fn run(mut self) {
+        let mut programs = true;
+        while !self.core.is_stopped() {
+            let now = Instant::now();
+            let mut busy = self.take_events(now);
+            busy |= self.take_requests(now);
+            if programs {
+                self.core.shm().turn();
+            }
+            self.core.handle_timeout(now);
+            let full = self.give_commands();
+            while let Some(load) = self.core.poll_load() {
+                self.loader.request(load);
+            }
+            self.core.finish_turn();
+            // Programs are looked after at least as often as nothing else is to be done.
+            programs = !busy && self.sleep(full);
+        }
+        let Driver { core, dataplane, .. } = self;
+        dataplane.stop(|worker, event| tracing::debug!("worker {worker} at its end: {event:?}"));
+        drop(core);
+    }
+
+    /// Workers' events. True when there may be more.
+    fn take_events(&mut self, now: Instant) -> bool {
+        let mut more = false;
+        for worker in &mut self.dataplane.workers {
+            for _ in 0..BATCH {
+                match worker.poll() {
+                    Some(event) => self.core.handle_event(event, now),
+                    None => break,
+                }
+            }
+            more |= worker.has_events();
+        }
+        more
+    }
+
+    /// Requests, results and signals. True when there may be more.
+    fn take_requests(&mut self, now: Instant) -> bool {
+        self.waker.reset();
+        while let Ok(signal) = self.signals.try_recv() {
+            match signal {
+                Signal::Drain => self.core.drain(now),
+                Signal::Abort => self.core.stop(),
+                Signal::Reload => self.core.reload_from_file(None),
+            }
+        }
+        while let Some(finished) = self.loader.poll() {
+            self.core.handle_loaded(finished, now);
+        }
+        self.core.handle_reports();
+        for _ in 0..BATCH {
+            match self.inbox.try_recv() {
+                Some(call) => self.core.handle_call(call, now),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Gives the workers their commands. True when a ring did not take all of them.
+    fn give_commands(&mut self) -> bool {
+        let mut full = false;
+        for (at, worker) in self.dataplane.workers.iter_mut().enumerate() {
+            let queue = self.core.commands(at);
+            while let Some(command) = queue.pop_front() {
+                if let Err(Full(command)) = worker.send(command) {
+                    queue.push_front(command);
+                    full = true;
+                    break;
+                }
+            }
+        }
+        full
+    }
+
+    /// Sleeps until something happens. True when a local program wants something.
+    fn sleep(&mut self, full: bool) -> bool {
+        if !self.dataplane.arm() {
+            self.dataplane.disarm();
+            return false;
+        }
+        let now = Instant::now();
+        let until = self.core.poll_timeout().map(|at| at.saturating_duration_since(now));
+        let until = if full { Some(until.unwrap_or(FULL_RETRY).min(FULL_RETRY)) } else { until };
+        let timeout = until.map(|wait| Timespec {
+            tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: wait.subsec_nanos().into(),
+        });
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(self.dataplane.events_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.inbox.fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.waker.0.as_fd(), PollFlags::IN),
+        ];
+        let own = fds.len();
+        let shm = self.core.shm();
+        fds.extend(shm.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let polled = poll(&mut fds, timeout.as_ref());
+        let programs = fds[own..].iter().any(|fd| !fd.revents().is_empty());
+        drop(fds);
+        self.dataplane.disarm();
+        match polled {
+            Ok(_) | Err(Errno::INTR) => programs,
+            Err(error) => {
+                // Without poll there is only looking: slow down rather than spin.
+                tracing::error!("poll: {error}");
+                std::thread::sleep(FULL_RETRY);
+                true
+            }
+        }
+    }
+}

@@ -1,1 +1,262 @@
-//! The advertisement of regions in a connection's private data (docs/protocol.md).
+//! The advertisement of regions in a connection's private data, as `ulp = "ddp"` sends it.
+//!
+//! Bare DDP has no way to tell a peer which STags exist (RFC 5041 §5.1.1 leaves it to the ULP), so the
+//! side that has regions says it once, at set-up. All numbers are big-endian, nothing is padded. The
+//! layout is also in `docs/protocol.md`.
+//!
+//! ```text
+//!  0       1       2       3       4       5       6       7
+//! +-------+-------+-------+-------+-------+-------+-------+-------+
+//! |  'D'     'D'     'P'     'A'  |version| flags |     count     |
+//! +-------+-------+-------+-------+-------+-------+-------+-------+
+//! then count times:
+//! +-------+-------+-------+-------+-------+-------+-------+-------+
+//! |             STag              | access|namelen|   reserved    |
+//! +-------+-------+-------+-------+-------+-------+-------+-------+
+//! |                            base TO                            |
+//! +-------+-------+-------+-------+-------+-------+-------+-------+
+//! |                        length (octets)                        |
+//! +-------+-------+-------+-------+-------+-------+-------+-------+
+//! |  name: namelen octets of [A-Za-z0-9._-]                       |
+//! +---------------------------------------------------------------+
+//! ```
+//!
+//! `flags` and `reserved` are sent as zero and ignored on receipt. `access` bit 0: the peer may
+//! write, bit 1: the peer may read; other bits are ignored. A receiver refuses another version.
+
+use core::ops::Range;
+
+use thiserror::Error;
+
+mod field {
+    use super::Range;
+
+    pub(super) const MAGIC: Range<usize> = 0..4;
+    pub(super) const VERSION: usize = 4;
+    pub(super) const FLAGS: usize = 5;
+    pub(super) const COUNT: Range<usize> = 6..8;
+
+    pub(super) const STAG: Range<usize> = 0..4;
+    pub(super) const ACCESS: usize = 4;
+    pub(super) const WRITE: u8 = 0x01;
+    pub(super) const READ: u8 = 0x02;
+    pub(super) const NAME_LEN: usize = 5;
+    pub(super) const RESERVED: Range<usize> = 6..8;
+    pub(super) const BASE_TO: Range<usize> = 8..16;
+    pub(super) const LEN: Range<usize> = 16..24;
+
+    const _: () = assert!(MAGIC.end == VERSION && FLAGS + 1 == COUNT.start);
+    const _: () = assert!(STAG.end == ACCESS && RESERVED.end == BASE_TO.start);
+}
+
+/// Octets in front of the first region.
+pub const HEADER_LEN: usize = field::COUNT.end;
+/// Octets of one region without its name.
+pub const ENTRY_LEN: usize = field::LEN.end;
+/// Longest region name, octets.
+pub const MAX_NAME: usize = 64;
+/// Most private data an MPA frame carries, octets (RFC 5044 §7.1.1).
+pub const MAX_PRIVATE_DATA: usize = wire::mpa::MAX_PRIVATE_DATA;
+
+const MAGIC: [u8; 4] = *b"DDPA";
+const VERSION: u8 = 1;
+
+/// One advertised region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advertised {
+    /// The region's name, 1 to [`MAX_NAME`] octets of `[A-Za-z0-9._-]`.
+    pub name: String,
+    /// The steering tag that names the region in tagged segments.
+    pub stag: u32,
+    /// Tagged offset of the region's first octet.
+    pub base_to: u64,
+    /// Octets in the region.
+    pub len: u64,
+    /// The peer may write.
+    pub remote_write: bool,
+    /// The peer may read.
+    pub remote_read: bool,
+}
+
+/// Why private data is no advertisement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AdvertError {
+    /// It does not begin with the magic: the peer is another kind of program.
+    #[error("the private data is not an advertisement of regions")]
+    NotAnAdvertisement,
+    /// Another version of this layout.
+    #[error("the advertisement has version {0}, this program knows version 1")]
+    Version(u8),
+    /// It ends inside an entry.
+    #[error("the advertisement is cut off")]
+    Truncated,
+    /// A name with other characters than `[A-Za-z0-9._-]`, an empty or a too long one.
+    #[error("the advertisement has a region whose name is not 1 to 64 of A-Z a-z 0-9 . _ -")]
+    Name,
+}
+
+/// True for a name that configuration, API and advertisement accept: 1 to [`MAX_NAME`] of
+/// `[A-Za-z0-9._-]`, not beginning with a dot or a dash.
+pub fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len())
+        && !name.starts_with(['.', '-'])
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+/// Octets that the advertisement of regions with these names takes.
+pub fn encoded_len<'a>(names: impl IntoIterator<Item = &'a str>) -> usize {
+    names.into_iter().fold(HEADER_LEN, |sum, name| sum + ENTRY_LEN + name.len())
+}
+
+/// The advertisement of `regions`, in this order. The caller has made sure that it fits, with
+/// [`encoded_len`]; at most 65535 regions are written.
+pub fn encode(regions: &[Advertised]) -> Vec<u8> {
+    let count = u16::try_from(regions.len()).unwrap_or(u16::MAX);
+    let mut out = Vec::with_capacity(encoded_len(regions.iter().map(|r| r.name.as_str())));
+    let mut header = [0; HEADER_LEN];
+    header[field::MAGIC].copy_from_slice(&MAGIC);
+    header[field::VERSION] = VERSION;
+    header[field::FLAGS] = 0;
+    header[field::COUNT].copy_from_slice(&count.to_be_bytes());
+    out.extend_from_slice(&header);
+    for region in &regions[..usize::from(count)] {
+        encode_entry(region, &mut out);
+    }
+    out
+}
+
+fn encode_entry(region: &Advertised, out: &mut Vec<u8>) {
+    let name = &region.name.as_bytes()[..region.name.len().min(MAX_NAME)];
+    let mut fixed = [0; ENTRY_LEN];
+    fixed[field::STAG].copy_from_slice(&region.stag.to_be_bytes());
+    fixed[field::ACCESS] = if region.remote_write { field::WRITE } else { 0 }
+        | if region.remote_read { field::READ } else { 0 };
+    fixed[field::NAME_LEN] = name.len() as u8;
+    fixed[field::RESERVED].fill(0);
+    fixed[field::BASE_TO].copy_from_slice(&region.base_to.to_be_bytes());
+    fixed[field::LEN].copy_from_slice(&region.len.to_be_bytes());
+    out.extend_from_slice(&fixed);
+    out.extend_from_slice(name);
+}
+
+/// Reads an advertisement. Octets after the last region are ignored, so that later versions of the
+/// appliance can append to it.
+pub fn decode(private_data: &[u8]) -> Result<Vec<Advertised>, AdvertError> {
+    if !private_data.starts_with(&MAGIC) {
+        return Err(AdvertError::NotAnAdvertisement);
+    }
+    let (header, mut rest) =
+        private_data.split_first_chunk::<HEADER_LEN>().ok_or(AdvertError::Truncated)?;
+    if header[field::VERSION] != VERSION {
+        return Err(AdvertError::Version(header[field::VERSION]));
+    }
+    let mut regions = Vec::new();
+    for _ in 0..number(&header[field::COUNT]) {
+        let (fixed, tail) = rest.split_first_chunk::<ENTRY_LEN>().ok_or(AdvertError::Truncated)?;
+        let (region, tail) = decode_entry(fixed, tail)?;
+        regions.push(region);
+        rest = tail;
+    }
+    Ok(regions)
+}
+
+fn decode_entry<'a>(
+    fixed: &[u8; ENTRY_LEN],
+    tail: &'a [u8],
+) -> Result<(Advertised, &'a [u8]), AdvertError> {
+    let name_len = usize::from(fixed[field::NAME_LEN]);
+    let (name, tail) = tail.split_at_checked(name_len).ok_or(AdvertError::Truncated)?;
+    let name = std::str::from_utf8(name).map_err(|_| AdvertError::Name)?;
+    if !is_name(name) {
+        return Err(AdvertError::Name);
+    }
+    let access = fixed[field::ACCESS];
+    let region = Advertised {
+        name: name.to_owned(),
+        stag: number(&fixed[field::STAG]) as u32,
+        base_to: number(&fixed[field::BASE_TO]),
+        len: number(&fixed[field::LEN]),
+        remote_write: access & field::WRITE != 0,
+        remote_read: access & field::READ != 0,
+    };
+    Ok((region, tail))
+}
+
+/// A big-endian number of at most 8 octets.
+fn number(octets: &[u8]) -> u64 {
+    octets.iter().fold(0, |sum, octet| sum << 8 | u64::from(*octet))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn region() -> impl Strategy<Value = Advertised> {
+        ("[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", any::<u32>(), any::<[u64; 2]>(), any::<[bool; 2]>())
+            .prop_map(|(name, stag, [base_to, len], [remote_write, remote_read])| Advertised {
+                name,
+                stag,
+                base_to,
+                len,
+                remote_write,
+                remote_read,
+            })
+    }
+
+    #[test]
+    fn layout_is_pinned() {
+        let region = Advertised {
+            name: "in".into(),
+            stag: 0x0102_0304,
+            base_to: 0x1122_3344_5566_7788,
+            len: 4096,
+            remote_write: true,
+            remote_read: false,
+        };
+        // The example of docs/protocol.md.
+        let expected = [
+            &b"DDPA\x01\x00\x00\x01"[..],
+            &[1, 2, 3, 4, 1, 2, 0, 0],
+            &[0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88],
+            &[0, 0, 0, 0, 0, 0, 0x10, 0],
+            b"in",
+        ]
+        .concat();
+        assert_eq!(encode(&[region]), expected);
+    }
+
+    #[test]
+    fn refuses_what_is_not_an_advertisement() {
+        assert_eq!(decode(b""), Err(AdvertError::NotAnAdvertisement));
+        assert_eq!(decode(b"XXPA\x01\0\0\0"), Err(AdvertError::NotAnAdvertisement));
+        assert_eq!(decode(b"DDPA\x02\0\0\0"), Err(AdvertError::Version(2)));
+        assert_eq!(decode(b"DDPA\x01\0\0\x01"), Err(AdvertError::Truncated));
+        let mut evil = encode(&[Advertised {
+            name: "a".into(),
+            stag: 1,
+            base_to: 0,
+            len: 1,
+            remote_write: true,
+            remote_read: true,
+        }]);
+        *evil.last_mut().unwrap() = b'/';
+        assert_eq!(decode(&evil), Err(AdvertError::Name));
+    }
+
+    proptest! {
+        #[test]
+        fn round_trips(regions in prop::collection::vec(region(), 0..8), trailing: Vec<u8>) {
+            let mut octets = encode(&regions);
+            prop_assert_eq!(octets.len(), encoded_len(regions.iter().map(|r| r.name.as_str())));
+            octets.extend_from_slice(&trailing);
+            prop_assert_eq!(decode(&octets), Ok(regions));
+        }
+
+        #[test]
+        fn never_panics(octets: Vec<u8>) {
+            let _ = decode(&octets);
+            let _ = decode(&[&b"DDPA\x01\x00"[..], &octets].concat());
+        }
+    }
+}

@@ -1,1 +1,386 @@
-//! RFC 5041 §3's eleven requirements on a lower layer, as a suite that runs over any of them.
+//! RFC 5041 §3's eleven requirements on a lower layer, one function each, to be run over every LLP.
+//!
+//! An LLP's crate implements [`Pair`] with its own faulty path in virtual time and calls each function
+//! from a test. The functions look at what DDP sees and nothing else: events, counters, regions.
+
+use std::sync::Arc;
+
+use crate::{
+    Counters, ErrorCode, Event, Failure, MESSAGE_QUEUE, Message, PostError, Source, Stag,
+    TaggedOffset, VecMemory,
+};
+
+#[cfg(test)]
+mod memory_llp;
+
+/// One end of a pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// The end that sends in most tests.
+    A,
+    /// The end that receives.
+    B,
+}
+
+impl Side {
+    /// The other end.
+    pub fn other(self) -> Side {
+        match self {
+            Side::A => Side::B,
+            Side::B => Side::A,
+        }
+    }
+}
+
+/// What the path does with one unit that carries data (a segment, a chunk).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// It arrives as sent.
+    None,
+    /// It does not arrive; sent again, it does.
+    Lose,
+    /// It arrives after units that were sent later.
+    Delay,
+    /// It arrives twice.
+    Duplicate,
+    /// It arrives with an octet of its payload changed, in a way that only a strong digest sees.
+    Corrupt,
+}
+
+/// Two DDP streams over an LLP.
+pub trait Pair: Sized {
+    /// True when the LLP places segments beyond a gap.
+    const PLACES_OUT_OF_ORDER: bool;
+
+    /// A pair of which both ends may send. Each has a region of at least 256 KiB of zeros that the other
+    /// may write, from TO 0 on, and a message queue of at least 32 buffers of at least 4096 octets, which
+    /// are posted again. An end whose peer closes stays open until it is closed.
+    fn new() -> Self;
+    /// The STag of either region.
+    fn stag(&self) -> Stag;
+    /// The region of an end.
+    fn region(&self, side: Side) -> Vec<u8>;
+    /// Posts a message.
+    fn post(&mut self, side: Side, message: Message<VecMemory>) -> Result<(), PostError>;
+    /// The ULP of an end closes gracefully.
+    fn close(&mut self, side: Side);
+    /// The path does this with the next unit with data from that end for which nothing is planned.
+    fn plan(&mut self, from: Side, fault: Fault);
+    /// From now on nothing arrives at either end.
+    fn cut(&mut self);
+    /// The MULPDU that the LLP tells the end's DDP.
+    fn mulpdu(&self, side: Side) -> usize;
+    /// The path from that end changes so that its MULPDU is at most this.
+    fn limit_mulpdu(&mut self, side: Side, mulpdu: usize);
+    /// The LLP sends what it may at once; not all of it arrives yet.
+    fn start(&mut self);
+    /// Runs until nothing happens any more.
+    fn run(&mut self);
+    /// What DDP told the ULP of that end since the last call.
+    fn events(&mut self, side: Side) -> Vec<Event>;
+    /// DDP's counters of that end.
+    fn counters(&self, side: Side) -> Counters;
+    /// True while the LLP's connection exists at that end.
+    fn is_up(&self, side: Side) -> bool;
+}
+
+fn octets(seed: usize, len: usize) -> Vec<u8> {
+    // Never zero, so that it differs from what the regions begin with.
+    (0..len).map(|i| ((i * 7 + i / 251 + seed * 13) % 255) as u8 + 1).collect()
+}
+
+fn write(stag: Stag, to: usize, data: &[u8], cookie: u64) -> Message<VecMemory> {
+    let source = Source::Octets(Arc::from(data));
+    Message::Tagged { stag, to: TaggedOffset(to as u64), rsvd_ulp: 0, source, cookie }
+}
+
+fn send(data: &[u8], cookie: u64) -> Message<VecMemory> {
+    let source = Source::Octets(Arc::from(data));
+    Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie }
+}
+
+fn delivered(events: &[Event]) -> Vec<Vec<u8>> {
+    let of = |event: &Event| match event {
+        Event::UntaggedDelivered { data, .. } => Some(data.clone()),
+        _ => None,
+    };
+    events.iter().filter_map(of).collect()
+}
+
+fn sent(events: &[Event]) -> Vec<u64> {
+    let of = |event: &Event| match event {
+        Event::Sent { cookie } => Some(*cookie),
+        _ => None,
+    };
+    events.iter().filter_map(of).collect()
+}
+
+/// A pair, with what was counted before the test.
+struct Run<P> {
+    pair: P,
+    sent: u64,
+    received: u64,
+}
+
+impl<P: Pair> Run<P> {
+    fn new() -> Self {
+        let mut pair = P::new();
+        pair.run();
+        drop((pair.events(Side::A), pair.events(Side::B)));
+        let sent = pair.counters(Side::A).segments_sent;
+        let received = pair.counters(Side::B).segments_received;
+        Run { pair, sent, received }
+    }
+
+    fn post(&mut self, message: Message<VecMemory>) {
+        self.pair.post(Side::A, message).expect("room for a post");
+    }
+
+    fn plan(&mut self, faults: &[Fault]) {
+        faults.iter().for_each(|fault| self.pair.plan(Side::A, *fault));
+    }
+
+    /// Segments that A's DDP gave to its LLP, and that B's DDP got.
+    fn segments(&self) -> (u64, u64) {
+        let sent = self.pair.counters(Side::A).segments_sent - self.sent;
+        (sent, self.pair.counters(Side::B).segments_received - self.received)
+    }
+
+    /// Every segment arrived once: none twice, none in parts.
+    fn assert_segments_arrived_as_sent(&self) {
+        let (sent, received) = self.segments();
+        assert_eq!(received, sent);
+        assert_eq!(self.pair.counters(Side::B).segments_ignored, 0);
+    }
+
+    fn region_begins_with(&self, data: &[u8]) {
+        assert!(self.pair.region(Side::B)[..data.len()] == *data, "the region is not as sent");
+    }
+}
+
+/// RFC 5041 §3 (1): MULPDU and its changes are exposed, and DDP segments by it.
+pub fn mulpdu_and_its_changes_are_exposed<P: Pair>() {
+    let mut run = Run::<P>::new();
+    let data = octets(1, 20_000);
+    let least = |mulpdu: usize| data.len().div_ceil(mulpdu - 14) as u64;
+    let before = run.pair.mulpdu(Side::A);
+    assert!(before >= 128);
+    run.post(write(run.pair.stag(), 0, &data, 1));
+    run.pair.run();
+    let (first, _) = run.segments();
+    assert!(first >= least(before));
+    run.pair.limit_mulpdu(Side::A, 400);
+    assert!(run.pair.mulpdu(Side::A) <= 400);
+    run.post(write(run.pair.stag(), 20_000, &data, 2));
+    run.pair.run();
+    let (both, _) = run.segments();
+    assert!(both - first >= least(400));
+    run.assert_segments_arrived_as_sent();
+    run.region_begins_with(&[&data[..], &data[..]].concat());
+}
+
+/// RFC 5041 §3 (2): a segment that was given to the LLP is not segmented again when MULPDU changes.
+pub fn segments_survive_a_change_of_mulpdu<P: Pair>() {
+    let mut run = Run::<P>::new();
+    let data = octets(2, 60_000);
+    run.plan(&[Fault::Lose, Fault::None, Fault::Lose, Fault::Lose]);
+    run.post(write(run.pair.stag(), 0, &data, 1));
+    run.pair.start();
+    let (before, _) = run.segments();
+    assert!(before > 0, "some segments are with the LLP");
+    run.pair.limit_mulpdu(Side::A, 400);
+    run.pair.run();
+    run.region_begins_with(&data);
+    run.assert_segments_arrived_as_sent();
+    assert_eq!(sent(&run.pair.events(Side::A)), [1]);
+}
+
+/// RFC 5041 §3 (3): what the LLP takes arrives, or it says that it did not.
+pub fn transfer_is_reliable_or_reported<P: Pair>() {
+    let mut run = Run::<P>::new();
+    run.plan(&[Fault::Lose, Fault::Lose, Fault::None, Fault::Lose]);
+    let messages: Vec<_> = (0..10).map(|i| octets(i, 3000)).collect();
+    messages.iter().enumerate().for_each(|(i, m)| run.post(send(m, i as u64)));
+    run.pair.run();
+    assert_eq!(delivered(&run.pair.events(Side::B)), messages);
+    assert_eq!(sent(&run.pair.events(Side::A)), (0..10).collect::<Vec<_>>());
+    run.pair.cut();
+    run.post(send(&messages[0], 99));
+    run.pair.run();
+    let events = run.pair.events(Side::A);
+    assert_eq!(events, [Event::Flushed { cookie: 99 }, Event::Failed(Failure::LlpLost)]);
+    assert_eq!(run.pair.events(Side::B).len(), 0);
+    assert!(!run.pair.is_up(Side::A));
+}
+
+/// RFC 5041 §3 (4): segment and message boundaries are preserved.
+pub fn boundaries_are_preserved<P: Pair>() {
+    let mut run = Run::<P>::new();
+    run.plan(&[Fault::None, Fault::Lose, Fault::Delay]);
+    let sizes = [0, 1, 2, 3, 4, 5, 127, 128, 1000, 4000, 0, 4096, 7];
+    let mut region = Vec::new();
+    let mut expected = Vec::new();
+    for (i, size) in sizes.into_iter().enumerate() {
+        let (data, cookie, stag) = (octets(i, size), i as u64, run.pair.stag());
+        let to = region.len();
+        run.post(send(&data, cookie));
+        run.post(write(stag, to, &data, cookie));
+        region.extend_from_slice(&data);
+        let to = TaggedOffset(to as u64);
+        expected.push((data, Event::TaggedDelivered { stag, to, len: size as u64, rsvd_ulp: 0 }));
+    }
+    run.pair.run();
+    let events = run.pair.events(Side::B);
+    assert_eq!(events.len(), 2 * expected.len());
+    for (pair, (data, tagged)) in events.chunks(2).zip(&expected) {
+        assert_eq!(delivered(pair), [data.clone()]);
+        assert_eq!(pair[1], *tagged);
+    }
+    run.region_begins_with(&region);
+    run.assert_segments_arrived_as_sent();
+}
+
+/// RFC 5041 §3 (5): segments may come out of order, and then with the sender's order.
+pub fn segments_out_of_order_carry_their_order<P: Pair>() {
+    let mut run = Run::<P>::new();
+    run.plan(&[Fault::Delay, Fault::None, Fault::Lose, Fault::None, Fault::Delay]);
+    let data = octets(5, 40_000);
+    for (i, chunk) in data.chunks(2000).enumerate() {
+        run.post(write(run.pair.stag(), i * 2000, chunk, i as u64));
+    }
+    let before = run.pair.counters(Side::B);
+    run.pair.run();
+    let events = run.pair.events(Side::B);
+    let tos: Vec<u64> = events
+        .iter()
+        .map(|event| match event {
+            Event::TaggedDelivered { to, len: 2000, .. } => to.0,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(tos, (0..20).map(|i| i * 2000).collect::<Vec<_>>());
+    run.region_begins_with(&data);
+    let after = run.pair.counters(Side::B);
+    let ahead = after.placed_out_of_order_octets - before.placed_out_of_order_octets;
+    let in_order = after.placed_in_order_octets - before.placed_in_order_octets;
+    assert_eq!(ahead + in_order, 40_000, "each octet is placed once");
+    assert_eq!(ahead > 0, P::PLACES_OUT_OF_ORDER);
+}
+
+/// RFC 5041 §3 (6): a digest covers the segment: nothing that was changed under way is placed.
+pub fn nothing_corrupt_is_placed<P: Pair>() {
+    let mut run = Run::<P>::new();
+    run.plan(&[Fault::None, Fault::Corrupt]);
+    let data = octets(6, 12_000);
+    for (i, chunk) in data.chunks(3000).enumerate() {
+        run.post(write(run.pair.stag(), i * 3000, chunk, i as u64));
+    }
+    run.pair.run();
+    let region = run.pair.region(Side::B);
+    let wrong = region.iter().zip(&data).filter(|(seen, sent)| **seen != 0 && seen != sent).count();
+    assert_eq!(wrong, 0, "octets that were never sent are in the region");
+    assert!(region[data.len()..].iter().all(|octet| *octet == 0));
+    // The LLP may recover, or end the stream.
+    let whole = run
+        .pair
+        .events(Side::B)
+        .iter()
+        .filter(|event| matches!(event, Event::TaggedDelivered { len: 3000, .. }))
+        .count();
+    assert!(region[..whole * 3000] == data[..whole * 3000]);
+    if whole < 4 {
+        run.pair.close(Side::A);
+        run.pair.run();
+        assert!(!run.pair.is_up(Side::B), "neither recovered nor ended");
+    }
+}
+
+/// RFC 5041 §3 (7): the length of each segment is provided.
+pub fn lengths_are_provided<P: Pair>() {
+    let mut run = Run::<P>::new();
+    let messages: Vec<_> = (0..64).map(|len| octets(len, len)).collect();
+    for batch in messages.chunks(16) {
+        batch.iter().for_each(|message| run.post(send(message, 0)));
+        run.pair.run();
+    }
+    assert_eq!(delivered(&run.pair.events(Side::B)), messages);
+    assert_eq!(run.segments(), (64, 64));
+}
+
+/// A writes with an STag that B does not have, and more behind it.
+fn after_an_error<P: Pair>() -> Run<P> {
+    let mut run = Run::<P>::new();
+    let stag = run.pair.stag();
+    run.post(write(stag, 0, b"good", 1));
+    run.post(write(Stag(!stag.0), 4, b"bad", 2));
+    run.post(write(stag, 4, b"never", 3));
+    run.pair.run();
+    run.region_begins_with(b"good\0\0\0\0\0");
+    run
+}
+
+/// RFC 5041 §3 (8): after an error of DDP the stream carries no more data.
+pub fn an_erroneous_stream_carries_nothing_more<P: Pair>() {
+    let mut run = after_an_error::<P>();
+    let events = run.pair.events(Side::B);
+    assert!(matches!(events[0], Event::TaggedDelivered { len: 4, .. }));
+    assert!(matches!(&events[1], Event::Error(error) if error.code == ErrorCode::InvalidStag));
+    // At most the end of B's own last message follows.
+    assert!(events[2..].iter().all(|event| matches!(event, Event::Sent { .. })), "{events:?}");
+    assert_eq!(run.pair.post(Side::B, send(b"x", 4)), Err(PostError::Closed));
+    // Whether A has heard of it yet or not: nothing that it sends now is placed.
+    let stag = run.pair.stag();
+    let _told = run.pair.post(Side::A, write(stag, 4, b"late", 5));
+    run.pair.run();
+    run.region_begins_with(b"good\0\0\0\0\0");
+}
+
+/// RFC 5041 §3 (9): the graceful end of each half is indicated.
+pub fn graceful_teardown_is_indicated<P: Pair>() {
+    let run = gracefully_closed::<P>();
+    drop(run);
+}
+
+fn gracefully_closed<P: Pair>() -> Run<P> {
+    let mut run = Run::<P>::new();
+    run.post(send(&octets(9, 4000), 1));
+    run.pair.close(Side::A);
+    assert_eq!(run.pair.post(Side::A, send(b"x", 2)), Err(PostError::Closed));
+    run.pair.run();
+    let events = run.pair.events(Side::B);
+    assert_eq!(delivered(&events), [octets(9, 4000)]);
+    assert_eq!(events[1..], [Event::PeerClosed { incomplete: false }]);
+    // Half closed: the other direction goes on.
+    run.pair.post(Side::B, send(b"answer", 3)).expect("half open");
+    run.pair.run();
+    run.pair.close(Side::B);
+    run.pair.run();
+    assert_eq!(sent(&run.pair.events(Side::B)), [3]);
+    let events = run.pair.events(Side::A);
+    assert_eq!(events[0], Event::Sent { cookie: 1 });
+    assert_eq!(delivered(&events), [b"answer"]);
+    assert_eq!(events[2..], [Event::PeerClosed { incomplete: false }]);
+    run
+}
+
+/// RFC 5041 §3 (10): with its only stream gone, gracefully or by an error, the connection goes.
+pub fn the_connection_ends_with_its_streams<P: Pair>() {
+    let run = gracefully_closed::<P>();
+    assert!(!run.pair.is_up(Side::A) && !run.pair.is_up(Side::B));
+    let mut run = after_an_error::<P>();
+    run.pair.close(Side::A);
+    run.pair.run();
+    assert!(!run.pair.is_up(Side::A) && !run.pair.is_up(Side::B));
+}
+
+/// RFC 5041 §3 (11): no segment is passed twice.
+pub fn duplicates_are_not_passed<P: Pair>() {
+    let mut run = Run::<P>::new();
+    run.plan(&[Fault::Duplicate; 6]);
+    run.plan(&[Fault::Lose, Fault::Duplicate, Fault::Delay, Fault::Duplicate]);
+    let messages: Vec<_> = (0..12).map(|i| octets(i, 2500)).collect();
+    messages.iter().enumerate().for_each(|(i, m)| run.post(send(m, i as u64)));
+    run.pair.run();
+    assert_eq!(delivered(&run.pair.events(Side::B)), messages);
+    run.assert_segments_arrived_as_sent();
+}

@@ -200,7 +200,8 @@ impl Dataplane {
                     event(worker.id, e);
                 }
             }
-            if self.arm() {
+            // Who has ended by now will not wake us.
+            if self.arm() && self.workers.iter().any(|w| !w.is_finished()) {
                 self.wake.wait();
             }
             self.disarm();

@@ -113,6 +113,10 @@ pub struct Endpoint<M: RegionMemory> {
     progress: u64,
     retry_at: Option<Instant>,
     peer_closed: bool,
+    /// The peer's FIN has come, behind an FPDU that DDP has refused so far.
+    fin_waits: bool,
+    /// TCP is to be closed once this end may send what is posted.
+    close_waits: bool,
     /// TCP's events that still have to be acted on.
     tcp_events: VecDeque<tcp::Event>,
     events: VecDeque<Event>,
@@ -169,6 +173,8 @@ impl<M: RegionMemory> Endpoint<M> {
             progress: 0,
             retry_at: None,
             peer_closed: false,
+            fin_waits: false,
+            close_waits: false,
             tcp_events: VecDeque::new(),
             events: VecDeque::new(),
             reason: None,
@@ -284,6 +290,9 @@ impl<M: RegionMemory> Endpoint<M> {
     /// # Errors
     /// Before Full Operation, after a close, and as [`ddp::Stream::post`] says.
     pub fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
+        if self.state != State::Established {
+            return Err(PostError::Closed);
+        }
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.post(message)
     }
 
@@ -393,6 +402,12 @@ impl<M: RegionMemory> Endpoint<M> {
             }
         }
         self.retry_blocked(now, cx);
+        if self.fin_waits && self.retry_at.is_none() {
+            self.remote_closed(now, cx);
+        }
+        if self.close_waits {
+            self.close_when_sendable();
+        }
     }
 
     fn connected(&mut self, now: Instant) {

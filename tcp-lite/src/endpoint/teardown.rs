@@ -1,6 +1,6 @@
 //! How a stream ends: gracefully, half closed, after an error, abortively (RFC 5041 §6.2).
 
-use super::upper::Stage;
+use super::upper::{Full, Stage};
 use super::{CloseReason, Context, Endpoint, OnPeerClose, State};
 use crate::mpa::{MpaError, StartupError};
 use crate::tcp;
@@ -34,6 +34,11 @@ impl<M: RegionMemory> Endpoint<M> {
             State::Established | State::Closing => {
                 self.peer_closed = true;
                 let Some(full) = self.upper.full_mut() else { return };
+                self.fin_waits = full.receiver.is_blocked();
+                if self.fin_waits {
+                    // Not all that came before the FIN has been handed up.
+                    return;
+                }
                 // RFC 5044 §8 code 1
                 if let Some(error) = full.receiver.closed(cx.hold) {
                     self.fail_by_mpa(error, now, cx);
@@ -88,14 +93,20 @@ impl<M: RegionMemory> Endpoint<M> {
             State::Established => {
                 self.because(if self.peer_closed { CloseReason::PeerShutdown } else { why });
                 self.state = State::Closing;
-                if let Some(full) = self.upper.full_mut() {
-                    full.stream.close();
-                }
-                // The FIN follows what the source still has.
-                self.conn.close();
                 self.be_patient(now);
+                self.close_when_sendable();
             }
             State::Closing | State::Failing | State::Closed => {}
+        }
+    }
+
+    /// Gives TCP the close: its FIN follows what the source has. A responder with something to send
+    /// waits until it may (RFC 5044 §7.1.2 (4)), if that can still happen.
+    pub(super) fn close_when_sendable(&mut self) {
+        let waits = |full: &Full<M>| !full.may_send() && full.stream.has_unsent();
+        self.close_waits = !self.peer_closed && self.upper.full().is_some_and(waits);
+        if !self.close_waits {
+            self.conn.close();
         }
     }
 
@@ -154,13 +165,15 @@ impl<M: RegionMemory> Endpoint<M> {
     ) {
         // A graceful close that was under way is none any more.
         self.reason = None;
-        let wanted = self.config.last_message;
+        // After our FIN there is no place for it.
+        let open = matches!(self.conn.state(), tcp::State::Established | tcp::State::CloseWait);
+        let wanted = self.config.last_message && open;
         if let Some(full) = self.upper.full_mut() {
             // RFC 5044 §8: no FPDU is handed up after an error.
             full.receiver.discard(cx.hold);
             match last {
                 Some(message) if wanted && full.may_send() => {
-                    // It cannot be posted when one was posted before, and then that one goes out.
+                    // Posting fails only behind another last message, which then goes out.
                     let _posted = full.stream.post_last(message);
                 }
                 _ => full.stream.fail(Failure::LlpLost),

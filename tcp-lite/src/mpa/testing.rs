@@ -154,3 +154,10 @@ pub(crate) const RFC: ([u8; 2], [u8; 4], [u8; 4]) =
 /// The same of the draft.
 pub(crate) const DRAFT: ([u8; 2], [u8; 4], [u8; 4]) =
     ([0x40, 0x03], [0x4c, 0x86, 0xb3, 0x84], [0xa1, 0x9c, 0xd1, 0x03]);
+
+/// Octets from hexadecimal text.
+pub(crate) fn hex(text: &str) -> Vec<u8> {
+    assert!(text.len().is_multiple_of(2));
+    let digits = |i: usize| u8::from_str_radix(&text[i..i + 2], 16).expect("hexadecimal digits");
+    (0..text.len()).step_by(2).map(digits).collect()
+}

@@ -1,1 +1,188 @@
-//! Real threads on vectors: starting, sleeping, waking, dying.
+//! Real threads on ports of nothing: starting, sleeping, waking, dying.
+
+use std::os::fd::BorrowedFd;
+
+use arrayvec::ArrayVec;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::*;
+use crate::api::{
+    Command, Event, InterfaceConfig, Limits, PortAttachment, PortId, Ticket, WorkerHandle, WorkerId,
+};
+use crate::io::{BURST, Frame};
+use crate::net::path::TxChecksum;
+use crate::port::{ChecksumBy, RxChecksum};
+use crate::steering::Steering;
+
+struct NoFrame;
+
+impl Frame for NoFrame {
+    fn octets(&self) -> &[u8] {
+        &[]
+    }
+    fn octets_mut(&mut self) -> &mut [u8] {
+        &mut []
+    }
+    fn truncate(&mut self, _: usize) {}
+    fn hash(&self) -> Option<u32> {
+        None
+    }
+    fn checksum(&self) -> RxChecksum {
+        RxChecksum::Unknown
+    }
+    fn offload(&mut self, _: TxChecksum, _: usize, _: usize, _: bool) {}
+}
+
+/// A port on which nothing arrives but, perhaps, a defect.
+struct Silent {
+    turns_until_panic: Option<u32>,
+    fd: Option<std::os::fd::OwnedFd>,
+}
+
+impl PortIo for Silent {
+    type Frame = NoFrame;
+
+    fn receive(&mut self, _: Instant, _: &mut ArrayVec<NoFrame, BURST>) {
+        match &mut self.turns_until_panic {
+            Some(0) => panic!("out of order"),
+            Some(turns) => *turns -= 1,
+            None => {}
+        }
+    }
+    fn allocate(&mut self, _: usize) -> Option<NoFrame> {
+        None
+    }
+    fn room(&mut self) -> usize {
+        1
+    }
+    fn send(&mut self, _: NoFrame) {}
+    fn flush(&mut self) -> bool {
+        true
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().map(std::os::fd::AsFd::as_fd)
+    }
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+const ADAPTIVE: Idle = Idle::Adaptive { spin: Duration::ZERO };
+
+fn config(workers: u16) -> DataplaneConfig {
+    let ids: Vec<WorkerId> = (0..workers).map(WorkerId).collect();
+    let worker = |&id: &WorkerId| WorkerConfig { id, core: None, idle: ADAPTIVE };
+    DataplaneConfig {
+        workers: ids.iter().map(worker).collect(),
+        ports: vec![PortAttachment { workers: ids.clone() }],
+        interfaces: Vec::new(),
+        limits: Limits::default(),
+        secret: [1; 32],
+    }
+}
+
+fn port(workers: u16, panics: Option<u32>) -> Vec<StartPort<Silent>> {
+    let ids: Vec<WorkerId> = (0..workers).map(WorkerId).collect();
+    let facts = PortFacts {
+        mac: [2, 0, 0, 0, 0, 1],
+        tx_checksum: TxChecksum::SOFTWARE,
+        rx_checksum: ChecksumBy::Software,
+        device_hash: false,
+        steering: Steering::software(&ids),
+        workers: ids,
+    };
+    let queue = |at| Silent {
+        turns_until_panic: panics.filter(|_| at + 1 == workers),
+        fd: Some(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
+    };
+    vec![StartPort { facts, queues: (0..workers).map(queue).collect() }]
+}
+
+fn registered() -> Result<Registration, String> {
+    Ok(Box::new(()))
+}
+
+/// The next event of any worker, asleep until there is one.
+fn next(dataplane: &mut Dataplane) -> Event {
+    loop {
+        if let Some(event) = dataplane.workers.iter_mut().find_map(WorkerHandle::poll) {
+            return event;
+        }
+        if dataplane.arm() {
+            let fd = dataplane.events_fd();
+            poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], None).unwrap();
+        }
+        dataplane.disarm();
+    }
+}
+
+#[test]
+fn a_sleeping_worker_wakes_for_each_command() {
+    let mut dataplane = start(&config(1), port(1, None), registered).unwrap();
+    for n in 0..200 {
+        let ticket = Ticket(n);
+        dataplane.workers[0].send(Command::ListNeighbours { ticket }).unwrap();
+        assert!(matches!(next(&mut dataplane), Event::Neighbours { ticket: t, .. } if t == ticket));
+    }
+    assert!(dataplane.workers[0].counters().sleeps.get() > 0);
+    let mut last = None;
+    dataplane.stop(|_, event| last = Some(event));
+    assert!(matches!(last, Some(Event::Stopped)));
+}
+
+#[test]
+fn a_defect_is_reported_last_and_spares_the_other_workers() {
+    let mut dataplane = start(&config(2), port(2, Some(50)), registered).unwrap();
+    let Event::Failed { worker, message } = next(&mut dataplane) else { panic!("no failure") };
+    assert_eq!((worker, message.as_str()), (WorkerId(1), "out of order"));
+    assert!(dataplane.workers[1].is_finished() && !dataplane.workers[0].is_finished());
+    let ticket = Ticket(3);
+    dataplane.workers[0].send(Command::ListNeighbours { ticket }).unwrap();
+    assert!(matches!(next(&mut dataplane), Event::Neighbours { .. }));
+    assert!(dataplane.workers[1].poll().is_none(), "said once");
+}
+
+#[test]
+fn a_thread_that_cannot_be_registered_stops_what_had_started() {
+    let refuse = || Err("no more threads".to_owned());
+    let refused = start(&config(1), port(1, None), refuse);
+    assert!(
+        matches!(refused, Err(StartError::Register { reason, .. }) if reason == "no more threads")
+    );
+}
+
+#[test]
+fn configurations_that_do_not_fit_are_refused() {
+    let refusal = |change: &dyn Fn(&mut DataplaneConfig)| {
+        let mut config = config(2);
+        change(&mut config);
+        check(&config).map_err(|error| error.to_string())
+    };
+    assert_eq!(refusal(&|_| {}), Ok(()));
+    let attached = |workers: &[u16]| {
+        let workers = workers.iter().map(|&w| WorkerId(w)).collect();
+        move |config: &mut DataplaneConfig| config.ports = vec![PortAttachment { workers }]
+    };
+    let error = |workers: &[u16]| {
+        let mut config = config(2);
+        attached(workers)(&mut config);
+        check(&config).unwrap_err().to_string()
+    };
+    assert_eq!(error(&[]), "port 0: no worker polls it");
+    assert_eq!(error(&[0, 0]), "port 0: a worker stands twice in its list");
+    assert_eq!(error(&[2]), "port 0: a worker in its list does not exist");
+    assert_eq!(refusal(&|c| c.workers.clear()), Err("at least one worker is needed".into()));
+    assert_eq!(refusal(&|c| c.workers.swap(0, 1)), Err("worker 1 is out of order".into()));
+    let interface = |port| InterfaceConfig {
+        name: "lan".into(),
+        port: PortId(port),
+        vlan: None,
+        addresses: Vec::new(),
+        routes: Vec::new(),
+        mtu: 1500,
+    };
+    let nowhere = refusal(&|c| c.interfaces = vec![interface(1)]);
+    assert_eq!(nowhere, Err("interface lan: there is no such port".into()));
+    let twice = refusal(&|c| c.interfaces = vec![interface(0), interface(0)]);
+    assert_eq!(twice, Err("interface lan: another interface has the same port and VLAN".into()));
+}

@@ -120,6 +120,21 @@ fn headers_of_the_mpa_figures() {
     assert_eq!(UntaggedRepr::parse(&draft), Ok(repr));
 }
 
+// The example of docs/protocol.md, section 3.
+#[test]
+fn header_of_the_documented_example() {
+    let repr = TaggedRepr {
+        last: true,
+        version: DdpVersion::V1,
+        rsvd_ulp: 0,
+        stag: Stag(0x0102_0304),
+        to: TaggedOffset(0x1122_3344_5566_7788),
+    };
+    let mut octets = [0; TAGGED_HEADER_LEN];
+    repr.emit(&mut octets);
+    assert_eq!(octets, [0xc1, 0, 1, 2, 3, 4, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]);
+}
+
 #[test]
 fn the_other_model_is_refused() {
     assert_eq!(UntaggedRepr::parse(&[0x81; 18]), Err(HeaderError::OtherModel));

@@ -133,6 +133,32 @@ fn a_pool_without_room_slows_the_peer() {
     assert_eq!(got, messages);
 }
 
+/// What DDP refuses although TCP has acknowledged it is tried again, and the peer's FIN behind it waits.
+#[test]
+fn a_blocked_message_comes_before_the_fin() {
+    let without = mpa::Config { markers: false, ..mpa::Config::default() };
+    let mut net = established(EndpointConfig::default(), with_mpa(without));
+    net.b.buffers = BufferPool::new(0);
+    let mut lost = false;
+    let mut net = net.with_fate(move |side, _, segment| {
+        let first = side == Side::A && has_payload(segment) && !lost;
+        lost |= first;
+        if first { Fate::Drop } else { Fate::Pass }
+    });
+    net.a.write(0, &octets(1, 1400), 1);
+    net.a.send(&octets(2, 9000), 2);
+    let now = net.now;
+    net.a.ep().shutdown(now);
+    net.run_for(Duration::from_secs(2));
+    assert_eq!(net.b.memory.to_vec()[..1400], octets(1, 1400), "the gap was closed");
+    assert_eq!((net.b.state(), net.b.messages().len()), (Some(State::Established), 0));
+    net.b.buffers = BufferPool::new(1 << 20);
+    net.run();
+    assert_eq!(net.b.messages(), [(Qn(0), octets(2, 9000))]);
+    assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
+    net.b.assert_nothing_left();
+}
+
 /// Memory per stream that does nothing (to be held against a target of 1 KiB).
 #[test]
 fn an_endpoint_is_small() {

@@ -166,6 +166,52 @@ fn shutdown_sends_what_is_posted() {
     net.b.assert_nothing_left();
 }
 
+/// A responder that closes before it may send waits with its FIN, so that nothing posted is lost.
+#[test]
+fn shutdown_before_the_first_fpdu() {
+    let mut net = established(EndpointConfig::default(), EndpointConfig::default());
+    net.b.send(b"for you", 1);
+    let now = net.now;
+    net.b.ep().shutdown(now);
+    net.run_for(Duration::from_secs(1));
+    assert_eq!(net.a.state(), Some(State::Established), "no FIN yet");
+    net.a.write(0, b"first", 1);
+    net.run();
+    assert_eq!(net.a.messages(), [(Qn(0), b"for you".to_vec())]);
+    assert_eq!(net.b.reason(), Some(CloseReason::LocalShutdown));
+    // A peer that closes without having sent an FPDU will never let it.
+    let mut net = established(EndpointConfig::default(), EndpointConfig::default());
+    net.b.send(b"for you", 1);
+    let now = net.now;
+    net.a.ep().shutdown(now);
+    net.run();
+    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: 1 }));
+    assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
+    net.b.assert_nothing_left();
+}
+
+/// An error of the peer while a graceful close is under way: the last message still goes out, in place
+/// of what was not sent yet.
+#[test]
+fn error_during_a_graceful_close() {
+    let mut net = established(EndpointConfig::default(), EndpointConfig::default());
+    net.a.write(0, b"first", 1);
+    net.run_for(Duration::from_millis(50));
+    net.b.write(0, &[1; 900_000], 7);
+    let source = ddp::Source::Octets(b"bad"[..].into());
+    let (stag, to) = (Stag(0x666), TaggedOffset(0));
+    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 2 };
+    net.a.ep().post(message).expect("room");
+    let now = net.now;
+    net.b.ep().shutdown(now);
+    net.run();
+    assert_eq!(net.b.reason().map(|r| r.name()), Some("ddp_error"));
+    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: 7 }));
+    assert_eq!(net.a.messages().len(), 1, "the last message");
+    net.a.assert_nothing_left();
+    net.b.assert_nothing_left();
+}
+
 /// Half closed: the peer's direction is over, ours goes on until we say so (RFC 5041 §6.2.1).
 #[test]
 fn half_closed_goes_on() {

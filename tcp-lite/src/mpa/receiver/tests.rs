@@ -5,6 +5,7 @@ use crate::mpa::testing::{Collector, Stream, roomy, ulpdu};
 use proptest::prelude::*;
 
 mod arrivals;
+mod captured;
 mod errors;
 mod vectors;
 
@@ -255,6 +256,30 @@ fn a_located_tail_is_refused_alone() {
     assert!(bench.is_untouched(b[2] + 500..b[3]));
     bench.arrive(b[0]..b[1]).arrive(b[2] + 100..b[3]);
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
+}
+
+/// Single octets do not make a list of single octets: in order they are joined, ahead of a gap the
+/// list has an end.
+#[test]
+fn single_octets_are_bounded() {
+    let stream = stream(false, &[60_000]);
+    let n = stream.octets.len();
+    let mut bench = Bench::new(&stream, &Config::default());
+    for at in 0..n {
+        bench.arrive(at..at + 1);
+        assert!(!bench.receiver.pieces.is_full());
+    }
+    assert_eq!(bench.handed_up(&stream), [0]);
+    let mut bench = Bench::new(&stream, &Config::default());
+    for at in (2..n).step_by(2) {
+        bench.arrive(at..at + 1);
+    }
+    assert!(bench.receiver.pieces.is_full());
+    assert!(bench.stats().held < 2000 && bench.stats().refused > 20_000);
+    for at in (0..n).step_by(1000) {
+        bench.arrive(at..(at + 1000).min(n));
+    }
+    assert_eq!(bench.handed_up(&stream), [0]);
 }
 
 /// What DDP refuses comes again.

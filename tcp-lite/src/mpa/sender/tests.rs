@@ -277,6 +277,7 @@ fn tiny_emss_cuts_fpdus() {
     let mut bench = Bench::new(true, 64, Source::of(&[1000]));
     assert_eq!(bench.sender.mulpdu(), 128);
     bench.fill_all(64);
+    assert_eq!(bench.source.next_len(128), None, "all of it, without waiting for acknowledgements");
     assert_eq!(bench.sent, bench.expected(true).octets);
     assert!(bench.source.given.iter().all(|(_, len)| *len <= 128 - HEADER));
     let n = bench.sent.len();

@@ -285,14 +285,30 @@ fn reserved_bits_are_ignored() {
     assert_eq!(asked(&mut active, b"MPA ident frame\xf8").revision, Revision::Draft);
 }
 
-/// Real frames: siw's revision 1 request and reply, and its revision 2 request (refused for now).
+/// Frames of Linux's siw as they were captured.
 #[test]
 fn frames_of_siw() {
-    let siw = |flags, rev, pd: &[u8]| request(flags, rev, pd);
-    let mut responder = Startup::responder(&Config { crc: false, ..config() });
-    assert_eq!(asked(&mut responder, &siw(0x00, 1, &[])).revision, Revision::One);
-    assert_eq!(responder.accept(&[]).map(|p| (p.crc, p.markers_tx)), Ok((false, false)));
-    let enhanced = siw(0x10, 2, &[0, 1, 0, 1]);
+    use crate::mpa::testing::hex;
+    let no_crc = Config { crc: false, markers: false, ..config() };
+    for (rev, captured) in [
+        (Revision::One, "4d504120494420526571204672616d6500010000"),
+        (Revision::Zero, "4d504120494420526571204672616d6500000000"),
+    ] {
+        let mut responder = Startup::responder(&no_crc);
+        assert_eq!(asked(&mut responder, &hex(captured)).revision, rev);
+        let params = Params { revision: rev, markers_tx: false, markers_rx: false, crc: false };
+        assert_eq!(responder.accept(&[]), Ok(params));
+        let initiator = Startup::initiator(&Config { initiate: rev, ..no_crc.clone() }, &[]);
+        assert_eq!(initiator.expect("it fits").output(), hex(captured));
+    }
+    let captured = "4d504120494420526570204672616d65\
+                    0001001400007ff81c2db000cc6587000010000036ae5100";
+    let mut initiator = Startup::initiator(&no_crc, &[]).expect("it fits");
+    let done = initiator.input(&hex(captured)).expect("a good frame");
+    let Some(Progress::Accepted { params, private_data }) = done.1 else { panic!("accepted") };
+    assert_eq!((params.crc, params.markers_tx, private_data.len()), (false, false, 20));
+    // Revision 2 is not spoken yet.
+    let enhanced = hex("4d504120494420526571204672616d655002000400040004");
     assert_eq!(refused(&config(), &enhanced), StartupError::Revision { seen: 2 });
     // A request with M=1 is answered by R=1 and M=0.
     let mut initiator = Startup::initiator(&config(), &[]).expect("it fits");

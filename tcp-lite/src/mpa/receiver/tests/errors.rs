@@ -160,6 +160,21 @@ fn length_against_located_island_ahead_of_a_gap() {
     assert_eq!(code(&bench), Some((b[2] as u64, 3)));
 }
 
+/// An error ahead of a gap marks where an FPDU begins. A length that leads past it is an earlier error.
+#[test]
+fn length_against_a_remembered_error() {
+    let mut stream = stream(true, &[900, 40, 1400]);
+    let b = stream.boundaries();
+    let marker = b[2].next_multiple_of(512) + 512;
+    forge(&mut stream, 2, marker, 4);
+    stream.octets[b[1]..b[1] + 2].copy_from_slice(&400_u16.to_be_bytes());
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[2]..b[3]).arrive(b[0]..b[1]);
+    assert_eq!(code(&bench), None);
+    bench.arrive(b[1]..b[2]);
+    assert_eq!(code(&bench), Some((b[1] as u64, 3)));
+}
+
 /// A length that no buffer here can take is refused in order (code 2), and dropped ahead of a gap.
 #[test]
 fn too_long_to_take() {

@@ -1,0 +1,414 @@
+//! The least LLP that meets RFC 5041 §3: numbered units with a CRC, each acknowledged by itself, sent
+//! again while it is not. It shows that the suite can be passed, and how the seam is to be used.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{Fault, Pair, Side};
+use crate::llp::{Disposition, OrderKey, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
+use crate::testing::{LEN, STAG};
+use crate::*;
+
+/// Most units under way.
+const WINDOW: usize = 8;
+/// Rounds without an acknowledgement after which the connection is lost.
+const PATIENCE: usize = 20;
+const QUEUE: QueueConfig = QueueConfig { qn: MESSAGE_QUEUE, buffers: 32, buffer_size: 4096 };
+const _: () = assert!(LEN < REGION);
+const REGION: u64 = 256 * 1024;
+
+#[derive(Clone)]
+enum Unit {
+    Data { key: u64, octets: Vec<u8>, crc: u32 },
+    Fin { key: u64 },
+    Ack { key: u64 },
+}
+
+struct End {
+    stream: Stream<VecMemory>,
+    stags: StagTable<VecMemory>,
+    pool: BufferPool,
+    memory: VecMemory,
+    mulpdu: usize,
+    faults: VecDeque<Fault>,
+    events: Vec<Event>,
+    next_key: u64,
+    /// ULPDUs that the peer has not acknowledged, in order with those behind them that it has.
+    flying: BTreeMap<u64, (UlpduToken, usize, bool)>,
+    fin: Option<(u64, bool)>,
+    /// Every key below it has arrived.
+    arrived: u64,
+    ahead: BTreeSet<u64>,
+    failing: bool,
+    peer_fin: bool,
+    up: bool,
+    idle_rounds: usize,
+}
+
+pub(super) struct MemoryPair {
+    ends: [End; 2],
+    network: VecDeque<(Side, Unit)>,
+    late: Vec<(Side, Unit)>,
+    cut: bool,
+}
+
+/// Bit by bit; a test needs no speed.
+fn crc32c(octets: &[u8]) -> u32 {
+    let step = |crc: u32, _| crc >> 1 ^ if crc & 1 != 0 { 0x82f6_3b78 } else { 0 };
+    !octets.iter().fold(!0, |crc, octet| (0..8).fold(crc ^ u32::from(*octet), step))
+}
+
+impl End {
+    fn new(id: u64) -> End {
+        let memory = VecMemory::new(REGION as usize);
+        let mut stags = StagTable::new();
+        let entry = StagEntry {
+            stag: STAG,
+            pd: PdId(1),
+            stream: None,
+            base_to: TaggedOffset(0),
+            len: REGION,
+            access: Access::REMOTE_WRITE,
+            memory: memory.clone(),
+            memory_offset: 0,
+        };
+        stags.insert(entry).unwrap();
+        let queues = vec![QUEUE, QueueConfig::error_queue()];
+        let config = StreamConfig { queues, ..StreamConfig::default() };
+        End {
+            stream: Stream::new(StreamId(id), PdId(1), config),
+            stags,
+            pool: BufferPool::new(1 << 20),
+            memory,
+            mulpdu: 1460,
+            faults: VecDeque::new(),
+            events: Vec::new(),
+            next_key: 0,
+            flying: BTreeMap::new(),
+            fin: None,
+            arrived: 0,
+            ahead: BTreeSet::new(),
+            failing: false,
+            peer_fin: false,
+            up: true,
+            idle_rounds: 0,
+        }
+    }
+
+    /// New units, as many as the window allows.
+    fn send(&mut self) -> Vec<Unit> {
+        let mut units = Vec::new();
+        while self.up && self.flying.len() < WINDOW {
+            let Some(out) = self.stream.next(self.mulpdu) else { break };
+            let key = self.next_key;
+            self.next_key += 1;
+            self.flying.insert(key, (out.token, out.payload_len, false));
+            units.push(self.frame(key));
+        }
+        let all_out = self.stream.is_closed() && !self.stream.has_unsent();
+        if self.up && all_out && self.fin.is_none() {
+            self.fin = Some((self.next_key, false));
+            units.push(Unit::Fin { key: self.next_key });
+        }
+        units
+    }
+
+    /// What is not acknowledged, framed again.
+    fn send_again(&self) -> Vec<Unit> {
+        let data = self.flying.iter().filter(|(_, (_, _, acked))| !acked);
+        let mut units: Vec<Unit> = data.map(|(key, _)| self.frame(*key)).collect();
+        if let Some((key, false)) = self.fin {
+            units.push(Unit::Fin { key });
+        }
+        units
+    }
+
+    fn frame(&self, key: u64) -> Unit {
+        let (token, payload_len, _) = self.flying[&key];
+        let out = self.stream.again(token, payload_len);
+        let mut octets = out.header.to_vec();
+        octets.resize(out.len(), 0);
+        self.stream.read_payload(token, 0, &mut octets[out.header.len()..]);
+        Unit::Data { key, crc: crc32c(&octets), octets }
+    }
+
+    /// A unit arrived; says what to acknowledge.
+    fn take(&mut self, unit: Unit) -> Option<Unit> {
+        match unit {
+            // RFC 5041 §3 (6)
+            Unit::Data { octets, crc, .. } if crc32c(&octets) != crc => None,
+            Unit::Data { key, octets, .. } => self.data(key, &octets),
+            Unit::Fin { key } => {
+                if key == self.arrived && !self.peer_fin {
+                    self.peer_fin = true;
+                    self.stream.peer_closed();
+                }
+                self.peer_fin.then_some(Unit::Ack { key })
+            }
+            Unit::Ack { key } => {
+                self.acknowledged(key);
+                None
+            }
+        }
+    }
+
+    fn data(&mut self, key: u64, octets: &[u8]) -> Option<Unit> {
+        // RFC 5041 §3 (11): a duplicate is acknowledged and goes no further.
+        if key < self.arrived || self.ahead.contains(&key) {
+            return Some(Unit::Ack { key });
+        }
+        // RFC 5041 §3 (8): after an error nothing is passed on.
+        if !self.failing {
+            let cx = Context { stags: &self.stags, buffers: &mut self.pool };
+            let pieces = [octets];
+            let ulpdu = Ulpdu::new(&pieces);
+            if self.stream.sink(cx).ulpdu(OrderKey(key), ulpdu) == Disposition::Refused {
+                return None;
+            }
+        }
+        self.ahead.insert(key);
+        while self.ahead.remove(&self.arrived) {
+            self.arrived += 1;
+        }
+        let cx = Context { stags: &self.stags, buffers: &mut self.pool };
+        self.stream.sink(cx).order_complete(OrderKey(self.arrived));
+        Some(Unit::Ack { key })
+    }
+
+    fn acknowledged(&mut self, key: u64) {
+        self.idle_rounds = 0;
+        if let Some((fin, acked)) = &mut self.fin
+            && *fin == key
+        {
+            *acked = true;
+        }
+        if let Some(unit) = self.flying.get_mut(&key) {
+            unit.2 = true;
+        }
+        while let Some(first) = self.flying.first_entry().filter(|entry| entry.get().2) {
+            let (token, payload_len, _) = first.remove();
+            self.stream.acknowledged(token, payload_len);
+        }
+    }
+
+    /// The ULP's part: events, buffers, the last message.
+    fn serve(&mut self) {
+        while let Some(event) = self.stream.poll_event() {
+            match &event {
+                Event::UntaggedDelivered { qn, .. } => self.stream.post_buffers(*qn, 1).unwrap(),
+                Event::Error(error) => {
+                    self.failing = true;
+                    let last = self.stream.last_message(error);
+                    // Closed already: nothing can be said any more.
+                    let _closed = self.stream.post_last(last);
+                }
+                _ => {}
+            }
+            self.events.push(event);
+        }
+        // RFC 5041 §3 (10)
+        if self.peer_fin && self.fin.is_some_and(|(_, acked)| acked) {
+            self.down();
+        }
+    }
+
+    fn down(&mut self) {
+        self.up = false;
+        self.stream.release(&mut self.pool);
+        assert_eq!(self.pool.in_use(), 0);
+    }
+}
+
+impl MemoryPair {
+    fn end(&mut self, side: Side) -> &mut End {
+        &mut self.ends[side as usize]
+    }
+
+    fn put(&mut self, from: Side, unit: Unit) {
+        let to = from.other();
+        let fault = match unit {
+            Unit::Data { .. } => self.end(from).faults.pop_front().unwrap_or(Fault::None),
+            _ => Fault::None,
+        };
+        match fault {
+            _ if self.cut => {}
+            Fault::Lose => {}
+            Fault::None => self.network.push_back((to, unit)),
+            Fault::Delay => self.late.push((to, unit)),
+            Fault::Duplicate => self.network.extend([(to, unit.clone()), (to, unit)]),
+            Fault::Corrupt => {
+                if let Unit::Data { key, mut octets, crc } = unit {
+                    let last = octets.len() - 1;
+                    octets[last] ^= 0x10;
+                    self.network.push_back((to, Unit::Data { key, octets, crc }));
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self) {
+        while let Some((to, unit)) = self.network.pop_front() {
+            let ack = self.end(to).take(unit);
+            self.end(to).serve();
+            if let Some(ack) = ack {
+                self.put(to, ack);
+            }
+        }
+    }
+
+    fn pump(&mut self) -> bool {
+        for side in [Side::A, Side::B] {
+            for unit in self.end(side).send() {
+                self.put(side, unit);
+            }
+        }
+        let late = core::mem::take(&mut self.late);
+        self.network.extend(late);
+        let moved = !self.network.is_empty();
+        self.deliver();
+        moved
+    }
+}
+
+impl Pair for MemoryPair {
+    const PLACES_OUT_OF_ORDER: bool = true;
+
+    fn new() -> Self {
+        let ends = [End::new(1), End::new(2)];
+        MemoryPair { ends, network: VecDeque::new(), late: Vec::new(), cut: false }
+    }
+
+    fn stag(&self) -> Stag {
+        STAG
+    }
+
+    fn region(&self, side: Side) -> Vec<u8> {
+        self.ends[side as usize].memory.to_vec()
+    }
+
+    fn post(&mut self, side: Side, message: Message<VecMemory>) -> Result<(), PostError> {
+        self.end(side).stream.post(message)
+    }
+
+    fn close(&mut self, side: Side) {
+        self.end(side).stream.close();
+    }
+
+    fn plan(&mut self, from: Side, fault: Fault) {
+        self.end(from).faults.push_back(fault);
+    }
+
+    fn cut(&mut self) {
+        self.cut = true;
+    }
+
+    fn mulpdu(&self, side: Side) -> usize {
+        self.ends[side as usize].mulpdu
+    }
+
+    fn limit_mulpdu(&mut self, side: Side, mulpdu: usize) {
+        let end = self.end(side);
+        end.mulpdu = end.mulpdu.min(mulpdu);
+    }
+
+    fn start(&mut self) {
+        for side in [Side::A, Side::B] {
+            for unit in self.end(side).send() {
+                self.put(side, unit);
+            }
+        }
+    }
+
+    fn run(&mut self) {
+        loop {
+            while self.pump() {}
+            let mut again = false;
+            for side in [Side::A, Side::B] {
+                let units =
+                    if self.end(side).up { self.end(side).send_again() } else { Vec::new() };
+                if units.is_empty() {
+                    continue;
+                }
+                again = true;
+                self.end(side).idle_rounds += 1;
+                if self.end(side).idle_rounds > PATIENCE {
+                    // RFC 5041 §3 (3): the transfer failed, and that is said.
+                    self.end(side).stream.fail(Failure::LlpLost);
+                    self.end(side).serve();
+                    self.end(side).down();
+                }
+                units.into_iter().for_each(|unit| self.put(side, unit));
+            }
+            if !again {
+                return;
+            }
+        }
+    }
+
+    fn events(&mut self, side: Side) -> Vec<Event> {
+        self.end(side).serve();
+        core::mem::take(&mut self.end(side).events)
+    }
+
+    fn counters(&self, side: Side) -> Counters {
+        *self.ends[side as usize].stream.counters()
+    }
+
+    fn is_up(&self, side: Side) -> bool {
+        self.ends[side as usize].up
+    }
+}
+
+#[test]
+fn memory_llp_exposes_mulpdu() {
+    super::mulpdu_and_its_changes_are_exposed::<MemoryPair>();
+}
+
+#[test]
+fn memory_llp_keeps_segments_when_mulpdu_changes() {
+    super::segments_survive_a_change_of_mulpdu::<MemoryPair>();
+}
+
+#[test]
+fn memory_llp_is_reliable_or_says_so() {
+    super::transfer_is_reliable_or_reported::<MemoryPair>();
+}
+
+#[test]
+fn memory_llp_preserves_boundaries() {
+    super::boundaries_are_preserved::<MemoryPair>();
+}
+
+#[test]
+fn memory_llp_tells_the_order() {
+    super::segments_out_of_order_carry_their_order::<MemoryPair>();
+}
+
+#[test]
+fn memory_llp_drops_the_corrupt() {
+    super::nothing_corrupt_is_placed::<MemoryPair>();
+}
+
+#[test]
+fn memory_llp_provides_lengths() {
+    super::lengths_are_provided::<MemoryPair>();
+}
+
+#[test]
+fn memory_llp_carries_nothing_after_an_error() {
+    super::an_erroneous_stream_carries_nothing_more::<MemoryPair>();
+}
+
+#[test]
+fn memory_llp_indicates_graceful_teardown() {
+    super::graceful_teardown_is_indicated::<MemoryPair>();
+}
+
+#[test]
+fn memory_llp_ends_with_its_stream() {
+    super::the_connection_ends_with_its_streams::<MemoryPair>();
+}
+
+#[test]
+fn memory_llp_passes_no_duplicate() {
+    super::duplicates_are_not_passed::<MemoryPair>();
+}

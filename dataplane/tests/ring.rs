@@ -1,0 +1,335 @@
+//! The real thing in one process: EAL, ring ports, worker threads, two dataplanes. Octets written by one
+//! land in memory of the other.
+//!
+//! The environment starts once in a process, so all cases share it; each has ports of its own.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use dataplane::memory::{Backing, Memory, MemoryConfig};
+use dataplane::port::{ChecksumMode, Port, PortConfig, PortKind, Ports};
+use dataplane::{
+    Command, Connect, Dataplane, DataplaneConfig, Event, Idle, InterfaceConfig, InterfaceId,
+    Limits, ListenerConfig, ListenerId, PortAttachment, PortId, Sources, StartError, Ticket,
+    WorkerConfig, WorkerId,
+};
+use ddp::{
+    Access, Message, PdId, RegionMemory, Source, Stag, StagEntry, StreamConfig, StreamId,
+    TaggedOffset,
+};
+use dpdk::{Eal, EalConfig, Hugepages};
+use tcp_lite::endpoint::EndpointConfig;
+
+const PD: PdId = PdId(1);
+const TCP_PORT: u16 = 4791;
+const LEN: usize = 8 << 20;
+/// Far more than any case takes; only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn ports() -> &'static Ports {
+    static PORTS: OnceLock<Ports> = OnceLock::new();
+    PORTS.get_or_init(|| {
+        let config =
+            EalConfig { hugepages: Hugepages::Never, memory_mib: 512, ..EalConfig::default() };
+        Ports::new(Eal::start(&config).expect("an environment without privileges"))
+    })
+}
+
+/// How the two ends of a case are made.
+#[derive(Clone)]
+struct Case {
+    link: &'static str,
+    workers: u16,
+    idle: Idle,
+    checksum: ChecksumMode,
+    mtu: u16,
+    impair: Option<link::Config>,
+}
+
+impl Case {
+    fn new(link: &'static str) -> Case {
+        let idle = Idle::Adaptive { spin: Duration::from_micros(50) };
+        Case { link, workers: 1, idle, checksum: ChecksumMode::Software, mtu: 1500, impair: None }
+    }
+}
+
+/// One of the two.
+struct End {
+    dataplane: Dataplane,
+    events: Vec<Event>,
+    _ports: Vec<Port>,
+}
+
+fn address(host: u8, v6: bool) -> IpAddr {
+    if v6 {
+        [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host].into()
+    } else {
+        [10, 9, 0, host].into()
+    }
+}
+
+impl End {
+    fn new(case: &Case, host: u8) -> End {
+        let kind = PortKind::Ring { link: case.link.to_owned() };
+        let config = PortConfig {
+            queues: case.workers,
+            checksum: case.checksum,
+            mtu: case.mtu,
+            impair: case.impair.clone(),
+            rx_descriptors: 256,
+            tx_descriptors: 256,
+            ..PortConfig::new(format!("{}{host}", case.link), kind)
+        };
+        let port = ports().open(&config).expect("a ring port");
+        let ids: Vec<WorkerId> = (0..case.workers).map(WorkerId).collect();
+        let worker = |&id: &WorkerId| WorkerConfig { id, core: None, idle: case.idle };
+        let config = DataplaneConfig {
+            workers: ids.iter().map(worker).collect(),
+            ports: vec![PortAttachment { workers: ids.clone() }],
+            interfaces: vec![InterfaceConfig {
+                name: "ring".into(),
+                port: PortId(0),
+                vlan: None,
+                addresses: vec![(address(host, false), 24), (address(host, true), 64)],
+                routes: Vec::new(),
+                mtu: case.mtu,
+            }],
+            limits: Limits::default(),
+            secret: [host; 32],
+        };
+        let mut ports_of = vec![port];
+        let dataplane = Dataplane::start(&config, &mut ports_of, ports().eal()).expect("workers");
+        End { dataplane, events: Vec::new(), _ports: ports_of }
+    }
+
+    fn tell(&mut self, worker: usize, command: Command) {
+        self.dataplane.workers[worker].send(command).expect("room for a command");
+    }
+
+    /// Tells every worker, and waits until all have done it.
+    fn tell_all(&mut self, make: impl Fn(Ticket) -> Command) {
+        for worker in 0..self.dataplane.workers.len() {
+            let ticket = Ticket(1_000_000 + worker as u64);
+            self.tell(worker, make(ticket));
+            let done = self.wait("an answer", |e| match e {
+                Event::Done { ticket: t, result } if *t == ticket => Some(result.clone()),
+                _ => None,
+            });
+            done.expect("done");
+        }
+    }
+
+    /// Waits for an event as a control thread does: asleep on the descriptor.
+    fn wait<T>(&mut self, what: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
+        let begin = Instant::now();
+        loop {
+            for worker in &mut self.dataplane.workers {
+                while let Some(event) = worker.poll() {
+                    self.events.push(event);
+                }
+            }
+            if let Some(at) = self.events.iter().position(|e| pick(e).is_some()) {
+                return pick(&self.events.remove(at)).expect("it was picked before");
+            }
+            assert!(begin.elapsed() < PATIENCE, "waiting for {what}; there are {:?}", self.events);
+            if self.dataplane.arm() {
+                let fd = self.dataplane.events_fd();
+                let mut fds = [rustix::event::PollFd::from_borrowed_fd(
+                    fd.as_fd(),
+                    rustix::event::PollFlags::IN,
+                )];
+                let limit = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+                rustix::event::poll(&mut fds, Some(&limit)).expect("poll");
+            }
+            self.dataplane.disarm();
+        }
+    }
+
+    fn region(&mut self, stag: Stag, access: Access) -> Memory {
+        let remote_write = access.remote_write();
+        let config = MemoryConfig {
+            backing: Backing::Anonymous,
+            len: LEN as u64,
+            remote_write,
+            lock: false,
+        };
+        let memory = Memory::new(&config).expect("memory");
+        let entry = StagEntry {
+            stag,
+            pd: PD,
+            stream: None,
+            base_to: TaggedOffset(0),
+            len: LEN as u64,
+            access,
+            memory: memory.clone(),
+            memory_offset: 0,
+        };
+        self.tell_all(|ticket| Command::AddStag { entry: entry.clone(), ticket });
+        memory
+    }
+
+    fn listen(&mut self) {
+        let listener = Arc::new(ListenerConfig {
+            id: ListenerId(1),
+            interface: None,
+            address: None,
+            port: TCP_PORT,
+            endpoint: Arc::new(EndpointConfig::default()),
+            backlog: 16,
+            credits: 16,
+        });
+        self.tell_all(|ticket| Command::AddListener { listener: listener.clone(), ticket });
+    }
+
+    fn connect(&mut self, worker: usize, remote: SocketAddr) {
+        let connect = Connect {
+            ticket: Ticket(7),
+            interface: InterfaceId(0),
+            local: None,
+            remote,
+            endpoint: Arc::new(EndpointConfig::default()),
+            config: StreamConfig::default(),
+            pd: PD,
+            private_data: Vec::new(),
+            timeout: Duration::from_secs(20),
+        };
+        self.tell(worker, Command::Connect(Box::new(connect)));
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        let mut total = 0;
+        for worker in &self.dataplane.workers {
+            worker.counters().for_each(|n, _, _, value| total += if n == name { value } else { 0 });
+        }
+        total
+    }
+}
+
+/// Opens a stream from a worker of `a` to `b`.
+fn open(a: &mut End, worker: usize, b: &mut End, v6: bool) -> (StreamId, StreamId) {
+    a.connect(worker, SocketAddr::new(address(2, v6), TCP_PORT));
+    let there = b.wait("a request", |e| match e {
+        Event::Incoming { stream, .. } => Some(*stream),
+        _ => None,
+    });
+    let (private_data, config) = (Vec::new(), StreamConfig::default());
+    let accept = Command::Accept { stream: there, pd: PD, private_data, config };
+    b.tell(there.worker().into(), accept);
+    let here = a.wait("a stream", |e| match e {
+        Event::Established { stream, .. } => Some(*stream),
+        Event::ConnectFailed { reason, .. } => panic!("{reason}"),
+        _ => None,
+    });
+    (here, there)
+}
+
+fn write(a: &mut End, stream: StreamId, source: &Memory, region: Stag, to: Stag) {
+    let source = Source::Region { memory: source.clone(), offset: 0, len: LEN as u32 };
+    let message = Message::Tagged { stag: to, to: TaggedOffset(0), rsvd_ulp: 0, source, cookie: 0 };
+    let post = Command::Post { stream, message, region: Some(region), ticket: Ticket(8) };
+    a.tell(stream.worker().into(), post);
+}
+
+fn pattern() -> Vec<u8> {
+    (0..LEN as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect()
+}
+
+fn holds(memory: &Memory, expected: &[u8]) -> bool {
+    let mut octets = vec![0; LEN];
+    memory.read(0, &mut octets);
+    octets == expected
+}
+
+/// A stream from each worker of the one to the other, and a write through each.
+fn run(case: &Case) -> (End, End) {
+    let (mut a, mut b) = (End::new(case, 1), End::new(case, 2));
+    b.listen();
+    let (from, to) = (Stag(0x100), Stag(0x200));
+    let source = a.region(from, Access::NONE);
+    source.write(0, &pattern());
+    for worker in 0..usize::from(case.workers) {
+        let stag = Stag(to.0 + worker as u32);
+        let sink = b.region(stag, Access::REMOTE_WRITE);
+        let (here, there) = open(&mut a, worker, &mut b, worker % 2 == 1);
+        write(&mut a, here, &source, from, stag);
+        let len = b.wait("delivery", |e| match e {
+            Event::TaggedDelivered { stream, len, .. } if *stream == there => Some(*len),
+            Event::Error { error, .. } => panic!("{error:?}"),
+            _ => None,
+        });
+        assert_eq!(len, LEN as u64);
+        a.wait("an acknowledgement", |e| matches!(e, Event::Sent { .. }).then_some(()));
+        assert!(holds(&sink, &pattern()), "worker {worker}");
+        b.tell_all(|ticket| Command::RemoveStag { stag, sources: Sources::Wait, ticket });
+    }
+    (a, b)
+}
+
+#[test]
+fn adaptive_workers_sleep_and_wake() {
+    let (a, b) = run(&Case::new("adaptive"));
+    assert!(a.count("sleeps") > 0 && b.count("sleeps") > 0);
+}
+
+#[test]
+fn polling_workers_with_jumbo_frames_and_trusted_checksums() {
+    let case = Case {
+        idle: Idle::Poll,
+        checksum: ChecksumMode::Trusted,
+        mtu: 9000,
+        ..Case::new("polling")
+    };
+    let (a, _) = run(&case);
+    assert_eq!(a.count("sleeps"), 0);
+}
+
+#[test]
+fn two_workers_a_side_share_flows_through_the_mesh() {
+    let (a, b) = run(&Case { workers: 2, ..Case::new("two") });
+    assert_eq!(a.count("streams_established"), 2);
+    assert_eq!(b.count("mesh_full") + a.count("mesh_full"), 0);
+}
+
+#[test]
+fn a_ring_that_loses_and_reorders() {
+    let one_percent = link::Probability::new(0.01).expect("a probability");
+    let loss = link::Loss::Random(one_percent);
+    let reorder = link::Reorder { probability: one_percent, delay: Duration::from_micros(300) };
+    let impair = link::Config { loss, reorder, ..link::Config::seeded(5) };
+    let case = Case { impair: Some(impair), ..Case::new("lossy") };
+    run(&case);
+}
+
+#[test]
+fn stopping_says_its_last_word_and_resets_the_peer() {
+    let (mut a, mut b) = run(&Case::new("stop"));
+    let (mut stopped, mut closed) = (0, 0);
+    let End { dataplane, .. } = b;
+    dataplane.stop(|_, event| match event {
+        Event::Stopped => stopped += 1,
+        Event::Closed { .. } => closed += 1,
+        _ => {}
+    });
+    assert_eq!((stopped, closed), (1, 1));
+    a.wait("the reset", |e| matches!(e, Event::Closed { .. }).then_some(()));
+    b = End::new(&Case::new("other"), 3);
+    drop(b);
+}
+
+#[test]
+fn a_core_that_does_not_exist_is_refused_in_words() {
+    let kind = PortKind::Ring { link: "pin".into() };
+    let mut opened = vec![ports().open(&PortConfig::new("pin", kind)).expect("a ring port")];
+    let id = WorkerId(0);
+    let config = DataplaneConfig {
+        workers: vec![WorkerConfig { id, core: Some(100_000), idle: Idle::Poll }],
+        ports: vec![PortAttachment { workers: vec![id] }],
+        interfaces: Vec::new(),
+        limits: Limits::default(),
+        secret: [0; 32],
+    };
+    let refused = Dataplane::start(&config, &mut opened, ports().eal());
+    assert!(matches!(refused, Err(StartError::Pin { worker, core: 100_000 }) if worker == id));
+}

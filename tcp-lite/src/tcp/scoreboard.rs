@@ -10,6 +10,7 @@
 //! The estimate of what is in the network (pipe) is kept up to date record by record; whether a record is
 //! lost is decided once for each, as the loss edge moves right.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use wire::Instant;
@@ -73,8 +74,9 @@ impl Record {
 /// What an acknowledgement took off the scoreboard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Acked {
-    /// When the oldest of the segments was sent that were sent once and not SACKed before: fit for a
-    /// measurement (Karn's algorithm, RFC 6298 §3).
+    /// When the oldest of the segments was sent that were not SACKed before, if none of all was sent twice:
+    /// fit for a measurement (Karn's algorithm, RFC 6298 §3). What waited behind a retransmission says
+    /// nothing about the path.
     pub(crate) sent_at: Option<Instant>,
 }
 
@@ -102,6 +104,8 @@ pub(crate) struct Scoreboard {
     loss_edge: ExtSeq,
     /// HighRxt: where the search for the next retransmission starts.
     high_rxt: ExtSeq,
+    /// When the latest segment was sent of those that were sent once and have arrived.
+    delivered: Instant,
 }
 
 impl Scoreboard {
@@ -139,6 +143,14 @@ impl Scoreboard {
         self.records.front().is_some_and(|r| r.is(SACKED))
     }
 
+    /// True when the oldest segment was sent again and something sent `reordering` later has arrived: the
+    /// retransmission is lost too (RFC 8985 §6.2 step 5, for one segment).
+    pub(crate) fn head_lost_again(&self, reordering: Duration) -> bool {
+        self.records.front().is_some_and(|r| {
+            r.marks & (AGAIN | SACKED) == AGAIN && self.delivered > r.sent_at + reordering
+        })
+    }
+
     /// End of the oldest segment.
     pub(crate) fn head_end(&self) -> ExtSeq {
         self.records.front().map_or(self.una, |r| self.una.plus(u64::from(r.seq_len())))
@@ -155,6 +167,7 @@ impl Scoreboard {
     /// Everything below `una` is acknowledged. A record of which only a part is keeps the rest.
     pub(crate) fn acknowledge(&mut self, una: ExtSeq) -> Acked {
         let mut acked = Acked::default();
+        let mut sent_twice = false;
         let mut left = una.since(self.una);
         self.una = una;
         while let Some(record) = self.records.front_mut() {
@@ -164,8 +177,10 @@ impl Scoreboard {
             let len = u64::from(record.seq_len());
             self.pipe -= record.in_pipe();
             self.awaiting -= usize::from(record.awaits_retransmission());
-            if acked.sent_at.is_none() && record.sends == 1 && !record.is(SACKED) {
-                acked.sent_at = Some(record.sent_at);
+            sent_twice |= record.sends > 1;
+            if record.sends == 1 && !record.is(SACKED) {
+                acked.sent_at.get_or_insert(record.sent_at);
+                self.delivered = self.delivered.max(record.sent_at);
             }
             if len > left {
                 record.start = una.wire().0;
@@ -176,6 +191,9 @@ impl Scoreboard {
             }
             left -= len;
             self.records.pop_front();
+        }
+        if sent_twice {
+            acked.sent_at = None;
         }
         self.sacked.remove_below(una);
         self.loss_edge = self.loss_edge.max(una);
@@ -209,6 +227,9 @@ impl Scoreboard {
             }
             if whole.start <= range.start && range.end <= whole.end && !record.is(SACKED) {
                 self.mark(i, |r| r.marks |= SACKED);
+                if record.sends == 1 {
+                    self.delivered = self.delivered.max(record.sent_at);
+                }
             }
             i += 1;
         }

@@ -16,6 +16,10 @@ use super::stats::Stats;
 /// Records reserved when a connection is established; more come as the window grows.
 const RESERVED_RECORDS: usize = 64;
 
+/// A segment that overtakes another by more than the round trip divided by this says that it is lost
+/// (RFC 8985 §6.2: a quarter).
+const REORDERING_DIVISOR: u32 = 4;
+
 /// The send half of a connection.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -267,6 +271,7 @@ impl Sender {
         if self.sack && !self.board.is_empty() {
             self.board.mark_lost(self.emss as u64);
         }
+        self.find_lost_retransmission();
         let head_lost = self.sack && self.board.head_lost_by_sack();
         if !self.board.is_empty() && self.phase.must_recover(self.dup_acks, head_lost) {
             self.enter_recovery(stats);
@@ -365,6 +370,16 @@ impl Sender {
         if !self.sack && !matches!(self.phase, Phase::Loss { .. }) {
             let most = self.flight().saturating_sub(self.emss as u64);
             self.reno_sacked = (self.reno_sacked + self.emss as u64).min(most);
+        }
+    }
+
+    /// A retransmission that was lost goes again without waiting for the time-out, and without another
+    /// reduction of the window.
+    fn find_lost_retransmission(&mut self) {
+        let reordering = self.rtt.srtt().unwrap_or_default() / REORDERING_DIVISOR;
+        if self.sack && self.phase != Phase::Open && self.board.head_lost_again(reordering) {
+            self.board.mark_head_lost();
+            self.force = true;
         }
     }
 

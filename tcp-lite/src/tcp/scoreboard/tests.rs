@@ -100,13 +100,35 @@ fn last_resorts() {
     assert_eq!(board.last_unsacked().unwrap().start, at(900));
 }
 
-// Karn's algorithm (RFC 6298 §3): the oldest that was sent once and not SACKed before.
+// RFC 8985 §6.2: what was sent after a retransmission has arrived, the retransmission has not.
+#[test]
+fn a_lost_retransmission_is_found() {
+    let reordering = Duration::from_millis(5);
+    let mut board = ten();
+    board.mark_head_lost();
+    resends(&mut board); // at 100 ms
+    board.push(at(1000), 100, false, Instant::from_millis(105));
+    board.push(at(1100), 100, false, Instant::from_millis(106));
+    board.sack(at(100), at(1100));
+    assert!(!board.head_lost_again(reordering), "not later than reordering explains");
+    board.sack(at(1100), at(1200));
+    assert!(board.head_lost_again(reordering));
+    board.mark_head_lost();
+    assert!(!board.head_lost_again(reordering), "it waits to be sent");
+    assert_eq!(resends(&mut board), [0]);
+}
+
+// Karn's algorithm (RFC 6298 §3): the oldest that was not SACKed before, if none was sent twice.
 #[test]
 fn measurements_are_of_segments_sent_once() {
     let mut board = ten();
     board.mark_head_lost();
     resends(&mut board);
     assert_eq!(board.acknowledge(at(100)).sent_at, None);
+    let mut behind = ten();
+    behind.mark_head_lost();
+    resends(&mut behind);
+    assert_eq!(behind.acknowledge(at(300)).sent_at, None, "waited behind a retransmission");
     board.sack(at(100), at(200));
     assert_eq!(board.acknowledge(at(400)).sent_at, Some(Instant::from_millis(2)));
 }

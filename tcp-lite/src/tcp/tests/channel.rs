@@ -251,6 +251,11 @@ fn any_mss() -> impl Strategy<Value = u16> {
     prop_oneof![Just(33u16), Just(88), Just(536), Just(1460), Just(8960)]
 }
 
+/// A record size, zero for whatever fits.
+fn any_record() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(0usize), 20usize..3000]
+}
+
 const FOREVER: Instant = Instant::from_millis(48 * 3600 * 1000);
 
 proptest! {
@@ -263,7 +268,7 @@ proptest! {
         configs in [any_config(), any_config()],
         mss in [any_mss(), any_mss()],
         lens in [0u64..60_000, 0u64..60_000],
-        records in [0usize..3000, 0usize..3000],
+        records in [any_record(), any_record()],
         faults in any_faults(),
     ) {
         let mut pair = pair(seed, configs, mss, lens, faults);

@@ -104,6 +104,28 @@ fn new_data_in_recovery() {
     );
 }
 
+// RFC 8985 §6.2: a lost retransmission is found by what was sent after it, and goes again in the same
+// recovery.
+#[test]
+fn a_lost_retransmission_goes_again() {
+    let script = with_ten(
+        reno(),
+        "1.05 write 4000
+         1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:9001>
+         1.1 > P. 1:1001(1000) ack 1
+         1.1 > . 10001:11001(1000) ack 1
+         1.1 > . 11001:12001(1000) ack 1
+         1.1 > . 12001:13001(1000) ack 1
+         1.15 < . 1:1(0) ack 1 win 20000 <sack 1001:11001>
+         1.15 > P. 13001:14001(1000) ack 1
+         1.2 < . 1:1(0) ack 1 win 20000 <sack 1001:14001>
+         1.2 > P. 1:1001(1000) ack 1
+         1.3 < . 1:1(0) ack 14001 win 20000",
+    );
+    assert_eq!(script.conn.stats().fast_recoveries, 1);
+    assert_eq!(script.conn.stats().timeouts, 0);
+}
+
 // RFC 6675 §4, NextSeg (4): a lost tail is sent again once in a recovery, without a time-out.
 #[test]
 fn the_tail_is_rescued_once() {

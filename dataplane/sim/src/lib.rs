@@ -4,7 +4,11 @@
 #![forbid(unsafe_code)]
 
 pub mod dialogue;
+pub mod host;
 pub mod middlebox;
 pub mod oracle;
+pub mod pair;
 pub mod path;
+pub mod scenario;
 pub mod segment;
+pub mod transfer;

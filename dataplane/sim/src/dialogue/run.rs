@@ -73,14 +73,27 @@ impl Settings {
     }
 }
 
-/// A batch without a bound that keeps whole segments.
-#[derive(Debug, Default)]
+/// A batch that keeps whole segments.
+#[derive(Debug)]
 pub struct Batch {
     room: Vec<u8>,
     segments: Vec<Vec<u8>>,
+    bound: usize,
+}
+
+impl Default for Batch {
+    /// Without a bound.
+    fn default() -> Self {
+        Self::bounded(usize::MAX)
+    }
 }
 
 impl Batch {
+    /// Takes at most `bound` segments at a time.
+    pub fn bounded(bound: usize) -> Self {
+        Batch { room: Vec::new(), segments: Vec::new(), bound }
+    }
+
     /// The segments committed since the last call.
     pub fn take(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.segments)
@@ -89,6 +102,9 @@ impl Batch {
 
 impl TxBatch for Batch {
     fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.segments.len() >= self.bound {
+            return None;
+        }
         self.room.clear();
         // Octets that the stack leaves as they are show up.
         self.room.resize(len, 0xA5);

@@ -1,0 +1,375 @@
+//! One end of a simulated connection: an endpoint and what a worker would lend to it.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use ddp::{
+    Access, BufferPool, Message, PdId, PostError, Qn, QueueConfig, RegionMemory, Source, Stag,
+    StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
+};
+use tcp_lite::endpoint::{
+    AnswerError, Context, Endpoint, EndpointConfig, EndpointStats, Event, Open, State,
+};
+use tcp_lite::mpa::{HoldBudget, Revision};
+use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber};
+use wire::Instant;
+
+use crate::dialogue::Batch;
+
+/// The region that every host offers: its STag and the TO of its first octet.
+pub const REGION: (Stag, TaggedOffset) = (Stag(0x00C0_FFEE), TaggedOffset(0x7000_0000_0000));
+/// The untagged queue that every host has besides the error queue.
+pub const QUEUE: Qn = Qn(0);
+/// Buffers posted to it: bare DDP has no credits, so they must suffice for whatever is in flight.
+const BUFFERS: u32 = 100_000;
+const PD: PdId = PdId(7);
+/// Untagged octets that may be unfinished.
+const POOL: u64 = 8 << 20;
+
+/// What makes one host.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// TCP, MPA and teardown.
+    pub endpoint: EndpointConfig,
+    /// MTU of its interface, in octets.
+    pub mtu: usize,
+    /// Octets of its region.
+    pub region: usize,
+    /// Octets of each untagged buffer.
+    pub buffer_size: u32,
+    /// Octets that may be held ahead of gaps.
+    pub hold: u64,
+    /// Initial sequence number.
+    pub iss: u32,
+    /// Private data of its request or reply; not sent in Start Keys.
+    pub private_data: Vec<u8>,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        HostConfig {
+            endpoint: EndpointConfig::default(),
+            mtu: 1500,
+            region: 1 << 20,
+            buffer_size: 64 * 1024,
+            hold: 1 << 20,
+            iss: 1000,
+            private_data: Vec::new(),
+        }
+    }
+}
+
+/// One end.
+#[derive(Debug)]
+pub struct Host {
+    config: HostConfig,
+    shared: Arc<EndpointConfig>,
+    tuple: FourTuple,
+    endpoint: Option<Endpoint<VecMemory>>,
+    stags: StagTable<VecMemory>,
+    buffers: BufferPool,
+    hold: HoldBudget,
+    memory: VecMemory,
+    outbox: VecDeque<Message<VecMemory>>,
+    events: Vec<Event>,
+    /// Segments that were dropped, by reason.
+    drops: Vec<tcp::DropReason>,
+    passive: bool,
+}
+
+impl Host {
+    /// A host that waits (`passive`) or will connect.
+    pub fn new(config: HostConfig, passive: bool) -> Self {
+        let memory = VecMemory::new(config.region);
+        let mut stags = StagTable::new();
+        let entry = StagEntry {
+            stag: REGION.0,
+            pd: PD,
+            stream: None,
+            base_to: REGION.1,
+            len: memory.len(),
+            access: Access::REMOTE_WRITE,
+            memory: memory.clone(),
+            memory_offset: 0,
+        };
+        // An empty table and a region that is its whole memory: it cannot be refused.
+        let inserted = stags.insert(entry);
+        debug_assert!(inserted.is_ok());
+        let address = |n| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), 7174);
+        let (local, remote) = if passive { (2, 1) } else { (1, 2) };
+        Host {
+            shared: Arc::new(config.endpoint.clone()),
+            tuple: FourTuple { local: address(local), remote: address(remote) },
+            endpoint: None,
+            stags,
+            buffers: BufferPool::new(POOL),
+            hold: HoldBudget::new(config.hold),
+            memory,
+            outbox: VecDeque::new(),
+            events: Vec::new(),
+            drops: Vec::new(),
+            passive,
+            config,
+        }
+    }
+
+    /// Opens the connection.
+    ///
+    /// # Errors
+    /// More private data than the request carries.
+    pub fn connect(&mut self, now: Instant) -> Result<(), tcp_lite::mpa::PrivateDataTooLong> {
+        let endpoint = Endpoint::connect(
+            Arc::clone(&self.shared),
+            StreamId(1),
+            self.tuple,
+            SeqNumber(self.config.iss),
+            self.mss(),
+            now,
+            Open { pd: PD, stream: self.stream(), private_data: self.private_data() },
+        )?;
+        self.endpoint = Some(endpoint);
+        Ok(())
+    }
+
+    /// Puts a message behind those that still wait to be posted.
+    pub fn send(&mut self, message: Message<VecMemory>) {
+        self.outbox.push_back(message);
+    }
+
+    /// Writes octets `from` of `memory` to `at` in the peer's region.
+    pub fn write(&mut self, memory: &VecMemory, from: core::ops::Range<u64>, at: u64) {
+        let source = Source::Region {
+            memory: memory.clone(),
+            offset: from.start,
+            len: (from.end - from.start) as u32,
+        };
+        let to = TaggedOffset(REGION.1.0.wrapping_add(at));
+        self.send(Message::Tagged { stag: REGION.0, to, rsvd_ulp: 0, source, cookie: at });
+    }
+
+    /// Closes gracefully.
+    pub fn shutdown(&mut self, now: Instant) {
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.shutdown(now);
+        }
+    }
+
+    /// Resets.
+    pub fn abort(&mut self) {
+        self.with(|endpoint, cx| endpoint.abort(cx));
+    }
+
+    /// The path carries packets of at most `mtu` octets.
+    pub fn path_mtu(&mut self, mtu: usize) {
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.path_mtu((mtu - 40) as u16);
+        }
+    }
+
+    /// A segment arrives.
+    pub fn input(&mut self, now: Instant, octets: &[u8], tx: &mut Batch) {
+        let segment = match Segment::parse(octets) {
+            Ok(segment) => segment,
+            Err(reason) => return self.drops.push(reason),
+        };
+        let alive = self.endpoint.as_ref().is_some_and(|e| !e.is_done());
+        if !alive {
+            let syn = segment.flags.has(tcp::Flags::SYN) && !segment.flags.has(tcp::Flags::ACK);
+            if self.passive && self.endpoint.is_none() && syn {
+                self.accept(now, &segment);
+            } else {
+                tcp::reset_for(&segment, tx);
+            }
+            return;
+        }
+        let result = self.with(|endpoint, cx| endpoint.input(now, &segment, cx));
+        if let Some(Err(reason)) = result {
+            self.drops.push(reason);
+        }
+    }
+
+    fn accept(&mut self, now: Instant, syn: &Segment<'_>) {
+        self.endpoint = Some(Endpoint::accept(
+            Arc::clone(&self.shared),
+            StreamId(2),
+            self.tuple,
+            SeqNumber(self.config.iss),
+            self.mss(),
+            syn,
+            now,
+        ));
+    }
+
+    /// Runs timers that are due, posts what there is to post, and writes segments.
+    pub fn work(&mut self, now: Instant, tx: &mut Batch) {
+        if self.timeout().is_some_and(|at| at <= now) {
+            self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
+        }
+        self.take_events(now);
+        self.post();
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.poll_transmit(now, tx);
+        }
+        self.take_events(now);
+    }
+
+    /// When [`work`](Self::work) wants to be called.
+    pub fn timeout(&self) -> Option<Instant> {
+        self.endpoint.as_ref().filter(|e| !e.is_done()).and_then(Endpoint::poll_timeout)
+    }
+
+    /// Everything that was reported so far.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Tagged messages delivered so far, as offset in the region and length.
+    pub fn delivered(&self) -> Vec<(u64, u64)> {
+        let tagged = |event: &Event| match event {
+            Event::Ddp(ddp::Event::TaggedDelivered { to, len, .. }) => {
+                Some((to.0.wrapping_sub(REGION.1.0), *len))
+            }
+            _ => None,
+        };
+        self.events.iter().filter_map(tagged).collect()
+    }
+
+    /// Untagged messages delivered so far.
+    pub fn received(&self) -> Vec<&[u8]> {
+        let untagged = |event: &'_ Event| match event {
+            Event::Ddp(ddp::Event::UntaggedDelivered { qn, .. }) => *qn == QUEUE,
+            _ => false,
+        };
+        self.events
+            .iter()
+            .filter(|event| untagged(event))
+            .filter_map(|event| match event {
+                Event::Ddp(ddp::Event::UntaggedDelivered { data, .. }) => Some(data.as_slice()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Cookies of messages that the peer has whole, in order.
+    pub fn sent(&self) -> Vec<u64> {
+        let cookie = |event: &Event| match event {
+            Event::Ddp(ddp::Event::Sent { cookie }) => Some(*cookie),
+            _ => None,
+        };
+        self.events.iter().filter_map(cookie).collect()
+    }
+
+    /// Why the stream ended, if it has.
+    pub fn closed(&self) -> Option<&tcp_lite::endpoint::CloseReason> {
+        self.events.iter().find_map(|event| match event {
+            Event::Closed { reason } => Some(reason),
+            _ => None,
+        })
+    }
+
+    /// Where the stream is in its life.
+    pub fn state(&self) -> Option<State> {
+        self.endpoint.as_ref().map(Endpoint::state)
+    }
+
+    /// True when the stream is over and nothing of it is left.
+    pub fn is_done(&self) -> bool {
+        self.endpoint.as_ref().is_some_and(Endpoint::is_done)
+    }
+
+    /// Counters of the stream.
+    pub fn stats(&self) -> EndpointStats {
+        self.endpoint.as_ref().map(Endpoint::stats).unwrap_or_default()
+    }
+
+    /// The endpoint, to look at.
+    pub fn endpoint(&self) -> Option<&Endpoint<VecMemory>> {
+        self.endpoint.as_ref()
+    }
+
+    /// What it was made of.
+    pub fn config(&self) -> &HostConfig {
+        &self.config
+    }
+
+    /// Why segments were dropped.
+    pub fn drops(&self) -> &[tcp::DropReason] {
+        &self.drops
+    }
+
+    /// Its region.
+    pub fn memory(&self) -> &VecMemory {
+        &self.memory
+    }
+
+    /// Octets of untagged buffers and of held pieces that are in use: zero after a stream's end.
+    pub fn in_use(&self) -> (u64, u64) {
+        (self.buffers.in_use(), self.hold.used())
+    }
+
+    fn post(&mut self) {
+        let Some(endpoint) = self.endpoint.as_mut().filter(|e| e.state() == State::Established)
+        else {
+            return;
+        };
+        while let Some(message) = self.outbox.front() {
+            match endpoint.post(message.clone()) {
+                Ok(()) => drop(self.outbox.pop_front()),
+                Err(PostError::Full) => break,
+                // A closed stream takes nothing more: what is left is never sent.
+                Err(_) => self.outbox.clear(),
+            }
+        }
+    }
+
+    fn take_events(&mut self, now: Instant) {
+        while let Some(event) = self.endpoint.as_mut().and_then(Endpoint::poll_event) {
+            match &event {
+                Event::MpaRequest { revision, .. } => {
+                    let private_data =
+                        if *revision == Revision::Draft { Vec::new() } else { self.private_data() };
+                    let stream = self.stream();
+                    let accepted = self.with(|endpoint, cx| {
+                        endpoint.mpa_accept(now, PD, &private_data, stream, cx)
+                    });
+                    // A stream may end between the request and the answer.
+                    let over = Some(Err(AnswerError::NoRequest));
+                    debug_assert!(accepted == Some(Ok(())) || accepted == over);
+                }
+                Event::Ddp(ddp::Event::UntaggedDelivered { qn, .. }) if *qn == QUEUE => {
+                    if let Some(endpoint) = &mut self.endpoint {
+                        // Refused only when the stream is over.
+                        let _ = endpoint.post_buffers(QUEUE, 1);
+                    }
+                }
+                _ => {}
+            }
+            self.events.push(event);
+        }
+    }
+
+    fn with<T>(
+        &mut self,
+        f: impl FnOnce(&mut Endpoint<VecMemory>, &mut Context<'_, VecMemory>) -> T,
+    ) -> Option<T> {
+        let Host { endpoint, stags, buffers, hold, .. } = self;
+        let endpoint = endpoint.as_mut()?;
+        Some(f(endpoint, &mut Context { stags, buffers, hold }))
+    }
+
+    fn stream(&self) -> StreamConfig {
+        let queue =
+            QueueConfig { qn: QUEUE, buffers: BUFFERS, buffer_size: self.config.buffer_size };
+        StreamConfig { queues: vec![queue, QueueConfig::error_queue()], ..StreamConfig::default() }
+    }
+
+    fn private_data(&self) -> Vec<u8> {
+        self.config.private_data.clone()
+    }
+
+    /// What a segment on this interface can carry.
+    fn mss(&self) -> u16 {
+        (self.config.mtu - 40) as u16
+    }
+}

@@ -1,0 +1,211 @@
+//! Two hosts, the two directions of the path between them, and the clock.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+
+use wire::Instant;
+
+use crate::dialogue::Batch;
+use crate::host::{Host, HostConfig};
+use crate::path::{self, Entry, Path};
+use crate::segment::Segment;
+
+/// Steps at one instant after which the pair is taken to be spinning.
+const SPIN: usize = 10_000;
+/// Segments of one burst.
+const BURST: usize = 32;
+/// Segments that are remembered for people who look for a fault.
+const MEMORY: usize = 60;
+
+/// What a simulation is made of.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The host that connects.
+    pub client: HostConfig,
+    /// The host that waits.
+    pub server: HostConfig,
+    /// From the client to the server.
+    pub forward: path::Config,
+    /// From the server to the client.
+    pub backward: path::Config,
+    /// The path reports packets that are larger than its MTU (ICMP).
+    pub icmp: bool,
+}
+
+/// Two hosts and what is between them.
+#[derive(Debug)]
+pub struct Pair {
+    /// The time.
+    pub now: Instant,
+    /// The host that connects.
+    pub client: Host,
+    /// The host that waits.
+    pub server: Host,
+    /// From the client to the server.
+    pub forward: Path,
+    /// From the server to the client.
+    pub backward: Path,
+    icmp: bool,
+    tx: Batch,
+    log: VecDeque<Seen>,
+}
+
+/// A segment that went by: time, and the first octets of it.
+#[derive(Debug)]
+struct Seen {
+    at: Instant,
+    what: &'static str,
+    octets: Vec<u8>,
+    len: usize,
+}
+
+/// A run that did not get where it should.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Stall {
+    /// Nothing is due any more: nobody has a timer, nothing is on its way.
+    #[error("at {0:?} nothing is due any more")]
+    Silence(Instant),
+    /// The limit on virtual time was reached.
+    #[error("not done at {0:?}")]
+    TooLate(Instant),
+    /// Something is due at one instant for ever.
+    #[error("time stands still at {0:?}")]
+    Spinning(Instant),
+}
+
+impl Pair {
+    /// Two hosts that have not spoken yet.
+    pub fn new(config: Config) -> Self {
+        Pair {
+            now: Instant::from_millis(1000),
+            client: Host::new(config.client, false),
+            server: Host::new(config.server, true),
+            forward: Path::new(config.forward),
+            backward: Path::new(config.backward),
+            icmp: config.icmp,
+            tx: Batch::bounded(BURST),
+            log: VecDeque::new(),
+        }
+    }
+
+    /// Lets time pass until `done`.
+    ///
+    /// # Errors
+    /// When that does not happen within `patience` of virtual time.
+    pub fn run_until(
+        &mut self,
+        patience: Duration,
+        mut done: impl FnMut(&Pair) -> bool,
+    ) -> Result<(), Stall> {
+        let limit = self.now + patience;
+        let mut here = 0;
+        self.work();
+        while !done(self) {
+            let next = self.next_time().ok_or(Stall::Silence(self.now))?;
+            if next > limit {
+                return Err(Stall::TooLate(limit));
+            }
+            here = if next > self.now { 0 } else { here + 1 };
+            if here > SPIN {
+                return Err(Stall::Spinning(self.now));
+            }
+            self.now = self.now.max(next);
+            self.work();
+        }
+        Ok(())
+    }
+
+    /// Lets `time` pass.
+    ///
+    /// # Errors
+    /// When time stands still.
+    pub fn run_for(&mut self, time: Duration) -> Result<(), Stall> {
+        let end = self.now + time;
+        match self.run_until(time, |_| false) {
+            Err(Stall::Spinning(at)) => Err(Stall::Spinning(at)),
+            _ => {
+                self.now = end;
+                Ok(())
+            }
+        }
+    }
+
+    fn next_time(&self) -> Option<Instant> {
+        [
+            self.forward.next_time(),
+            self.backward.next_time(),
+            self.client.timeout(),
+            self.server.timeout(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// The last segments that were sent and that arrived, one a line.
+    pub fn last_segments(&self) -> String {
+        let mut text = String::new();
+        for Seen { at, what, octets, len } in &self.log {
+            if let Some(segment) = Segment::parse(octets) {
+                let _ = writeln!(text, "{at:?} {what} {len} octets: {segment:?}");
+            }
+        }
+        text
+    }
+
+    /// What is due now, once around: a burst to each host, its timers, its answers.
+    fn work(&mut self) {
+        let Pair { now, client, server, forward, backward, icmp, tx, log } = self;
+        let icmp = *icmp;
+        let mut side = Side { host: server, from: forward, to: backward, icmp, tx, log };
+        side.work(*now, ["-> server", "   server ->"]);
+        let mut side = Side { host: client, from: backward, to: forward, icmp, tx, log };
+        side.work(*now, ["-> client", "   client ->"]);
+    }
+}
+
+/// One host, what leads to it and from it.
+struct Side<'a> {
+    host: &'a mut Host,
+    from: &'a mut Path,
+    to: &'a mut Path,
+    icmp: bool,
+    tx: &'a mut Batch,
+    log: &'a mut VecDeque<Seen>,
+}
+
+impl Side<'_> {
+    fn work(&mut self, now: Instant, names: [&'static str; 2]) {
+        for _ in 0..BURST {
+            let Some(octets) = self.from.pop(now) else { break };
+            self.remember(now, names[0], &octets);
+            self.host.input(now, &octets, self.tx);
+        }
+        // A worker fills one batch after the other while there is something to send.
+        for _ in 0..SPIN {
+            self.host.work(now, self.tx);
+            let segments = self.tx.take();
+            if segments.is_empty() {
+                break;
+            }
+            for octets in segments {
+                self.remember(now, names[1], &octets);
+                if let Entry::TooBig(mtu) = self.to.push(now, &octets)
+                    && self.icmp
+                {
+                    self.host.path_mtu(mtu);
+                }
+            }
+        }
+    }
+
+    fn remember(&mut self, at: Instant, what: &'static str, octets: &[u8]) {
+        if self.log.len() == MEMORY {
+            self.log.pop_front();
+        }
+        let len = octets.len();
+        let octets = octets[..len.min(60)].to_vec();
+        self.log.push_back(Seen { at, what, octets, len });
+    }
+}

@@ -1,0 +1,120 @@
+//! Whole transfers over bad paths, in virtual time: every combination of loss, reordering, markers,
+//! CRC, revision and MTU.
+
+use core::time::Duration;
+
+use link::{Loss, Probability, Reorder};
+use sim::host::HostConfig;
+use sim::pair::{Config, Pair};
+use sim::path;
+use sim::transfer::{self, Load, Patience};
+use tcp_lite::mpa::Revision;
+
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    loss_percent: f64,
+    reorder: bool,
+    markers: bool,
+    crc: bool,
+    revision: Revision,
+    mtu: usize,
+}
+
+fn percent(p: f64) -> Probability {
+    Probability::from_percent(p).expect("a percentage")
+}
+
+fn direction(cell: &Cell, seed: u64) -> path::Config {
+    let loss =
+        if cell.loss_percent > 0.0 { Loss::Random(percent(cell.loss_percent)) } else { Loss::None };
+    let reorder = if cell.reorder {
+        Reorder { probability: percent(2.0), delay: Duration::from_micros(700) }
+    } else {
+        Reorder::default()
+    };
+    let delay = Duration::from_micros(500);
+    path::Config::new(cell.mtu, link::Config { loss, reorder, delay, ..link::Config::seeded(seed) })
+}
+
+fn config(cell: &Cell, seed: u64) -> Config {
+    let mut host = HostConfig { mtu: cell.mtu, region: 2 << 20, ..HostConfig::default() };
+    host.endpoint.mpa.markers = cell.markers;
+    host.endpoint.mpa.crc = cell.crc;
+    host.endpoint.mpa.initiate = cell.revision;
+    // Numbers wrap on the way.
+    let client = HostConfig { iss: 0xFFFF_0000, ..host.clone() };
+    Config {
+        client,
+        server: host,
+        forward: direction(cell, seed),
+        backward: direction(cell, seed ^ 0x5555),
+        icmp: false,
+    }
+}
+
+fn cells(loss_percent: f64) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for bits in 0..16u8 {
+        let [reorder, markers, crc, jumbo] = [0, 1, 2, 3].map(|bit| bits >> bit & 1 == 1);
+        for revision in [Revision::Draft, Revision::Zero, Revision::One] {
+            let mtu = if jumbo { 9000 } else { 1500 };
+            cells.push(Cell { loss_percent, reorder, markers, crc, revision, mtu });
+        }
+    }
+    cells
+}
+
+/// What must be true of both ends when no box on the path has moved a segment boundary.
+fn aligned(cell: &Cell, pair: &Pair) {
+    for host in [&pair.client, &pair.server] {
+        let rx = host.stats().mpa_rx;
+        if rx.refused == 0 {
+            // What was refused in the middle of a segment comes again and begins there.
+            assert_eq!(rx.alignment_lost, 0, "{cell:?}: {rx:?}");
+        }
+        if cell.markers {
+            // With an aligned sender and markers only unlocatable octets are held.
+            assert_eq!(rx.held_max, rx.unlocatable_max, "{cell:?}: {rx:?}");
+            assert!(rx.held_max < 64 * 1024, "{cell:?}: {rx:?}");
+        } else {
+            assert_eq!(rx.placed_out_of_order, 0, "{cell:?}: {rx:?}");
+        }
+    }
+}
+
+fn all(loss_percent: f64) {
+    let mut out_of_order = 0;
+    for (n, cell) in cells(loss_percent).iter().enumerate() {
+        let load = |seed| Load { seed, octets: (1 << 20) + 12_345, ..Load::default() };
+        let seed = 1000 + n as u64;
+        let run = transfer::run(config(cell, seed), &load(seed), &load(!seed), Patience::default());
+        let pair = run.unwrap_or_else(|what| panic!("{cell:?}, seed {seed}: {what}"));
+        aligned(cell, &pair);
+        out_of_order += pair.server.stats().mpa_rx.placed_out_of_order;
+        if loss_percent == 0.0 && !cell.reorder {
+            let tcp = [pair.client.stats().tcp, pair.server.stats().tcp];
+            assert!(tcp.iter().all(|t| t.segments_retransmitted == 0), "{cell:?}: {tcp:?}");
+        }
+    }
+    assert!(out_of_order > 100_000, "placed out of order: {out_of_order}");
+}
+
+#[test]
+fn without_loss() {
+    all(0.0);
+}
+
+#[test]
+fn with_a_tenth_of_a_percent_of_loss() {
+    all(0.1);
+}
+
+#[test]
+fn with_one_percent_of_loss() {
+    all(1.0);
+}
+
+#[test]
+fn with_five_percent_of_loss() {
+    all(5.0);
+}

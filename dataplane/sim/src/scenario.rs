@@ -228,6 +228,8 @@ fn host(rng: &mut Rng, mtu: usize) -> HostConfig {
         tcp.congestion = CongestionControl::NewReno;
     }
     host.endpoint.tcp = Arc::new(tcp);
+    // A burst of losses on a quiet path takes long.
+    host.endpoint.teardown_timeout = Duration::from_secs(700);
     host
 }
 

@@ -7,6 +7,7 @@
 pub mod advert;
 pub mod api;
 pub mod config;
+pub mod ctl;
 pub mod daemon;
 pub mod kernel;
 pub mod metrics;

@@ -1,2 +1,5 @@
 //! Entry point of ddpctl.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    control::ctl::main()
+}

@@ -1,0 +1,405 @@
+//! `ddpctl`'s command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+use super::url::{Peer, Url};
+use crate::api::StreamId;
+use crate::config::{DEFAULT_SOCKET, parse_u64};
+
+/// Manages ddpd, and sends files into the memory of DDP peers.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ddpctl",
+    version,
+    after_help = "Exit codes: 0 done, 1 the operation failed, 2 the command line or what it asks for \
+                  is wrong, 3 the appliance (with --kernel: the peer) cannot be reached, 4 the peer \
+                  refused."
+)]
+pub struct Args {
+    /// The appliance's management.socket
+    #[arg(long, global = true, value_name = "PATH", env = "DDPD_SOCKET", default_value = DEFAULT_SOCKET)]
+    pub socket: PathBuf,
+    /// Write stable JSON, one object or list per answer; errors go to stderr, as JSON too
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// The appliance in a few numbers
+    Status,
+    /// Ports, their interfaces and neighbours
+    Ports,
+    /// Worker threads
+    Workers,
+    /// Memory that peers can reach
+    #[command(subcommand)]
+    Regions(Regions),
+    /// Where streams are accepted
+    Listeners {
+        /// Without one: list
+        #[command(subcommand)]
+        command: Option<Listeners>,
+    },
+    /// Streams
+    #[command(subcommand)]
+    Streams(Streams),
+    /// Counters, drops by reason and protocol errors
+    Stats {
+        /// Also those that are 0
+        #[arg(long)]
+        all: bool,
+    },
+    /// What happened
+    Events(Events),
+    /// Open a stream and leave it open
+    Connect(Connect),
+    /// Send a file into a peer's region
+    Put(Put),
+    /// Send an untagged message
+    Send(Send),
+    /// Transfers that the appliance runs
+    Jobs {
+        /// Without one: list
+        #[command(subcommand)]
+        command: Option<Jobs>,
+    },
+    /// Have the appliance read its configuration file again
+    Reload,
+    /// Counters as OpenMetrics text
+    Metrics,
+    /// Offer one region over kernel sockets, without an appliance
+    ServeKernel(ServeKernel),
+    /// Write a shell's completions to the standard output
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages of ddpctl and ddpd
+    Man {
+        /// Directory for them
+        directory: PathBuf,
+    },
+}
+
+/// `ddpctl regions`.
+#[derive(Debug, Subcommand)]
+pub enum Regions {
+    /// All regions
+    List,
+    /// Register a region
+    Add(RegionAdd),
+    /// Deregister a region: afterwards no octet can be placed in it
+    Remove {
+        /// Its name
+        name: String,
+        /// Abort the streams that use it
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// `ddpctl regions add`: the keys of `[[region]]`.
+#[derive(Debug, ClapArgs)]
+pub struct RegionAdd {
+    /// Its name
+    pub name: String,
+    /// Octets, or such as 64MiB; for a file, its length if not given
+    #[arg(long)]
+    pub size: Option<String>,
+    /// What peers may do: r, w, rw or none
+    #[arg(long, default_value = "rw")]
+    pub access: String,
+    /// Where the octets lie: anonymous, hugepages, shared-memory or file
+    #[arg(long)]
+    pub backing: Option<String>,
+    /// The file
+    #[arg(long)]
+    pub path: Option<String>,
+    /// When the file is forced to the disk: never, message, close or an interval
+    #[arg(long)]
+    pub fsync: Option<String>,
+    /// The shared-memory object
+    #[arg(long)]
+    pub object: Option<String>,
+    /// Tagged offset of the first octet
+    #[arg(long, value_name = "TO")]
+    pub base_to: Option<String>,
+    /// Several streams at a time may reach it
+    #[arg(long)]
+    pub shared: bool,
+}
+
+/// `ddpctl listeners`.
+#[derive(Debug, Subcommand)]
+pub enum Listeners {
+    /// All listeners
+    List,
+    /// Add a listener
+    Add {
+        /// JSON file with the keys of [[listener]]; - for the standard input
+        file: PathBuf,
+    },
+    /// Remove a listener; its streams stay
+    Remove {
+        /// Its name
+        name: String,
+    },
+}
+
+/// `ddpctl streams`.
+#[derive(Debug, Subcommand)]
+pub enum Streams {
+    /// All streams
+    List,
+    /// One stream with its counters
+    Show {
+        /// Its number
+        id: StreamId,
+    },
+    /// Close a stream
+    Close {
+        /// Its number
+        id: StreamId,
+        /// With a reset instead of in order
+        #[arg(long)]
+        abort: bool,
+    },
+}
+
+/// `ddpctl jobs`.
+#[derive(Debug, Subcommand)]
+pub enum Jobs {
+    /// All jobs
+    List,
+    /// One job
+    Show {
+        /// Its number
+        id: u64,
+    },
+    /// Give a job up
+    Cancel {
+        /// Its number
+        id: u64,
+    },
+}
+
+/// `ddpctl events`.
+#[derive(Debug, ClapArgs)]
+pub struct Events {
+    /// Go on with events as they happen
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Only events after this sequence number
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    pub after: u64,
+    /// End after so many events
+    #[arg(long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Only untagged messages
+    #[arg(long)]
+    pub messages: bool,
+    /// Only messages of this listener
+    #[arg(long, requires = "messages")]
+    pub listener: Option<String>,
+    /// Only messages of this queue
+    #[arg(long, requires = "messages", value_name = "QN")]
+    pub queue: Option<u32>,
+}
+
+/// MPA as we ask for it.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub struct Mpa {
+    /// MPA revision; start-key is the form of revision 0 without request frames and region names
+    #[arg(long, value_enum, default_value_t = MpaRev::One)]
+    pub mpa_rev: MpaRev,
+    /// Ask the peer for markers
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_off, action = ArgAction::Set)]
+    pub markers: bool,
+    /// Ask for CRCs; off only if the peer does not ask for them either
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_off, action = ArgAction::Set)]
+    pub crc: bool,
+}
+
+/// MPA's revisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MpaRev {
+    /// Request frames with revision 0
+    #[value(name = "0")]
+    Zero,
+    /// RFC 5044
+    #[value(name = "1")]
+    One,
+    /// The first draft's Start Key: no region names, needs --stag and --to
+    #[value(name = "start-key")]
+    StartKey,
+}
+
+/// `ddpctl connect`.
+#[derive(Debug, ClapArgs)]
+pub struct Connect {
+    /// HOST:PORT, an IPv6 address in brackets
+    pub peer: Peer,
+    /// Interface of the appliance; by default the one with a route
+    #[arg(long)]
+    pub interface: Option<String>,
+    /// A region that the peer may reach; may be repeated
+    #[arg(long = "region", value_name = "NAME")]
+    pub regions: Vec<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub mpa: Mpa,
+}
+
+/// `ddpctl put`.
+#[derive(Debug, ClapArgs)]
+pub struct Put {
+    /// The file
+    pub file: PathBuf,
+    /// tcp://HOST:PORT/REGION[@OFFSET]; with --stag, tcp://HOST:PORT
+    pub url: Url,
+    /// Over this host's kernel sockets, without an appliance
+    #[arg(long, conflicts_with_all = ["stream", "interface", "detach"])]
+    pub kernel: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub mpa: Mpa,
+    /// Steering tag of the place, instead of a region's name
+    #[arg(long, value_parser = stag, requires = "to")]
+    pub stag: Option<u32>,
+    /// Tagged offset of the place
+    #[arg(long, value_parser = number, requires = "stag")]
+    pub to: Option<u64>,
+    /// Interface of the appliance; by default the one with a route
+    #[arg(long)]
+    pub interface: Option<String>,
+    /// Use this stream of the appliance instead of a new one
+    #[arg(long, value_name = "ID", conflicts_with = "interface")]
+    pub stream: Option<StreamId>,
+    /// Do not wait: print the job's number
+    #[arg(long)]
+    pub detach: bool,
+    /// With --kernel: give up when nothing moves for so long
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "10s", value_name = "TIME")]
+    pub timeout: Duration,
+}
+
+/// `ddpctl send`.
+#[derive(Debug, ClapArgs)]
+pub struct Send {
+    /// HOST:PORT, or the number of a stream
+    pub to: SendTo,
+    /// The message; without it and --file, the standard input
+    #[arg(conflicts_with = "file")]
+    pub text: Option<String>,
+    /// The file with the message
+    #[arg(long)]
+    pub file: Option<PathBuf>,
+    /// Queue number
+    #[arg(long, value_name = "QN", default_value_t = 0)]
+    pub queue: u32,
+    /// Wait so long for a message back, and print it
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub wait_reply: Option<Duration>,
+    /// Interface of the appliance; by default the one with a route
+    #[arg(long)]
+    pub interface: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub mpa: Mpa,
+}
+
+/// Where a message goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SendTo {
+    /// On a new stream to this peer.
+    Peer(Peer),
+    /// On this stream.
+    Stream(StreamId),
+}
+
+impl std::str::FromStr for SendTo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(id) = text.parse() {
+            return Ok(Self::Stream(id));
+        }
+        text.parse().map(Self::Peer).map_err(|error| format!("{error}; or write a stream's number"))
+    }
+}
+
+/// `ddpctl serve-kernel`.
+#[derive(Debug, ClapArgs)]
+pub struct ServeKernel {
+    /// ADDRESS:PORT to listen on; port 0 lets the kernel choose
+    pub address: SocketAddr,
+    /// The region's name
+    #[arg(long, default_value = "inbox", value_parser = region_name)]
+    pub region: String,
+    /// Its size, such as 64MiB
+    #[arg(long, value_parser = size, default_value = "64MiB")]
+    pub size: u64,
+    /// File for its octets
+    #[arg(long)]
+    pub file: Option<PathBuf>,
+    /// Its steering tag; by default a random one
+    #[arg(long, value_parser = stag)]
+    pub stag: Option<u32>,
+    /// Tagged offset of its first octet
+    #[arg(long, value_parser = number, default_value = "0", value_name = "TO")]
+    pub base_to: u64,
+    /// Speak only this MPA revision; may be repeated
+    #[arg(long = "mpa-rev", value_enum)]
+    pub revisions: Vec<MpaRev>,
+    /// Ask peers for markers
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_off, action = ArgAction::Set)]
+    pub markers: bool,
+    /// Ask peers for CRCs
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_off, action = ArgAction::Set)]
+    pub crc: bool,
+    /// End after so many connections
+    #[arg(long, value_name = "N")]
+    pub connections: Option<usize>,
+    /// Give a silent peer up after this time
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "30s", value_name = "TIME")]
+    pub idle_timeout: Duration,
+}
+
+fn on_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off".into()),
+    }
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    parse_u64(text).ok_or_else(|| "write a number, decimal or 0x".into())
+}
+
+fn stag(text: &str) -> Result<u32, String> {
+    let stag = number(text)?;
+    u32::try_from(stag).map_err(|_| "a steering tag has 32 bits, such as 0x0badcafe".into())
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let size: bytesize::ByteSize =
+        text.parse().map_err(|_| "write octets or a size such as 64MiB".to_owned())?;
+    if size.as_u64() == 0 { Err("must be 1 octet or more".into()) } else { Ok(size.as_u64()) }
+}
+
+fn region_name(text: &str) -> Result<String, String> {
+    match crate::advert::is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("use 1 to 64 of A-Z a-z 0-9 . _ -".into()),
+    }
+}

@@ -1,0 +1,114 @@
+//! How `ddpctl` ends.
+
+use std::io;
+
+use serde::Serialize;
+
+use crate::api::{ClientError, ErrorKind};
+use crate::config::ConfigErrors;
+use crate::kernel::KernelError;
+
+/// Exit codes; they are stable and documented in `--help`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Success = 0,
+    /// The operation failed.
+    Failed = 1,
+    /// The command line, or what it asks for, is wrong.
+    Usage = 2,
+    /// The appliance cannot be reached; with `--kernel`, the peer.
+    Unreachable = 3,
+    /// The peer refused: it rejected the connection or ended the stream with an error.
+    Refused = 4,
+}
+
+/// Why a command failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Failure {
+    #[serde(skip)]
+    pub(super) exit: Exit,
+    /// A stable word.
+    pub(super) error: &'static str,
+    /// One sentence.
+    pub(super) message: String,
+}
+
+impl Failure {
+    pub(super) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        let error = match exit {
+            Exit::Success | Exit::Failed => "failed",
+            Exit::Usage => "bad_request",
+            Exit::Unreachable => "unreachable",
+            Exit::Refused => "peer_refused",
+        };
+        Self { exit, error, message: message.into() }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let exit = match &error {
+            ClientError::Unreachable { .. } => Exit::Unreachable,
+            ClientError::Protocol(_) => Exit::Failed,
+            ClientError::Refused(refusal) => match refusal.error {
+                ErrorKind::PeerRefused => Exit::Refused,
+                ErrorKind::BadRequest | ErrorKind::TooLarge => Exit::Usage,
+                _ => Exit::Failed,
+            },
+        };
+        let mut failure = Self::new(exit, error.to_string());
+        if let ClientError::Refused(refusal) = &error {
+            failure.error = kind_word(refusal.error);
+        }
+        failure
+    }
+}
+
+fn kind_word(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::BadRequest => "bad_request",
+        ErrorKind::NotFound => "not_found",
+        ErrorKind::MethodNotAllowed => "method_not_allowed",
+        ErrorKind::Conflict => "conflict",
+        ErrorKind::TooLarge => "too_large",
+        ErrorKind::Internal => "internal",
+        ErrorKind::PeerRefused => "peer_refused",
+        ErrorKind::Unavailable => "unavailable",
+        ErrorKind::Timeout => "timeout",
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::new(Exit::Failed, error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        match error.io_error_kind() {
+            Some(kind) => io::Error::from(kind).into(),
+            None => Self::new(Exit::Failed, error.to_string()),
+        }
+    }
+}
+
+impl From<ConfigErrors> for Failure {
+    fn from(errors: ConfigErrors) -> Self {
+        Self::new(Exit::Usage, errors.to_string())
+    }
+}
+
+impl From<KernelError> for Failure {
+    fn from(error: KernelError) -> Self {
+        let exit = match &error {
+            KernelError::Resolve { .. } | KernelError::Connect { .. } => Exit::Unreachable,
+            KernelError::Rejected { .. } | KernelError::Peer(_) => Exit::Refused,
+            KernelError::NeedsStag => Exit::Usage,
+            _ => Exit::Failed,
+        };
+        Self::new(exit, error.to_string())
+    }
+}

@@ -1,0 +1,371 @@
+//! `ddpctl`: the API's client for people and scripts, and `put` without an appliance.
+//!
+//! Tables by default, the API's JSON with `--json`. Everything is written to the two writers that
+//! [`run`] is given, so that tests see what a shell would.
+
+mod args;
+mod exit;
+mod generate;
+mod put;
+mod serve;
+mod show;
+mod url;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
+
+use clap::Parser;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::api::{
+    Client, ConnectSpec, Done, Event, EventPage, JobInfo, ListenerInfo, MpaChoice, PortInfo,
+    RegionInfo, ReloadReport, SendSpec, Sent, Stats, Status, StreamInfo, Via, WorkerInfo,
+    path_segment,
+};
+
+pub use args::{Args, Command};
+pub use exit::Exit;
+pub use url::{Peer, RegionAt, Url, UrlError};
+
+use args::{
+    Connect, Events, Jobs, Listeners, Mpa, MpaRev, RegionAdd, Regions, Send, SendTo, Streams,
+};
+use exit::Failure;
+
+/// Runs the command line of this process.
+pub fn main() -> std::process::ExitCode {
+    let terminal = io::stderr().is_terminal();
+    let exit = run(std::env::args_os(), &mut io::stdout().lock(), &mut io::stderr(), terminal);
+    std::process::ExitCode::from(exit as u8)
+}
+
+/// Runs a command line. `terminal`: a progress bar may be drawn on the process's standard error.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+    terminal: bool,
+) -> Exit {
+    let args = match Args::try_parse_from(arguments) {
+        Ok(args) => args,
+        Err(error) => return print_usage(&error, out, err),
+    };
+    let json = args.json;
+    let mut output = Output { out, json, progress: terminal && !json };
+    match dispatch(args, &mut output).and_then(|()| Ok(output.out.flush()?)) {
+        Ok(()) => Exit::Success,
+        Err(failure) => {
+            let text = match json {
+                true => serde_json::to_string(&failure).unwrap_or(failure.message),
+                false => format!("ddpctl: {}", failure.message),
+            };
+            // Nobody is left to be told when the standard error cannot be written either.
+            drop(writeln!(err, "{text}"));
+            failure.exit
+        }
+    }
+}
+
+fn print_usage(error: &clap::Error, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
+    // As above: the exit code has to do.
+    if error.use_stderr() {
+        drop(write!(err, "{error}"));
+        Exit::Usage
+    } else {
+        drop(write!(out, "{error}"));
+        Exit::Success
+    }
+}
+
+/// Where answers go, and how.
+struct Output<'w> {
+    out: &'w mut dyn Write,
+    json: bool,
+    progress: bool,
+}
+
+impl Output<'_> {
+    /// One answer: as it came, or for people.
+    fn answer<T: Serialize>(
+        &mut self,
+        value: &T,
+        human: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        if self.json {
+            serde_json::to_writer(&mut *self.out, value)?;
+            writeln!(self.out)?;
+        } else {
+            let text = human(value);
+            self.out.write_all(text.as_bytes())?;
+            if !text.is_empty() && !text.ends_with('\n') {
+                writeln!(self.out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A sentence for people; an empty object in JSON.
+    fn done(&mut self, sentence: String) -> Result<(), Failure> {
+        self.answer(&Done {}, |_| sentence)
+    }
+}
+
+fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
+    let client = || Client::new(&args.socket).map_err(Failure::from);
+    match args.command {
+        Command::Completions { shell } => generate::completions(shell, output.out),
+        Command::Man { directory } => generate::man(&directory),
+        Command::ServeKernel(serve) => serve::serve(serve, output),
+        Command::Put(put) if put.kernel => put::kernel(put, output),
+        Command::Put(put) => put::appliance(put, &client()?, output),
+        Command::Status => output.answer(&client()?.get::<Status>("/v1/status")?, show::status),
+        Command::Ports => output.answer(&client()?.get::<Vec<PortInfo>>("/v1/ports")?, show::ports),
+        Command::Workers => {
+            output.answer(&client()?.get::<Vec<WorkerInfo>>("/v1/workers")?, show::workers)
+        }
+        Command::Regions(command) => regions(command, &client()?, output),
+        Command::Listeners { command } => listeners(command, &client()?, output),
+        Command::Streams(command) => streams(command, &client()?, output),
+        Command::Stats { all } => {
+            output.answer(&client()?.get::<Stats>("/v1/stats")?, |stats| show::stats(stats, all))
+        }
+        Command::Events(command) => events(&command, &client()?, output),
+        Command::Connect(command) => connect(command, &client()?, output),
+        Command::Send(command) => send(command, &client()?, output),
+        Command::Jobs { command } => jobs(command, &client()?, output),
+        Command::Reload => {
+            let report: ReloadReport = client()?.post("/v1/reload", &json!({}))?;
+            output.answer(&report, show::reload)
+        }
+        Command::Metrics => Ok(output.out.write_all(client()?.text("/v1/metrics")?.as_bytes())?),
+    }
+}
+
+fn regions(command: Regions, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    match command {
+        Regions::List => output
+            .answer(&client.get::<Vec<RegionInfo>>("/v1/regions")?, |list| show::regions(list)),
+        Regions::Add(add) => {
+            let region: RegionInfo = client.post("/v1/regions", &region_body(&add)?)?;
+            output.answer(&region, |region| show::regions(std::slice::from_ref(region)))
+        }
+        Regions::Remove { name, force } => {
+            let path = format!("/v1/regions/{}?force={force}", path_segment(&name));
+            client.delete::<Done>(&path)?;
+            output.done(format!("region \"{name}\" is gone: no octet can be placed in it"))
+        }
+    }
+}
+
+/// The keys of `[[region]]`. Paths become absolute: the appliance has another directory.
+fn region_body(add: &RegionAdd) -> Result<serde_json::Value, Failure> {
+    let path = match &add.path {
+        Some(path) => Some(std::path::absolute(path)?.to_string_lossy().into_owned()),
+        None => None,
+    };
+    Ok(json!({
+        "name": add.name, "size": add.size, "access": add.access, "backing": add.backing,
+        "path": path, "fsync": add.fsync, "object": add.object, "base_to": add.base_to,
+        "shared": add.shared,
+    }))
+}
+
+fn listeners(
+    command: Option<Listeners>,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    match command.unwrap_or(Listeners::List) {
+        Listeners::List => {
+            let list = client.get::<Vec<ListenerInfo>>("/v1/listeners")?;
+            output.answer(&list, |list| show::listeners(list))
+        }
+        Listeners::Add { file } => {
+            let text = read_input(Some(&file).filter(|file| file.as_os_str() != "-"))?;
+            let body: serde_json::Value = serde_json::from_slice(&text).map_err(|error| {
+                Failure::new(Exit::Usage, format!("{} is not JSON: {error}", file.display()))
+            })?;
+            let listener: ListenerInfo = client.post("/v1/listeners", &body)?;
+            output.answer(&listener, |listener| show::listeners(std::slice::from_ref(listener)))
+        }
+        Listeners::Remove { name } => {
+            client.delete::<Done>(&format!("/v1/listeners/{}", path_segment(&name)))?;
+            output.done(format!("listener \"{name}\" is gone; its streams stay"))
+        }
+    }
+}
+
+fn streams(command: Streams, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    match command {
+        Streams::List => {
+            let list = client.get::<Vec<StreamInfo>>("/v1/streams")?;
+            output.answer(&list, |list| show::streams(list))
+        }
+        Streams::Show { id } => {
+            output.answer(&client.get::<StreamInfo>(&format!("/v1/streams/{id}"))?, show::stream)
+        }
+        Streams::Close { id, abort } => {
+            client.delete::<Done>(&format!("/v1/streams/{id}?abort={abort}"))?;
+            output.done(format!("stream {id} is closed"))
+        }
+    }
+}
+
+fn jobs(command: Option<Jobs>, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let job: JobInfo = match command.unwrap_or(Jobs::List) {
+        Jobs::List => {
+            let list = client.get::<Vec<JobInfo>>("/v1/jobs")?;
+            return output.answer(&list, |list| show::jobs(list));
+        }
+        Jobs::Show { id } => client.get(&format!("/v1/jobs/{id}"))?,
+        Jobs::Cancel { id } => client.delete(&format!("/v1/jobs/{id}"))?,
+    };
+    output.answer(&job, |job| show::jobs(std::slice::from_ref(job)))
+}
+
+fn events(command: &Events, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let mut path = format!(
+        "/v1/{}?after={}",
+        if command.messages { "messages" } else { "events" },
+        command.after
+    );
+    if let Some(listener) = &command.listener {
+        path += &format!("&listener={}", path_segment(listener));
+    }
+    if let Some(queue) = command.queue {
+        path += &format!("&queue={queue}");
+    }
+    let mut left = command.count.unwrap_or(u64::MAX);
+    if command.follow {
+        return follow(client, &path, left, output);
+    }
+    let mut after = command.after;
+    let base = path.replacen(&format!("after={after}"), "", 1);
+    while left > 0 {
+        let limit = left.min(1000);
+        let page: EventPage = client.get(&format!("{base}&after={after}&limit={limit}"))?;
+        if page.lost > 0 && !output.json {
+            writeln!(output.out, "({} earlier events were overwritten)", page.lost)?;
+        }
+        for event in &page.events {
+            output.answer(event, show::event)?;
+        }
+        left -= page.events.len() as u64;
+        if page.next == after || page.events.is_empty() {
+            break;
+        }
+        after = page.next;
+    }
+    Ok(())
+}
+
+fn follow(
+    client: &Client,
+    path: &str,
+    mut left: u64,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let mut failure = None;
+    client.follow(&format!("{path}&follow=true"), |line| {
+        let result = follow_line(line, output);
+        match result {
+            Ok(is_event) => left -= u64::from(is_event),
+            Err(error) => failure = Some(error),
+        }
+        Ok(failure.is_none() && left > 0)
+    })?;
+    failure.map_or(Ok(()), Err)
+}
+
+/// Prints a line of the stream; true if it was an event.
+fn follow_line(line: &str, output: &mut Output<'_>) -> Result<bool, Failure> {
+    let value: serde_json::Value = serde_json::from_str(line)?;
+    let is_event = value.get("event").is_some();
+    if output.json {
+        writeln!(output.out, "{line}")?;
+    } else if is_event {
+        output.answer(&serde_json::from_value::<Event>(value)?, show::event)?;
+    } else {
+        writeln!(output.out, "({} events were overwritten)", value["lost"])?;
+    }
+    output.out.flush()?;
+    Ok(is_event)
+}
+
+impl From<Mpa> for MpaChoice {
+    fn from(mpa: Mpa) -> Self {
+        Self {
+            revision: u8::from(mpa.mpa_rev == MpaRev::One),
+            start_key: mpa.mpa_rev == MpaRev::StartKey,
+            markers: mpa.markers,
+            crc: mpa.crc,
+        }
+    }
+}
+
+/// What the appliance needs to open a stream; names are looked up here.
+fn connect_spec(
+    peer: &Peer,
+    interface: Option<String>,
+    mpa: Mpa,
+    regions: Vec<String>,
+) -> Result<ConnectSpec, Failure> {
+    let remote = peer.resolve().map_err(|error| {
+        Failure::new(Exit::Failed, format!("the address of {} is not known: {error}", peer.host))
+    })?;
+    Ok(ConnectSpec { remote, interface, mpa: mpa.into(), regions })
+}
+
+fn connect(command: Connect, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let spec = connect_spec(&command.peer, command.interface, command.mpa, command.regions)?;
+    output.answer(&client.post::<StreamInfo>("/v1/connect", &spec)?, show::stream)
+}
+
+fn send(command: Send, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let via = match command.to {
+        SendTo::Stream(id) => Via::Stream(id),
+        SendTo::Peer(peer) => {
+            Via::Connect(connect_spec(&peer, command.interface, command.mpa, Vec::new())?)
+        }
+    };
+    let data = match command.text {
+        Some(text) => text.into_bytes(),
+        None => read_input(command.file.as_ref())?,
+    };
+    let wait_reply_us = command.wait_reply.map_or(0, |time| time.as_micros().max(1));
+    let wait_reply_us = u64::try_from(wait_reply_us).unwrap_or(u64::MAX);
+    let spec = SendSpec { via, queue: command.queue, data, wait_reply_us };
+    output.answer(&client.post::<Sent>("/v1/send", &spec)?, show::sent)
+}
+
+/// A file, or the standard input.
+fn read_input(file: Option<impl AsRef<Path>>) -> Result<Vec<u8>, Failure> {
+    let mut octets = Vec::new();
+    match file {
+        None => io::stdin().lock().read_to_end(&mut octets).map(drop)?,
+        Some(file) => {
+            octets = std::fs::read(&file).map_err(|error| {
+                Failure::new(Exit::Usage, format!("{}: {error}", file.as_ref().display()))
+            })?;
+        }
+    }
+    Ok(octets)
+}
+
+/// Octets as hexadecimal digits, or as text if they are printable.
+fn printable(octets: &[u8]) -> String {
+    match std::str::from_utf8(octets) {
+        Ok(text) if text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t') => text.into(),
+        _ => octets.iter().fold(String::from("0x"), |mut hex, octet| {
+            // Writing to a String cannot fail.
+            drop(write!(hex, "{octet:02x}"));
+            hex
+        }),
+    }
+}

@@ -1,0 +1,212 @@
+//! `put`: a file into a peer's region, through the appliance or over kernel sockets.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use serde_json::json;
+use tcp_lite::mpa::Revision;
+
+use super::args::{Mpa, MpaRev, Put};
+use super::exit::{Exit, Failure};
+use super::{Output, connect_spec};
+use crate::api::{Client, JobInfo, JobState, PutSpec, PutTarget, Via};
+use crate::kernel;
+
+/// Time between two looks at the appliance's job.
+const POLL: Duration = Duration::from_millis(50);
+
+/// What a transfer was; the same members both ways, those that one way does not know are null.
+#[derive(Debug, Serialize)]
+struct Summary {
+    /// `appliance` or `kernel`.
+    via: &'static str,
+    file: String,
+    peer: String,
+    octets: u64,
+    seconds: f64,
+    gbit_per_s: f64,
+    /// The appliance's number of it.
+    job: Option<u64>,
+    stag: Option<String>,
+    to: Option<String>,
+    mpa: Option<serde_json::Value>,
+    fpdus: Option<u64>,
+    stream_octets: Option<u64>,
+}
+
+/// Has the appliance send the file, and watches it.
+pub(super) fn appliance(put: Put, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let target = match (place(&put)?, put.stag.zip(put.to)) {
+        (_, Some((stag, to))) => PutTarget::Tagged { stag, to },
+        (Some(region), None) => PutTarget::Region { name: region.name, offset: region.offset },
+        (None, None) => return Err(no_place()),
+    };
+    let via = match put.stream {
+        Some(id) => Via::Stream(id),
+        None => Via::Connect(connect_spec(&put.url.peer, put.interface, put.mpa, Vec::new())?),
+    };
+    let file = std::fs::canonicalize(&put.file).map_err(|error| unreadable(&put.file, &error))?;
+    let mut job: JobInfo = client.post("/v1/put", &PutSpec { file, via, target })?;
+    if put.detach {
+        return output.answer(&job, |job| format!("job {} runs: ddpctl jobs show {0}\n", job.id));
+    }
+    let bar = progress_bar(output, job.total);
+    while !job.state.is_final() {
+        bar.set_length(job.total);
+        bar.set_position(job.acknowledged);
+        std::thread::sleep(POLL);
+        job = client.get(&format!("/v1/jobs/{}", job.id))?;
+    }
+    bar.finish_and_clear();
+    finish(job, output)
+}
+
+fn finish(job: JobInfo, output: &mut Output<'_>) -> Result<(), Failure> {
+    if job.state != JobState::Done {
+        let exit = if job.refused { Exit::Refused } else { Exit::Failed };
+        let reason = job.error.unwrap_or_else(|| "the job was cancelled".into());
+        let (done, total) = (job.acknowledged, job.total);
+        return Err(Failure::new(exit, format!("after {done} of {total} octets: {reason}")));
+    }
+    let summary = Summary {
+        via: "appliance",
+        file: job.file.display().to_string(),
+        peer: job.remote,
+        octets: job.total,
+        seconds: job.seconds,
+        gbit_per_s: gbit_per_s(job.total, job.seconds),
+        job: Some(job.id),
+        stag: None,
+        to: None,
+        mpa: None,
+        fpdus: None,
+        stream_octets: None,
+    };
+    output.answer(&summary, sentence)
+}
+
+/// Sends the file over this host's sockets.
+pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
+    let target = match (place(&put)?, put.stag.zip(put.to)) {
+        (_, Some((stag, to))) => kernel::Target::Stag { stag, to },
+        (Some(region), None) => kernel::Target::Region { name: region.name, offset: region.offset },
+        (None, None) => return Err(no_place()),
+    };
+    let total = std::fs::metadata(&put.file).map_err(|error| unreadable(&put.file, &error))?.len();
+    let request = kernel::PutRequest {
+        file: put.file.clone(),
+        host: put.url.peer.host.clone(),
+        port: put.url.peer.port,
+        target,
+        mpa: put.mpa.into(),
+        timeout: put.timeout,
+    };
+    let bar = progress_bar(output, total);
+    let result = kernel::put(&request, &mut |progress| {
+        bar.set_length(progress.total);
+        bar.set_position(progress.sent.min(progress.total));
+    });
+    bar.finish_and_clear();
+    let report = result?;
+    let summary = Summary {
+        via: "kernel",
+        file: put.file.display().to_string(),
+        peer: report.peer.to_string(),
+        octets: report.octets,
+        seconds: report.elapsed.as_secs_f64(),
+        gbit_per_s: report.gbit_per_s(),
+        job: None,
+        stag: Some(format!("{:#010x}", report.stag)),
+        to: Some(report.to.to_string()),
+        mpa: Some(parameters(&report.parameters)),
+        fpdus: Some(report.fpdus),
+        stream_octets: Some(report.stream_octets),
+    };
+    output.answer(&summary, sentence)
+}
+
+/// What MPA agreed on, with the names of the API.
+pub(super) fn parameters(parameters: &kernel::Parameters) -> serde_json::Value {
+    json!({
+        "revision": parameters.revision.number(),
+        "start_key": parameters.revision == Revision::Draft,
+        "markers_tx": parameters.markers_tx,
+        "markers_rx": parameters.markers_rx,
+        "crc": parameters.crc,
+        "mulpdu": parameters.mulpdu,
+    })
+}
+
+impl From<MpaRev> for Revision {
+    fn from(revision: MpaRev) -> Self {
+        match revision {
+            MpaRev::Zero => Self::Zero,
+            MpaRev::One => Self::One,
+            MpaRev::StartKey => Self::Draft,
+        }
+    }
+}
+
+impl From<Mpa> for kernel::MpaOptions {
+    fn from(mpa: Mpa) -> Self {
+        Self { revision: mpa.mpa_rev.into(), markers: mpa.markers, crc: mpa.crc }
+    }
+}
+
+/// The region of the URL; an error if the place is named twice.
+fn place(put: &Put) -> Result<Option<super::RegionAt>, Failure> {
+    match (&put.url.region, put.stag) {
+        (Some(region), Some(_)) => Err(Failure::new(
+            Exit::Usage,
+            format!("region \"{}\" and --stag both name the place: leave one out", region.name),
+        )),
+        (Some(_), None) if put.mpa.mpa_rev == MpaRev::StartKey => Err(Failure::new(
+            Exit::Usage,
+            "a Start Key carries no region names: name the place with --stag and --to, and write \
+             tcp://HOST:PORT",
+        )),
+        (region, _) => Ok(region.clone()),
+    }
+}
+
+fn no_place() -> Failure {
+    Failure::new(
+        Exit::Usage,
+        "no region is named: write tcp://HOST:PORT/REGION, or give --stag and --to",
+    )
+}
+
+fn unreadable(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Usage, format!("{}: {error}", file.display()))
+}
+
+fn progress_bar(output: &Output<'_>, total: u64) -> ProgressBar {
+    if !output.progress {
+        return ProgressBar::hidden();
+    }
+    let template = "{bar:32} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  \
+                    {binary_bytes_per_sec}  {eta} left";
+    let bar = ProgressBar::new(total);
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+fn sentence(summary: &Summary) -> String {
+    format!(
+        "{} to {}: {} in {:.3} s, {:.3} Gbit/s\n",
+        summary.file,
+        summary.peer,
+        ByteSize(summary.octets).display().iec(),
+        summary.seconds,
+        summary.gbit_per_s
+    )
+}
+
+fn gbit_per_s(octets: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { octets as f64 * 8e-9 / seconds } else { 0.0 }
+}

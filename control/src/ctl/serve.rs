@@ -1,0 +1,127 @@
+//! `serve-kernel`: one region offered over kernel sockets, for hosts without an appliance and for
+//! tests of one.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde_json::json;
+use tcp_lite::mpa::{Config, Revisions};
+
+use super::Output;
+use super::args::{MpaRev, ServeKernel};
+use super::exit::{Exit, Failure};
+use super::put::parameters;
+use crate::kernel::{ListenConfig, Listener, Outcome, RegionSpec, ServeEvent};
+
+/// Serves until a signal, or until the connections are over.
+pub(super) fn serve(serve: ServeKernel, output: &mut Output<'_>) -> Result<(), Failure> {
+    if serve.base_to.checked_add(serve.size - 1).is_none() {
+        let message = "--base-to plus --size is beyond 2^64: lower one of them";
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    let mut listener = Listener::bind(config(&serve))?;
+    print(
+        output,
+        &json!({
+            "event": "listening",
+            "address": listener.address().to_string(),
+            "region": serve.region,
+            "size": serve.size,
+            "stag": format!("{:#010x}", listener.stag()),
+            "base_to": serve.base_to.to_string(),
+        }),
+    )?;
+    let mut failure = None;
+    let served = listener.serve(&stop, &mut |event| {
+        if failure.is_none() {
+            failure = print(output, &describe(&event)).err();
+        }
+    })?;
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    print(
+        output,
+        &json!({
+            "event": "served",
+            "connections": served.connections,
+            "complete": served.complete,
+            "octets": served.octets,
+        }),
+    )
+}
+
+fn config(serve: &ServeKernel) -> ListenConfig {
+    let speaks = |revision| serve.revisions.is_empty() || serve.revisions.contains(&revision);
+    let mpa = Config {
+        revisions: Revisions {
+            draft: speaks(MpaRev::StartKey),
+            zero: speaks(MpaRev::Zero),
+            one: speaks(MpaRev::One),
+        },
+        markers: serve.markers,
+        crc: serve.crc,
+        ..Config::default()
+    };
+    ListenConfig {
+        address: serve.address,
+        mpa,
+        region: RegionSpec {
+            name: serve.region.clone(),
+            len: serve.size,
+            stag: serve.stag,
+            base_to: serve.base_to,
+            file: serve.file.clone(),
+        },
+        idle_timeout: serve.idle_timeout,
+        connections: serve.connections,
+    }
+}
+
+fn describe(event: &ServeEvent) -> serde_json::Value {
+    match event {
+        ServeEvent::Connected { peer, parameters: agreed } => json!({
+            "event": "connected", "peer": peer.to_string(), "mpa": parameters(agreed),
+        }),
+        ServeEvent::Delivered { peer, stag, to, len } => json!({
+            "event": "delivered", "peer": peer.to_string(), "stag": format!("{stag:#010x}"),
+            "to": to.to_string(), "octets": len,
+        }),
+        ServeEvent::Closed { peer, placed, outcome } => json!({
+            "event": "closed", "peer": peer.to_string(), "octets": placed,
+            "complete": *outcome == Outcome::Complete, "outcome": outcome_sentence(outcome),
+        }),
+    }
+}
+
+fn outcome_sentence(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Complete => "closed in order".into(),
+        Outcome::Incomplete => "the peer closed within a message".into(),
+        Outcome::Startup(error) => format!("MPA start-up: {error}"),
+        Outcome::Mpa(error) => format!("the peer broke MPA: {error}"),
+        Outcome::Ddp(error) => format!("the peer broke DDP: {error}"),
+        Outcome::Broken(kind) => format!("the connection broke: {kind}"),
+        Outcome::Idle => "the peer was silent for too long".into(),
+    }
+}
+
+/// One line per event, written at once: others wait for it.
+fn print(output: &mut Output<'_>, event: &serde_json::Value) -> Result<(), Failure> {
+    output.answer(event, |event| {
+        let mut line = event["event"].as_str().unwrap_or("?").to_owned();
+        let members = event.as_object().into_iter().flatten();
+        for (name, value) in members.filter(|(name, _)| *name != "event") {
+            match value.as_str() {
+                Some(text) => line += &format!(" {name}={text}"),
+                None => line += &format!(" {name}={value}"),
+            }
+        }
+        line
+    })?;
+    Ok(output.out.flush()?)
+}

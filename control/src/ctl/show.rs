@@ -1,0 +1,378 @@
+//! Answers for people.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytesize::ByteSize;
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use super::printable;
+use crate::api::{
+    Counters, Event, EventKind, JobInfo, ListenerInfo, PortInfo, RegionInfo, ReloadReport, Sent,
+    Stats, Status, StreamInfo, WorkerInfo,
+};
+use crate::config::show_size;
+
+/// A table without lines: it reads well and cuts well.
+fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header.iter().map(|&cell| Cell::new(cell)));
+    let mut empty = true;
+    for row in rows {
+        empty = false;
+        table.add_row(row);
+    }
+    if empty {
+        return String::from("none\n");
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    trim(&table.to_string())
+}
+
+/// Names left, values right.
+fn pairs(rows: impl IntoIterator<Item = (String, String)>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    for (name, value) in rows {
+        table.add_row([Cell::new(name), Cell::new(value).set_alignment(CellAlignment::Left)]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    trim(&table.to_string())
+}
+
+fn trim(text: &str) -> String {
+    text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+fn yes(value: bool) -> String {
+    if value { "yes".into() } else { "no".into() }
+}
+
+fn octets(value: u64) -> String {
+    if value < 1024 { value.to_string() } else { ByteSize(value).display().iec().to_string() }
+}
+
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".into(), |value| value.to_string())
+}
+
+fn list(items: &[String]) -> String {
+    if items.is_empty() { "-".into() } else { items.join(" ") }
+}
+
+fn seconds(value: f64) -> String {
+    let whole = Duration::try_from_secs_f64(value.max(0.0).trunc()).unwrap_or(Duration::ZERO);
+    humantime::format_duration(whole).to_string()
+}
+
+pub(super) fn status(status: &Status) -> String {
+    let pair = |name: &str, value: String| (name.to_owned(), value);
+    let mut rows = vec![
+        pair("appliance", status.name.clone()),
+        pair("state", status.state.clone()),
+        pair("uptime", seconds(status.uptime_seconds)),
+        pair(
+            "version",
+            match &status.dpdk_version {
+                Some(dpdk) => format!("{} ({dpdk})", status.version),
+                None => status.version.clone(),
+            },
+        ),
+        pair("process", status.pid.to_string()),
+        pair("configuration", status.config.display().to_string()),
+        pair("hugepages", yes(status.hugepages)),
+        pair("workers", status.workers.to_string()),
+        pair("ports", status.ports.to_string()),
+        pair("regions", status.regions.to_string()),
+        pair("listeners", status.listeners.to_string()),
+        pair("streams", status.streams.to_string()),
+    ];
+    rows.extend(status.notes.iter().map(|note| pair("note", note.clone())));
+    pairs(rows)
+}
+
+pub(super) fn ports(ports: &Vec<PortInfo>) -> String {
+    let mut text = table(
+        &[
+            "PORT", "KIND", "DEVICE", "DRIVER", "MAC", "LINK", "MTU", "QUEUES", "CHECKSUM",
+            "STEERING",
+        ],
+        ports.iter().map(|port| {
+            let link = match (port.up, port.speed_mbps) {
+                (false, _) => "down".into(),
+                (true, None) => "up".into(),
+                (true, Some(mbps)) => format!("up {mbps} Mbit/s"),
+            };
+            vec![
+                port.name.clone(),
+                port.kind.clone(),
+                port.device.clone(),
+                port.driver.clone(),
+                port.mac.clone(),
+                link,
+                port.mtu.to_string(),
+                port.queues.to_string(),
+                port.checksum.clone(),
+                port.steering.clone(),
+            ]
+        }),
+    );
+    let interfaces = ports
+        .iter()
+        .flat_map(|port| port.interfaces.iter().map(move |interface| (port, interface)));
+    let rows = interfaces.clone().map(|(port, interface)| {
+        vec![
+            interface.name.clone(),
+            port.name.clone(),
+            or_dash(interface.vlan),
+            interface.mtu.to_string(),
+            list(&interface.addresses),
+        ]
+    });
+    text += "\n";
+    text += &table(&["INTERFACE", "PORT", "VLAN", "MTU", "ADDRESSES"], rows);
+    let neighbours: Vec<Vec<String>> = interfaces
+        .flat_map(|(_, interface)| {
+            interface.neighbours.iter().map(|neighbour| {
+                vec![
+                    neighbour.address.clone(),
+                    interface.name.clone(),
+                    or_dash(neighbour.mac.as_ref()),
+                    neighbour.state.clone(),
+                ]
+            })
+        })
+        .collect();
+    if !neighbours.is_empty() {
+        text += "\n";
+        text += &table(&["NEIGHBOUR", "INTERFACE", "MAC", "STATE"], neighbours);
+    }
+    text
+}
+
+pub(super) fn workers(workers: &Vec<WorkerInfo>) -> String {
+    table(
+        &["WORKER", "CORE", "IDLE", "STREAMS", "BUSY"],
+        workers.iter().map(|worker| {
+            vec![
+                worker.id.to_string(),
+                or_dash(worker.core),
+                worker.idle.clone(),
+                worker.streams.to_string(),
+                or_dash(worker.busy.map(|busy| format!("{:.0} %", busy * 100.0))),
+            ]
+        }),
+    )
+}
+
+pub(super) fn regions(regions: &[RegionInfo]) -> String {
+    table(
+        &[
+            "REGION", "SIZE", "ACCESS", "SHARED", "STAG", "BASE TO", "BACKING", "BOUND TO",
+            "LOCKED", "PLACED", "MESSAGES",
+        ],
+        regions.iter().map(|region| {
+            let backing = match &region.path {
+                Some(path) => format!("{} {path}", region.backing),
+                None => region.backing.clone(),
+            };
+            vec![
+                region.name.clone(),
+                show_size(region.size),
+                region.access.clone(),
+                yes(region.shared),
+                region.stag.clone(),
+                region.base_to.clone(),
+                backing,
+                or_dash(region.bound_to),
+                yes(region.locked),
+                octets(region.placed),
+                region.messages.to_string(),
+            ]
+        }),
+    )
+}
+
+pub(super) fn listeners(listeners: &[ListenerInfo]) -> String {
+    table(
+        &[
+            "LISTENER",
+            "ADDRESSES",
+            "ULP",
+            "REV",
+            "MARKERS",
+            "CRC",
+            "REGIONS",
+            "QUEUES",
+            "STREAMS",
+            "ACCEPTED",
+            "REFUSED",
+        ],
+        listeners.iter().map(|listener| {
+            let revisions: Vec<String> = listener.revisions.iter().map(u8::to_string).collect();
+            let queues: Vec<String> = listener
+                .queues
+                .iter()
+                .map(|queue| {
+                    let (qn, to) = (queue.qn, &queue.deliver_to);
+                    format!("{qn}:{}x{}>{to}", queue.buffers, queue.buffer_size)
+                })
+                .collect();
+            vec![
+                listener.name.clone(),
+                list(&listener.addresses),
+                listener.ulp.clone(),
+                revisions.join(","),
+                yes(listener.markers),
+                yes(listener.crc),
+                list(&listener.regions),
+                list(&queues),
+                format!("{}/{}", listener.streams, listener.max_streams),
+                listener.accepted.to_string(),
+                listener.refused.to_string(),
+            ]
+        }),
+    )
+}
+
+pub(super) fn streams(streams: &[StreamInfo]) -> String {
+    table(
+        &["STREAM", "LISTENER", "LOCAL", "REMOTE", "STATE", "REV", "MARKERS", "CRC", "AGE"],
+        streams.iter().map(|stream| {
+            let markers = stream.mpa.map(|mpa| match (mpa.markers_tx, mpa.markers_rx) {
+                (true, true) => "both",
+                (true, false) => "sent",
+                (false, true) => "received",
+                (false, false) => "no",
+            });
+            vec![
+                stream.id.to_string(),
+                or_dash(stream.listener.as_ref()),
+                stream.local.clone(),
+                stream.remote.clone(),
+                stream.state.clone(),
+                or_dash(stream.mpa.map(|mpa| mpa.revision)),
+                or_dash(markers),
+                or_dash(stream.mpa.map(|mpa| yes(mpa.crc))),
+                seconds(stream.age_seconds),
+            ]
+        }),
+    )
+}
+
+pub(super) fn stream(stream: &StreamInfo) -> String {
+    let mut text = streams(std::slice::from_ref(stream));
+    text += "\n";
+    let regions = ("regions".to_owned(), list(&stream.regions));
+    let mulpdu = ("mulpdu".to_owned(), or_dash(stream.mpa.map(|mpa| mpa.mulpdu)));
+    let worker = ("worker".to_owned(), stream.worker.to_string());
+    let counters = stream.counters.iter().map(|(name, value)| (name.clone(), value.to_string()));
+    text += &pairs([worker, mulpdu, regions].into_iter().chain(counters));
+    if !stream.peer_regions.is_empty() {
+        text += "\n";
+        let rows = stream.peer_regions.iter().map(|region| {
+            vec![
+                region.name.clone(),
+                show_size(region.size),
+                region.access.clone(),
+                region.stag.clone(),
+                region.base_to.clone(),
+            ]
+        });
+        text += &table(&["PEER'S REGION", "SIZE", "ACCESS", "STAG", "BASE TO"], rows);
+    }
+    text
+}
+
+pub(super) fn stats(stats: &Stats, all: bool) -> String {
+    let mut text = String::new();
+    let mut section = |title: String, counters: &Counters| {
+        let shown: Vec<(String, String)> = counters
+            .iter()
+            .filter(|&(_, &value)| all || value > 0)
+            .map(|(name, value)| (format!("  {name}"), value.to_string()))
+            .collect();
+        if !shown.is_empty() {
+            text += &format!("{title}\n{}", pairs(shown));
+        }
+    };
+    section("now".into(), &stats.gauges);
+    for worker in &stats.workers {
+        section(format!("worker {}", worker.worker), &worker.counters);
+        section(format!("worker {}: dropped", worker.worker), &worker.drops);
+        section(format!("worker {}: protocol errors", worker.worker), &worker.errors);
+    }
+    for port in &stats.ports {
+        section(format!("port {}", port.port), &port.counters);
+    }
+    section("control".into(), &stats.control);
+    if text.is_empty() { "everything is 0 (--all shows it)\n".into() } else { text }
+}
+
+pub(super) fn jobs(jobs: &[JobInfo]) -> String {
+    table(
+        &["JOB", "KIND", "STATE", "DONE", "OF", "SECONDS", "PEER", "FILE", "ERROR"],
+        jobs.iter().map(|job| {
+            vec![
+                job.id.to_string(),
+                job.kind.clone(),
+                format!("{:?}", job.state).to_lowercase(),
+                octets(job.acknowledged),
+                octets(job.total),
+                format!("{:.3}", job.seconds),
+                job.remote.clone(),
+                job.file.display().to_string(),
+                or_dash(job.error.as_ref()),
+            ]
+        }),
+    )
+}
+
+pub(super) fn sent(sent: &Sent) -> String {
+    match &sent.reply {
+        Some(reply) => printable(reply),
+        None => format!("{} octets sent and acknowledged in {} us", sent.octets, sent.time_us),
+    }
+}
+
+pub(super) fn reload(report: &ReloadReport) -> String {
+    if report.applied.is_empty() && report.needs_restart.is_empty() {
+        return "nothing changed\n".into();
+    }
+    let applied = report.applied.iter().map(|change| format!("applied: {change}\n"));
+    let waiting = report.needs_restart.iter().map(|change| format!("needs a restart: {change}\n"));
+    applied.chain(waiting).collect()
+}
+
+/// One line: time, number, kind, and what the kind holds.
+pub(super) fn event(event: &Event) -> String {
+    let time = UNIX_EPOCH + Duration::from_micros(event.time_us);
+    let time = humantime::format_rfc3339_millis(time);
+    let mut line = format!("{time} {:>6} ", event.seq);
+    match serde_json::to_value(&event.kind) {
+        Ok(serde_json::Value::Object(members)) => {
+            line += members.get("event").and_then(|kind| kind.as_str()).unwrap_or("?");
+            for (name, value) in members.iter().filter(|(name, _)| *name != "event") {
+                match value {
+                    serde_json::Value::Null => {}
+                    _ if name == "data" => line += &message_data(&event.kind),
+                    serde_json::Value::String(text) => line += &format!(" {name}={text}"),
+                    other => line += &format!(" {name}={other}"),
+                }
+            }
+        }
+        _ => line += "?",
+    }
+    line
+}
+
+fn message_data(kind: &EventKind) -> String {
+    match kind {
+        EventKind::Message { data, .. } => format!(" data={:?}", printable(data)),
+        _ => String::new(),
+    }
+}

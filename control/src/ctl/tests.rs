@@ -1,0 +1,335 @@
+//! The program against a fake control thread behind the real socket.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::mpsc;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::EventKind;
+use crate::api::tests::fake::{self, Fake};
+
+struct Ran {
+    exit: Exit,
+    out: String,
+    err: String,
+}
+
+fn ddpctl(arguments: &[&str]) -> Ran {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let arguments = std::iter::once("ddpctl").chain(arguments.iter().copied());
+    let exit = run(arguments.map(OsString::from), &mut out, &mut err, false);
+    Ran { exit, out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap() }
+}
+
+impl Fake {
+    fn ctl(&self, arguments: &[&str]) -> Ran {
+        let socket = self.socket().to_str().unwrap();
+        ddpctl(&[&["--socket", socket], arguments].concat())
+    }
+
+    fn good(&self, arguments: &[&str]) -> String {
+        let ran = self.ctl(arguments);
+        assert_eq!((ran.exit, ran.err.as_str()), (Exit::Success, ""), "{arguments:?}");
+        ran.out
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let text = self.good(&[&["--json"], arguments].concat());
+        assert_eq!(text.lines().count(), 1, "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+#[test]
+fn tables_for_people() {
+    let fake = Fake::start();
+    let status = fake.good(&["status"]);
+    assert!(status.contains("uptime         1h 2m 3s\n"), "{status}");
+    assert!(status.contains("note           no hugepages: ordinary pages are used\n"), "{status}");
+    assert_eq!(
+        fake.good(&["regions", "list"]),
+        "REGION  SIZE    ACCESS  SHARED  STAG        BASE TO  BACKING    BOUND TO  LOCKED  PLACED  \
+         MESSAGES\n\
+         inbox   64 MiB  rw      no      0x0badcafe  4096     anonymous  -         no      0       0\n"
+    );
+    let listeners = fake.good(&["listeners"]);
+    assert!(listeners.contains("10.0.0.1:7471 [fd00::1]:7471"), "{listeners}");
+    let streams = fake.good(&["streams", "list"]);
+    assert!(streams.contains("0001000000000007  ingest"), "{streams}");
+    let stream = fake.good(&["streams", "show", "1000000000007"]);
+    assert!(stream.contains("placed_octets  1048576"), "{stream}");
+    let stats = fake.good(&["stats"]);
+    assert!(stats.contains("worker 0: dropped\n  bad_checksum  2\n"), "{stats}");
+    assert!(!stats.contains("no_listener"), "{stats}");
+    assert!(fake.good(&["stats", "--all"]).contains("no_listener"));
+    assert!(fake.good(&["ports"]).contains("\nlan        p0    -     0    10.0.0.1/24\n"));
+    assert!(fake.good(&["workers"]).contains("25 %"));
+    assert!(fake.good(&["jobs"]).contains("running"));
+    assert!(fake.good(&["metrics"]).ends_with("# EOF\n"));
+    assert_eq!(
+        fake.good(&["reload"]),
+        "applied: region \"new\" added\nneeds a restart: [workers] changed\n"
+    );
+}
+
+#[test]
+fn json_for_programs() {
+    let fake = Fake::start();
+    assert_eq!(fake.json(&["status"])["name"], "fake");
+    assert_eq!(fake.json(&["regions", "list"])[0]["stag"], "0x0badcafe");
+    assert_eq!(fake.json(&["streams", "show", "0001000000000007"])["mpa"]["mulpdu"], 1428);
+    assert_eq!(fake.json(&["stats"])["workers"][0]["drops"]["bad_checksum"], 2);
+    assert_eq!(fake.json(&["streams", "close", "0001000000000007"]), json!({}));
+    assert_eq!(fake.json(&["listeners", "remove", "ingest"]), json!({}));
+    assert_eq!(fake.json(&["connect", "[fd00::2]:7471"])["state"], "established");
+}
+
+#[test]
+fn regions_are_added_and_removed() {
+    let fake = Fake::start();
+    let args = ["regions", "add", "x", "--size", "1MiB", "--access", "r", "--shared"];
+    let region = fake.json(&args);
+    assert_eq!((&region["size"], &region["access"]), (&json!(1 << 20), &json!("r")));
+    let again = fake.ctl(&args);
+    assert_eq!(again.exit, Exit::Failed);
+    assert_eq!(again.err, "ddpctl: there is a region \"x\" already\n");
+    assert_eq!(
+        fake.good(&["regions", "remove", "x", "--force"]),
+        "region \"x\" is gone: no octet can be placed in it\n"
+    );
+    let bad = fake.ctl(&["regions", "add", "y", "--size", "huge"]);
+    assert_eq!(bad.exit, Exit::Usage);
+    assert!(bad.err.contains("region.size: is \"huge\""), "{}", bad.err);
+}
+
+#[test]
+fn listeners_are_added_from_json() {
+    let fake = Fake::start();
+    let file = fake.dir().join("listener.json");
+    let body = json!({ "name": "late", "interface": "lan", "port": 7472 });
+    std::fs::write(&file, body.to_string()).unwrap();
+    let path = file.to_str().unwrap();
+    assert_eq!(fake.json(&["listeners", "add", path])["name"], "late");
+    std::fs::write(&file, "{").unwrap();
+    let bad = fake.ctl(&["listeners", "add", path]);
+    assert_eq!(bad.exit, Exit::Usage);
+    assert!(bad.err.contains("listener.json is not JSON"), "{}", bad.err);
+}
+
+#[test]
+fn put_through_the_appliance_waits_for_the_end() {
+    let fake = Fake::start();
+    let file = fake.dir().join("file");
+    std::fs::write(&file, "content").unwrap();
+    let file = file.to_str().unwrap();
+    let summary = fake.json(&["put", file, "tcp://10.0.0.2:7471/inbox@4096"]);
+    assert_eq!(
+        (&summary["octets"], &summary["via"], &summary["job"]),
+        (&json!(4000), &json!("appliance"), &json!(1))
+    );
+    assert_eq!(
+        fake.good(&["put", file, "tcp://10.0.0.2:7471/inbox"]),
+        "/tmp/file to 10.0.0.2:7471: 3.9 KiB in 0.500 s, 0.000 Gbit/s\n"
+    );
+}
+
+#[test]
+fn put_can_be_left_alone() {
+    let fake = Fake::start();
+    let file = fake.dir().join("file");
+    std::fs::write(&file, "content").unwrap();
+    let args = ["put", "--detach", file.to_str().unwrap(), "tcp://10.0.0.2:7471/inbox"];
+    assert_eq!(fake.good(&args), "job 1 runs: ddpctl jobs show 1\n");
+}
+
+#[test]
+fn what_put_refuses_before_it_asks_anybody() {
+    let fake = Fake::start();
+    let file = fake.dir().join("file");
+    std::fs::write(&file, "content").unwrap();
+    let file = file.to_str().unwrap();
+    let cases: [(&[&str], &str); 7] = [
+        (&["/none", "tcp://10.0.0.2:1/r"], "/none: No such file or directory"),
+        (&["--kernel", "/none", "tcp://10.0.0.2:1/r"], "/none: No such file or directory"),
+        (&[file, "tcp://10.0.0.2:1"], "no region is named"),
+        (&[file, "tcp://10.0.0.2:1/r", "--stag", "1", "--to", "0"], "both name the place"),
+        (&[file, "tcp://10.0.0.2:1/r", "--mpa-rev", "start-key"], "a Start Key carries no region"),
+        (&[file, "tcp://10.0.0.2:1", "--stag", "1"], "--to"),
+        (&[file, "10.0.0.2:1/r"], "does not begin with tcp://"),
+    ];
+    for (arguments, sentence) in cases {
+        let ran = fake.ctl(&[&["put"], arguments].concat());
+        assert_eq!(ran.exit, Exit::Usage, "{arguments:?}: {}", ran.err);
+        assert!(ran.err.contains(sentence), "{arguments:?}: {}", ran.err);
+    }
+    assert_eq!(fake.asked(), 0);
+}
+
+#[test]
+fn put_and_serve_over_kernel_sockets() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, sink) = (dir.path().join("source"), dir.path().join("sink"));
+    let content: Vec<u8> =
+        (0..300_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(&source, &content).unwrap();
+    let (sender, lines) = mpsc::channel();
+    let sink_path = sink.clone();
+    let server = std::thread::spawn(move || {
+        let mut out = Lines(sender, Vec::new());
+        let arguments = [
+            "ddpctl",
+            "--json",
+            "serve-kernel",
+            "127.0.0.1:0",
+            "--region",
+            "in",
+            "--size",
+            "1MiB",
+            "--file",
+            sink_path.to_str().unwrap(),
+            "--connections",
+            "2",
+            "--base-to",
+            "0x1000",
+        ];
+        run(arguments.map(OsString::from), &mut out, &mut std::io::sink(), false)
+    });
+    let listening = lines.recv().unwrap();
+    let address = listening["address"].as_str().unwrap();
+    let stag = listening["stag"].as_str().unwrap();
+    let source = source.to_str().unwrap();
+    let ran = ddpctl(&["--json", "put", "--kernel", source, &format!("tcp://{address}/in@4096")]);
+    assert_eq!((ran.exit, ran.err.as_str()), (Exit::Success, ""));
+    let summary: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&summary["octets"], &summary["via"]), (&json!(300_000), &json!("kernel")));
+    assert_eq!(summary["mpa"]["markers_tx"], true);
+    assert_eq!(std::fs::read(&sink).unwrap()[4096..304_096], content);
+
+    let place = ["--stag", stag, "--to", "0x1000", "--mpa-rev", "start-key", "--markers", "off"];
+    let url = format!("tcp://{address}");
+    let ran = ddpctl(&[&["put", "--kernel", source, &url], &place[..]].concat());
+    assert_eq!((ran.exit, ran.err.as_str()), (Exit::Success, ""));
+    assert!(ran.out.contains("293.0 KiB in "), "{}", ran.out);
+    assert_eq!(std::fs::read(&sink).unwrap()[..300_000], content);
+    assert_eq!(server.join().unwrap(), Exit::Success);
+    let events: Vec<Value> = lines.iter().collect();
+    assert_eq!(events.last().unwrap()["complete"], 2, "{events:?}");
+}
+
+/// Hands each whole line on as JSON.
+struct Lines(mpsc::Sender<Value>, Vec<u8>);
+
+impl Write for Lines {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        self.1.extend_from_slice(octets);
+        while let Some(end) = self.1.iter().position(|&octet| octet == b'\n') {
+            let line: Vec<u8> = self.1.drain(..=end).collect();
+            self.0.send(serde_json::from_slice(&line).unwrap()).map_err(io::Error::other)?;
+        }
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn messages_are_sent_and_echoed() {
+    let fake = Fake::start();
+    assert_eq!(
+        fake.good(&["send", "1000000000007", "hello"]),
+        "5 octets sent and acknowledged in 150 us\n"
+    );
+    assert_eq!(fake.good(&["send", "10.0.0.2:7471", "hello", "--wait-reply", "1s"]), "hello\n");
+    let file = fake.dir().join("m");
+    std::fs::write(&file, [1, 2, 255]).unwrap();
+    let path = file.to_str().unwrap();
+    let args = ["send", "10.0.0.2:7471", "--file", path, "--queue", "3", "--wait-reply", "1ms"];
+    assert_eq!(fake.good(&args), "0x0102ff\n");
+    assert_eq!(fake.json(&args)["reply"], "AQL/");
+}
+
+#[test]
+fn events_are_listed_and_followed() {
+    let fake = Fake::start();
+    for _ in 0..1500 {
+        fake.events.push(EventKind::Draining);
+    }
+    fake.events.push(fake::message("in", 2, b"hi \"you\""));
+    let text = fake.good(&["events"]);
+    assert!(text.starts_with("(501 earlier events were overwritten)\n"), "{text:.80}");
+    let last = text.lines().last().unwrap();
+    assert!(
+        last.contains(" 1501 message data=\"hi \\\"you\\\"\" listener=in msn=1 queue=2"),
+        "{last}"
+    );
+    assert_eq!(text.lines().count(), 1001);
+    assert_eq!(fake.good(&["events", "--count", "3", "--after", "600"]).lines().count(), 3);
+    let messages = fake.json(&["events", "--messages", "--queue", "2", "--listener", "in"]);
+    assert_eq!(messages["seq"], 1501);
+    let followed = fake.good(&["--json", "events", "--follow", "--after", "1499", "--count", "2"]);
+    let seqs: Vec<Value> = followed
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["seq"].clone())
+        .collect();
+    assert_eq!(seqs, [json!(1500), json!(1501)]);
+}
+
+#[test]
+fn exit_codes() {
+    let fake = Fake::start();
+    assert_eq!(fake.ctl(&["connect", "10.0.0.2:1"]).exit, Exit::Refused);
+    assert_eq!(fake.ctl(&["streams", "show", "5"]).exit, Exit::Failed);
+    assert_eq!(fake.ctl(&["streams", "show", "x"]).exit, Exit::Usage);
+    assert_eq!(fake.ctl(&["no-such-command"]).exit, Exit::Usage);
+    assert_eq!(ddpctl(&["--version"]).exit, Exit::Success);
+    let help = ddpctl(&["--help"]);
+    assert_eq!((help.exit, help.err.as_str()), (Exit::Success, ""));
+    assert!(help.out.contains("Exit codes: 0 done"), "{}", help.out);
+    let gone = ddpctl(&["--socket", "/nonexistent/s", "status"]);
+    assert_eq!(gone.exit, Exit::Unreachable);
+    assert!(gone.err.contains("cannot reach the appliance at /nonexistent/s"), "{}", gone.err);
+    assert!(gone.err.contains("is ddpd running?"), "{}", gone.err);
+}
+
+#[test]
+fn errors_are_json_too() {
+    let fake = Fake::start();
+    let ran = fake.ctl(&["--json", "streams", "show", "5"]);
+    assert_eq!((ran.exit, ran.out.as_str()), (Exit::Failed, ""));
+    let error: Value = serde_json::from_str(&ran.err).unwrap();
+    assert_eq!(
+        error,
+        json!({
+            "error": "not_found", "message": "there is no stream 0000000000000005"
+        })
+    );
+}
+
+#[test]
+fn completions_and_man_pages() {
+    for shell in ["bash", "zsh", "fish"] {
+        let ran = ddpctl(&["completions", shell]);
+        assert_eq!(ran.exit, Exit::Success);
+        assert!(ran.out.contains("serve-kernel"), "{shell}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let man = dir.path().join("man1");
+    assert_eq!(ddpctl(&["man", man.to_str().unwrap()]).exit, Exit::Success);
+    for page in ["ddpctl.1", "ddpctl-put.1", "ddpctl-regions-add.1", "ddpd.1", "ddpd-check.1"] {
+        assert!(man.join(page).exists(), "{page}");
+    }
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let failed = ddpctl(&["man", Path::new(&file).join("x").to_str().unwrap()]);
+    assert_eq!(failed.exit, Exit::Failed);
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    use clap::CommandFactory;
+    Args::command().debug_assert();
+}

@@ -48,6 +48,9 @@ pub(super) enum Fate {
     Delay(Duration),
     /// A middlebox cuts the payload at these offsets.
     Split(Vec<usize>),
+    Duplicate,
+    /// Arrives with one bit of its last octet changed, and a TCP checksum that fits.
+    Corrupt,
 }
 
 struct Flying {
@@ -183,6 +186,8 @@ impl<A: Host, B: Host> Net<A, B> {
             Fate::Pass => (Duration::ZERO, vec![octets]),
             Fate::Delay(delay) => (delay, vec![octets]),
             Fate::Split(cuts) => (Duration::ZERO, split(&octets, &cuts)),
+            Fate::Duplicate => (Duration::ZERO, vec![octets.clone(), octets]),
+            Fate::Corrupt => (Duration::ZERO, vec![flip_last(octets)]),
         };
         for octets in pieces {
             self.order += 1;
@@ -214,6 +219,13 @@ fn header_len(octets: &[u8]) -> usize {
 /// True for a segment with payload.
 pub(super) fn has_payload(octets: &[u8]) -> bool {
     octets.len() > header_len(octets)
+}
+
+fn flip_last(mut octets: Vec<u8>) -> Vec<u8> {
+    if let Some(last) = octets.last_mut() {
+        *last ^= 0x10;
+    }
+    octets
 }
 
 /// The segment as a middlebox would cut it (same header, sequence number moved, FIN on the last).

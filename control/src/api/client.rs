@@ -80,11 +80,16 @@ impl Client {
 
     /// GET of text.
     pub fn text(&self, path: &str) -> Result<String, ClientError> {
+        String::from_utf8(self.octets(path)?).map_err(protocol)
+    }
+
+    /// GET of octets.
+    pub fn octets(&self, path: &str) -> Result<Vec<u8>, ClientError> {
         let octets = self.runtime.block_on(async {
             let response = self.send(Method::GET, path, None).await?;
             collect(response).await
         })?;
-        String::from_utf8(octets.to_vec()).map_err(protocol)
+        Ok(octets.to_vec())
     }
 
     /// GET of a body that does not end: calls `line` with each line until it returns false or the

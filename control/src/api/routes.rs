@@ -21,6 +21,8 @@ use crate::{config, metrics};
 
 /// Longest time that a long poll waits.
 const MAX_WAIT: Duration = Duration::from_secs(60);
+/// Most octets of a region in one answer.
+const MAX_READ: u64 = 16 * 1024 * 1024;
 /// Most events in one page.
 const MAX_PAGE: usize = 1000;
 
@@ -67,6 +69,7 @@ pub(super) fn router(app: App) -> Router {
         .route("/v1/workers", plain(Request::Workers))
         .route("/v1/regions", plain(Request::Regions).post(add_region))
         .route("/v1/regions/{name}", axum::routing::delete(remove_region))
+        .route("/v1/regions/{name}/data", get(region_data))
         .route("/v1/listeners", plain(Request::Listeners).post(add_listener))
         .route("/v1/listeners/{name}", axum::routing::delete(remove_listener))
         .route("/v1/streams", plain(Request::Streams))
@@ -119,6 +122,29 @@ async fn remove_region(
     Params(query): Params<Force>,
 ) -> Answer {
     app.ok(Request::RemoveRegion { name, force: query.force }).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Part {
+    offset: u64,
+    length: u64,
+}
+
+async fn region_data(
+    State(app): State<App>,
+    Name(name): Name<String>,
+    Params(part): Params<Part>,
+) -> Answer {
+    if part.length > MAX_READ {
+        let message = format!("at most {MAX_READ} octets of a region are read at once");
+        return Err(ApiError::bad_request(message));
+    }
+    let request = Request::ReadRegion { name, offset: part.offset, length: part.length };
+    let Reply::Octets(octets) = app.ask(request).await? else {
+        return Err(ApiError::internal("the control thread did not answer with octets"));
+    };
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], octets).into_response())
 }
 
 async fn remove_listener(State(app): State<App>, Name(name): Name<String>) -> Answer {

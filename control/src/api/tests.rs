@@ -87,6 +87,18 @@ fn a_socket_in_use_is_refused_and_a_stale_one_is_replaced() {
 }
 
 #[test]
+fn octets_of_a_region_are_read() {
+    let fake = Fake::start();
+    http(&fake, "POST", "/v1/regions", r#"{"name": "new", "size": "64 KiB", "access": "rw"}"#);
+    let client = Client::new(fake.socket()).unwrap();
+    let octets = client.octets("/v1/regions/new/data?offset=5&length=3").unwrap();
+    assert_eq!(octets, [5, 6, 7]);
+    let long = http(&fake, "GET", "/v1/regions/new/data?offset=0&length=16777217", "");
+    assert_eq!(long.0, 400, "{long:?}");
+    assert_eq!(http(&fake, "GET", "/v1/regions/old/data?offset=0&length=1", "").0, 404);
+}
+
+#[test]
 fn regions_are_added_and_removed() {
     let fake = Fake::start();
     let body = r#"{"name": "new", "size": "64 KiB", "access": "rw"}"#;

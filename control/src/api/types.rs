@@ -32,6 +32,15 @@ pub enum Request {
         /// Streams that use it are aborted; else its use is a conflict.
         force: bool,
     },
+    /// Copies octets out of a region; [`Reply::Octets`].
+    ReadRegion {
+        /// Its name.
+        name: String,
+        /// The first one, from the region's start.
+        offset: u64,
+        /// How many, at most 16 MiB.
+        length: u64,
+    },
     /// [`Reply::Listeners`].
     Listeners,
     /// Adds a listener; [`Reply::Listener`].
@@ -84,6 +93,8 @@ pub enum Reply {
     Regions(Vec<RegionInfo>),
     /// To [`Request::AddRegion`].
     Region(RegionInfo),
+    /// To [`Request::ReadRegion`]; not JSON but the octets themselves.
+    Octets(Vec<u8>),
     /// To [`Request::Listeners`].
     Listeners(Vec<ListenerInfo>),
     /// To [`Request::AddListener`].

@@ -289,6 +289,9 @@ impl Core {
             Request::Regions => answer.send(Ok(Reply::Regions(self.region_infos()))),
             Request::AddRegion(section) => self.ask_region(section, answer),
             Request::RemoveRegion { name, force } => self.remove_region(&name, force, answer),
+            Request::ReadRegion { name, offset, length } => {
+                answer.send(self.read_region(&name, offset, length).map(Reply::Octets));
+            }
             Request::Listeners => answer.send(Ok(Reply::Listeners(self.listener_infos()))),
             Request::AddListener(section) => {
                 if let Err((error, Some(answer))) = self.add_listener(section, false, Some(answer))

@@ -18,6 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use dataplane::memory::Memory;
 use dataplane::memory::ring::{Completion, Kind, Producer};
 use dataplane::{Command, Sources};
+use ddp::RegionMemory as _;
 use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
 
 use super::core::{Core, Loading, NOBODY, Then};
@@ -281,6 +282,27 @@ impl Core {
     }
 
     /// Removes a region. Its use is a conflict, unless `force`: then its streams are aborted.
+    /// Octets of a region as they are now; peers may be writing them.
+    pub(super) fn read_region(
+        &self,
+        name: &str,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<u8>, ApiError> {
+        let region = self.regions.get(name).filter(|region| region.is_live());
+        let region =
+            region.ok_or_else(|| ApiError::not_found(format!("there is no region `{name}`")))?;
+        if offset.checked_add(length).is_none_or(|end| end > region.len) {
+            return Err(ApiError::bad_request(format!(
+                "region `{name}` has {} octets: {length} from {offset} on are not all in it",
+                region.len
+            )));
+        }
+        let mut octets = vec![0; length as usize];
+        region.memory.read(offset, &mut octets);
+        Ok(octets)
+    }
+
     pub(super) fn remove_region(&mut self, name: &str, force: bool, answer: Answer) {
         let refused = match self.regions.get(name) {
             None => Some(ApiError::not_found(format!("there is no region `{name}`"))),

@@ -106,6 +106,12 @@ impl Control {
                 }
                 Ok(Reply::DONE)
             }
+            Request::ReadRegion { name, offset, length } => {
+                if !self.regions.iter().any(|region| region.name == name) {
+                    return Err(ApiError::not_found(format!("there is no region \"{name}\"")));
+                }
+                Ok(Reply::Octets((offset..offset + length).map(|at| at as u8).collect()))
+            }
             Request::Listeners => Ok(Reply::Listeners(vec![listener("ingest")])),
             Request::AddListener(section) => Ok(Reply::Listener(listener(&section.name))),
             Request::RemoveListener { name } if name == "ingest" => Ok(Reply::DONE),

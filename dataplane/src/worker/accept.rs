@@ -157,6 +157,7 @@ impl<Io: PortIo> Core<Io> {
             stage: Stage::Starting,
             since: now,
             queued: false,
+            unanswered: 0,
             waiting: false,
             own_deadline,
             timer: None,

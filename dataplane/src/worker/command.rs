@@ -159,8 +159,8 @@ impl<Io: PortIo> Core<Io> {
     }
 
     fn list_streams(&mut self, ticket: Ticket, now: Instant) {
-        let known = |conn: &&Box<Conn>| conn.stage != Stage::Ended;
-        let slots = self.conns.occupied().filter_map(|slot| self.conns.get(slot)).filter(known);
+        let conns = self.conns.occupied().filter_map(|slot| self.conns.get(slot));
+        let slots = conns.filter(|conn| conn.stage != Stage::Ended);
         let mut infos = slots.map(|conn| Self::info(conn, now)).peekable();
         loop {
             let streams: Vec<_> = infos.by_ref().take(STREAMS).collect();

@@ -23,6 +23,8 @@ pub(super) struct Conn {
     pub(super) since: Instant,
     /// It stands in the queue of streams that may have something to send.
     pub(super) queued: bool,
+    /// Segments since it was last asked for its own.
+    pub(super) unanswered: u8,
     /// It waits for its next hop's link-layer address and is not asked for segments.
     pub(super) waiting: bool,
     /// When the worker itself wants to look at it: the end of the time for a connect, or another

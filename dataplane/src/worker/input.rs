@@ -20,6 +20,10 @@ use crate::net::neighbour::{Claim, ClaimOutcome, Mac};
 use crate::net::path::Path;
 use crate::port::{ChecksumBy, RxChecksum};
 
+/// Segments of a burst after which a stream acknowledges at once. A window that came in one burst and is
+/// answered once would wait for a time-out if that one answer is lost.
+const ANSWER: u8 = 8;
+
 /// A TCP segment on its way through the stages.
 struct Arrival<F> {
     frame: F,
@@ -151,7 +155,12 @@ impl<Io: PortIo> Core<Io> {
         if let Err(reason) = conn.endpoint.input(now, &segment, &mut lend!(self)) {
             self.counters.drops.count_tcp(reason);
         }
+        conn.unanswered += 1;
+        let answer = conn.unanswered >= ANSWER && !conn.waiting;
         self.touch(slot);
+        if answer {
+            self.send_segments(slot, now);
+        }
     }
 
     fn notice(&mut self, port: usize, notice: Notice, now: Instant) {

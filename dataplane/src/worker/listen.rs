@@ -112,7 +112,7 @@ impl Listeners {
             }
         }
         if let Some(listener) = self.get(id) {
-            listener.half_open -= 1;
+            listener.half_open = listener.half_open.saturating_sub(1);
             listener.credits += u32::from(refund);
         }
     }

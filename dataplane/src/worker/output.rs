@@ -16,7 +16,7 @@ const FRAMES: u64 = 256;
 
 /// How a stream's turn ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Turn {
+pub(super) enum Turn {
     /// It has nothing more to send now.
     Done,
     /// It has had its turn, may have more, and stands in line again.
@@ -71,8 +71,10 @@ impl<Io: PortIo> Core<Io> {
         self.set_timer(slot);
     }
 
-    fn send_segments(&mut self, slot: u32, now: Instant) -> Turn {
+    /// Asks a stream for segments. It stands in line, so that nothing more need be done here.
+    pub(super) fn send_segments(&mut self, slot: u32, now: Instant) -> Turn {
         let Some(conn) = self.conns.get_mut(slot) else { return Turn::Done };
+        conn.unanswered = 0;
         let (interface, next_hop) = (conn.path.interface, conn.path.next_hop);
         match self.stack.resolve(interface, next_hop, now, &mut self.outbox) {
             Resolution::Known(mac) => conn.path.set_mac(mac),

@@ -361,12 +361,15 @@ pub(super) fn stream_config() -> StreamConfig {
     StreamConfig { queues: vec![queue, QueueConfig::error_queue()], ..StreamConfig::default() }
 }
 
+/// Given the sender's place and the frame, says whether it is lost.
+type Losses = Box<dyn FnMut(usize, &[u8]) -> bool>;
+
 /// Hosts on a wire: every frame reaches the hosts that its destination address names.
 pub(super) struct Net {
     pub(super) hosts: Vec<Host>,
     pub(super) now: Instant,
     /// Frames are lost while this says so.
-    pub(super) loses: Box<dyn FnMut(usize, &[u8]) -> bool>,
+    pub(super) loses: Losses,
 }
 
 impl Net {

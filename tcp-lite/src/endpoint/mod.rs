@@ -346,7 +346,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// What was agreed on, in Full Operation.
     pub fn params(&self) -> Option<StreamParams> {
         let full = self.upper.full()?;
-        Some(StreamParams::new(&full.params, self.upper.emss(), full.stream.version()))
+        Some(StreamParams::new(&full.params, self.conn.emss(), full.stream.version()))
     }
 
     /// The form of the request, while it awaits a decision or was agreed on.

@@ -133,10 +133,6 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    pub(super) fn emss(&self) -> usize {
-        self.emss
-    }
-
     pub(super) fn full(&self) -> Option<&Full<M>> {
         match &self.stage {
             Stage::Full(full) => Some(full),

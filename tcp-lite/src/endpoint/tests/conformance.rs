@@ -1,50 +1,52 @@
-//! RFC 5041 §3 over MPA and TCP: DDP's suite, with markers (placement out of order) and without.
+//! RFC 5041 §3's suite over two endpoints: with markers, without, and with segments of a wrong CRC
+//! dropped instead of reported.
 
-use super::net::{Fate, Net, Side as NetSide, has_payload};
+use super::net::{Fate, Net, Side as End, has_payload};
 use super::peers::*;
 use crate::endpoint::*;
-use crate::mpa;
-use core::cell::RefCell;
+use crate::mpa::{self, OnBadCrc};
+use crate::tcp;
 use core::time::Duration;
 use ddp::conformance::{self, Fault, Pair, Side};
-use ddp::{Counters, Event as DdpEvent, Stag, VecMemory};
-use std::collections::VecDeque;
+use ddp::{Counters, Stag, VecMemory};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// What the path is told to do.
-#[derive(Default)]
-struct Plan {
-    faults: [VecDeque<Fault>; 2],
-    cut: bool,
-}
+const HOUR: Duration = Duration::from_secs(3600);
 
-impl Plan {
-    fn fate(&mut self, from: NetSide, segment: &[u8]) -> Fate {
-        if self.cut {
-            return Fate::Drop;
-        }
-        if !has_payload(segment) {
-            return Fate::Pass;
-        }
-        match self.faults[from as usize].pop_front().unwrap_or(Fault::None) {
-            Fault::None => Fate::Pass,
-            Fault::Lose => Fate::Drop,
-            Fault::Delay => Fate::Delay(Duration::from_micros(300)),
-            Fault::Duplicate => Fate::Duplicate,
-            Fault::Corrupt => Fate::Corrupt,
-        }
-    }
-}
+/// What is planned for the data segments of each end.
+type Plans = Rc<RefCell<[VecDeque<Fault>; 2]>>;
 
-/// Two endpoints.
-struct Endpoints<const MARKERS: bool> {
+struct Endpoints<const MARKERS: bool, const DROP: bool> {
     net: Net<Node, Node>,
-    plan: Rc<RefCell<Plan>>,
-    /// Events already given to the suite.
+    plans: Plans,
+    cut: Rc<Cell<bool>>,
     seen: [usize; 2],
 }
 
-impl<const MARKERS: bool> Endpoints<MARKERS> {
+fn config(markers: bool, drop: bool) -> EndpointConfig {
+    let on_bad_crc = if drop { OnBadCrc::Drop } else { OnBadCrc::Report };
+    EndpointConfig {
+        // The suite's ends close when they please.
+        tcp: Arc::new(tcp::Config { fin_wait_2: HOUR, ..tcp::Config::default() }),
+        teardown_timeout: HOUR,
+        on_peer_close: OnPeerClose::KeepOpen,
+        mpa: mpa::Config { markers, on_bad_crc, ..mpa::Config::default() },
+        ..EndpointConfig::default()
+    }
+}
+
+fn fate(fault: Fault) -> Fate {
+    match fault {
+        Fault::None => Fate::Pass,
+        Fault::Lose => Fate::Drop,
+        Fault::Delay => Fate::Delay(Duration::from_millis(2)),
+        Fault::Duplicate => Fate::Duplicate,
+        Fault::Corrupt => Fate::Corrupt,
+    }
+}
+
+impl<const MARKERS: bool, const DROP: bool> Endpoints<MARKERS, DROP> {
     fn node(&self, side: Side) -> &Node {
         match side {
             Side::A => &self.net.a,
@@ -52,30 +54,37 @@ impl<const MARKERS: bool> Endpoints<MARKERS> {
         }
     }
 
-    fn endpoint(&mut self, side: Side) -> &mut Endpoint<VecMemory> {
+    fn node_mut(&mut self, side: Side) -> &mut Node {
         match side {
-            Side::A => self.net.a.ep(),
-            Side::B => self.net.b.ep(),
+            Side::A => &mut self.net.a,
+            Side::B => &mut self.net.b,
         }
     }
 }
 
-impl<const MARKERS: bool> Pair for Endpoints<MARKERS> {
+impl<const MARKERS: bool, const DROP: bool> Pair for Endpoints<MARKERS, DROP> {
     const PLACES_OUT_OF_ORDER: bool = MARKERS;
 
     fn new() -> Self {
-        let mpa = mpa::Config { markers: MARKERS, ..mpa::Config::default() };
-        let on_peer_close = OnPeerClose::KeepOpen;
-        let config = EndpointConfig { mpa, on_peer_close, ..EndpointConfig::default() };
-        let plan = Rc::<RefCell<Plan>>::default();
-        let mut net = established(config.clone(), config).with_fate({
-            let plan = plan.clone();
-            move |from, _, segment| plan.borrow_mut().fate(from, segment)
-        });
-        // RFC 5044 §7.1.2 (4): the responder sends once it has had an FPDU.
+        let plans = Plans::default();
+        let cut = Rc::new(Cell::new(false));
+        let mut net = established(config(MARKERS, DROP), config(MARKERS, DROP));
+        // Only the initiator's first FPDU lets the responder send.
         net.a.write(0, b"", 0);
         net.run();
-        Endpoints { net, plan, seen: [0; 2] }
+        let (planned, is_cut) = (plans.clone(), cut.clone());
+        let net = net.with_fate(move |side, _, segment| {
+            if is_cut.get() {
+                return Fate::Drop;
+            }
+            let end = if side == End::A { 0 } else { 1 };
+            let fault = match has_payload(segment) {
+                true => planned.borrow_mut()[end].pop_front(),
+                false => None,
+            };
+            fate(fault.unwrap_or(Fault::None))
+        });
+        Endpoints { net, plans, cut, seen: [0; 2] }
     }
 
     fn stag(&self) -> Stag {
@@ -87,51 +96,43 @@ impl<const MARKERS: bool> Pair for Endpoints<MARKERS> {
     }
 
     fn post(&mut self, side: Side, message: Message<VecMemory>) -> Result<(), PostError> {
-        self.endpoint(side).post(message)
+        self.node_mut(side).ep().post(message)
     }
 
     fn close(&mut self, side: Side) {
         let now = self.net.now;
-        self.endpoint(side).shutdown(now);
+        self.node_mut(side).ep().shutdown(now);
     }
 
     fn plan(&mut self, from: Side, fault: Fault) {
-        self.plan.borrow_mut().faults[from as usize].push_back(fault);
+        self.plans.borrow_mut()[from as usize].push_back(fault);
     }
 
     fn cut(&mut self) {
-        self.plan.borrow_mut().cut = true;
+        self.cut.set(true);
     }
 
     fn mulpdu(&self, side: Side) -> usize {
         let params = self.node(side).ep.as_ref().and_then(|ep| ep.params());
-        params.expect("established").mulpdu
+        params.expect("in Full Operation").mulpdu
     }
 
     fn limit_mulpdu(&mut self, side: Side, mulpdu: usize) {
-        self.endpoint(side).path_mtu(mulpdu as u16);
-        self.start();
+        self.node_mut(side).ep().path_mtu(mulpdu as u16);
     }
 
     fn start(&mut self) {
-        self.net.run_for(Duration::from_micros(1));
+        self.net.transmit();
     }
 
     fn run(&mut self) {
-        if self.plan.borrow().cut {
-            // A run ends after ten virtual minutes; TCP may be more patient.
-            self.net.run();
-            self.net.run();
-        } else {
-            self.net.run_for(Duration::from_secs(2));
-        }
+        self.net.run();
     }
 
-    fn events(&mut self, side: Side) -> Vec<DdpEvent> {
-        let all = self.node(side).ddp_events();
-        let new = all[self.seen[side as usize]..].to_vec();
-        self.seen[side as usize] = all.len();
-        new
+    fn events(&mut self, side: Side) -> Vec<ddp::Event> {
+        let events = self.node(side).ddp_events();
+        let seen = core::mem::replace(&mut self.seen[side as usize], events.len());
+        events[seen..].to_vec()
     }
 
     fn counters(&self, side: Side) -> Counters {
@@ -143,71 +144,83 @@ impl<const MARKERS: bool> Pair for Endpoints<MARKERS> {
     }
 }
 
-type Markers = Endpoints<true>;
-type Plain = Endpoints<false>;
+type Markers = Endpoints<true, false>;
+type Plain = Endpoints<false, false>;
+type Dropping = Endpoints<true, true>;
 
 #[test]
 fn mpa_exposes_mulpdu_and_its_changes() {
     conformance::mulpdu_and_its_changes_are_exposed::<Markers>();
     conformance::mulpdu_and_its_changes_are_exposed::<Plain>();
+    conformance::mulpdu_and_its_changes_are_exposed::<Dropping>();
 }
 
 #[test]
 fn mpa_keeps_segments_when_mulpdu_changes() {
     conformance::segments_survive_a_change_of_mulpdu::<Markers>();
     conformance::segments_survive_a_change_of_mulpdu::<Plain>();
+    conformance::segments_survive_a_change_of_mulpdu::<Dropping>();
 }
 
 #[test]
 fn mpa_is_reliable_or_says_so() {
     conformance::transfer_is_reliable_or_reported::<Markers>();
     conformance::transfer_is_reliable_or_reported::<Plain>();
+    conformance::transfer_is_reliable_or_reported::<Dropping>();
 }
 
 #[test]
 fn mpa_preserves_boundaries() {
     conformance::boundaries_are_preserved::<Markers>();
     conformance::boundaries_are_preserved::<Plain>();
+    conformance::boundaries_are_preserved::<Dropping>();
 }
 
 #[test]
 fn mpa_tells_the_order() {
     conformance::segments_out_of_order_carry_their_order::<Markers>();
     conformance::segments_out_of_order_carry_their_order::<Plain>();
+    conformance::segments_out_of_order_carry_their_order::<Dropping>();
 }
 
 #[test]
 fn mpa_passes_nothing_corrupt() {
     conformance::nothing_corrupt_is_placed::<Markers>();
     conformance::nothing_corrupt_is_placed::<Plain>();
+    conformance::nothing_corrupt_is_placed::<Dropping>();
 }
 
 #[test]
 fn mpa_provides_lengths() {
     conformance::lengths_are_provided::<Markers>();
     conformance::lengths_are_provided::<Plain>();
+    conformance::lengths_are_provided::<Dropping>();
 }
 
 #[test]
 fn mpa_carries_nothing_after_an_error() {
     conformance::an_erroneous_stream_carries_nothing_more::<Markers>();
     conformance::an_erroneous_stream_carries_nothing_more::<Plain>();
+    conformance::an_erroneous_stream_carries_nothing_more::<Dropping>();
 }
 
 #[test]
 fn mpa_indicates_graceful_teardown() {
     conformance::graceful_teardown_is_indicated::<Markers>();
     conformance::graceful_teardown_is_indicated::<Plain>();
+    conformance::graceful_teardown_is_indicated::<Dropping>();
 }
 
 #[test]
 fn mpa_connection_ends_with_its_stream() {
     conformance::the_connection_ends_with_its_streams::<Markers>();
     conformance::the_connection_ends_with_its_streams::<Plain>();
+    conformance::the_connection_ends_with_its_streams::<Dropping>();
 }
 
 #[test]
 fn mpa_passes_no_duplicate() {
     conformance::duplicates_are_not_passed::<Markers>();
     conformance::duplicates_are_not_passed::<Plain>();
+    conformance::duplicates_are_not_passed::<Dropping>();
 }

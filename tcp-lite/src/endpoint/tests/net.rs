@@ -48,8 +48,9 @@ pub(super) enum Fate {
     Delay(Duration),
     /// A middlebox cuts the payload at these offsets.
     Split(Vec<usize>),
+    /// Arrives twice.
     Duplicate,
-    /// Arrives with one bit of its last octet changed, and a TCP checksum that fits.
+    /// Arrives with one bit changed before the last CRC field, and a TCP checksum that fits.
     Corrupt,
 }
 
@@ -154,7 +155,8 @@ impl<A: Host, B: Host> Net<A, B> {
         true
     }
 
-    fn transmit(&mut self) {
+    /// Both hosts send what they may.
+    pub(super) fn transmit(&mut self) {
         for side in [Side::A, Side::B] {
             loop {
                 let mut tx = Tx::default();
@@ -187,7 +189,7 @@ impl<A: Host, B: Host> Net<A, B> {
             Fate::Delay(delay) => (delay, vec![octets]),
             Fate::Split(cuts) => (Duration::ZERO, split(&octets, &cuts)),
             Fate::Duplicate => (Duration::ZERO, vec![octets.clone(), octets]),
-            Fate::Corrupt => (Duration::ZERO, vec![flip_last(octets)]),
+            Fate::Corrupt => (Duration::ZERO, vec![flip(octets)]),
         };
         for octets in pieces {
             self.order += 1;
@@ -221,10 +223,9 @@ pub(super) fn has_payload(octets: &[u8]) -> bool {
     octets.len() > header_len(octets)
 }
 
-fn flip_last(mut octets: Vec<u8>) -> Vec<u8> {
-    if let Some(last) = octets.last_mut() {
-        *last ^= 0x10;
-    }
+fn flip(mut octets: Vec<u8>) -> Vec<u8> {
+    let at = octets.len() - 8;
+    octets[at] ^= 0x10;
     octets
 }
 

@@ -19,7 +19,9 @@ pub struct BufferPool {
 }
 
 impl BufferPool {
-    /// A pool of at most `capacity` octets in unfinished messages.
+    /// A pool of at most `capacity` octets in unfinished messages. It should be at least twice the
+    /// longest buffer of any queue; with less than one such buffer no message of several segments ever
+    /// gets through.
     pub fn new(capacity: u64) -> Self {
         BufferPool { capacity, in_use: 0, high_water: 0, spare: Vec::new() }
     }
@@ -47,10 +49,12 @@ impl BufferPool {
         }
     }
 
-    /// Takes `size` octets out of the bound, or refuses.
-    pub(crate) fn reserve(&mut self, size: u32) -> bool {
+    /// Takes `size` octets out of the bound, or refuses. Messages beyond a gap get half of it only, so
+    /// that they cannot keep out the one that closes the gap, without which they never end.
+    pub(crate) fn reserve(&mut self, size: u32, in_order: bool) -> bool {
         let in_use = self.in_use + u64::from(size);
-        if in_use > self.capacity {
+        let limit = if in_order { self.capacity } else { self.capacity / 2 };
+        if in_use > limit {
             return false;
         }
         self.in_use = in_use;
@@ -76,9 +80,11 @@ mod tests {
     #[test]
     fn the_pool_is_bounded_and_counted() {
         let mut pool = BufferPool::new(100);
-        assert!(pool.reserve(60));
-        assert!(!pool.reserve(41));
-        assert!(pool.reserve(40));
+        assert!(!pool.reserve(51, false));
+        assert!(pool.reserve(50, false));
+        assert!(!pool.reserve(1, false));
+        assert!(!pool.reserve(51, true));
+        assert!(pool.reserve(50, true));
         assert_eq!((pool.in_use(), pool.high_water(), pool.capacity()), (100, 100, 100));
         pool.release(60);
         assert_eq!((pool.in_use(), pool.high_water()), (40, 100));

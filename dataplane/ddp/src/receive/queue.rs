@@ -100,7 +100,7 @@ impl Queue {
         let at = match self.find(header.msn) {
             Ok(at) => at,
             Err(at) => {
-                if !buffers.reserve(self.buffer_size) {
+                if !buffers.reserve(self.buffer_size, in_order) {
                     return Err(Reject::Refused);
                 }
                 let (data, ranges) = (buffers.take(), Ranges::default());

@@ -258,6 +258,20 @@ fn a_full_pool_refuses_until_there_is_room() {
     assert_eq!(rig.events(), [untagged_delivered(1, b"ac"), untagged_delivered(2, b"b")]);
 }
 
+// What came too early cannot keep out what is missing: that would never end.
+#[test]
+fn messages_beyond_a_gap_leave_room_for_the_one_that_closes_it() {
+    let mut rig = Rig::new();
+    rig.pool = BufferPool::new(512);
+    assert_eq!(rig.give(2, &untagged(2, 0, true, b"b")), Placed(1));
+    assert_eq!(rig.give(3, &untagged(3, 0, true, b"c")), Refused);
+    assert_eq!(rig.give(0, &untagged(1, 0, false, b"a")), Placed(1));
+    assert_eq!(rig.give(1, &untagged(1, 1, true, b"a")), Placed(1));
+    assert_eq!(rig.give(3, &untagged(3, 0, true, b"c")), Placed(1));
+    let expected = [(1, &b"aa"[..]), (2, b"b"), (3, b"c")];
+    assert_eq!(rig.events(), expected.map(|(msn, data)| untagged_delivered(msn, data)));
+}
+
 // Buffers are cleared before another message sees them.
 #[test]
 fn no_octet_of_another_message_is_ever_seen() {

@@ -12,6 +12,8 @@ const FUNCTIONS: &[&str] = &[
     "rte_eal_init",
     "rte_eal_cleanup",
     "rte_eal_hotplug_add",
+    "rte_eal_alarm_set",
+    "rte_eal_alarm_cancel",
     "rte_version",
     "rte_strerror",
     "rte_thread_register",
@@ -55,7 +57,7 @@ fn main() {
         .clang_arg("-Ic")
         .allowlist_function("ddpd_.*")
         .allowlist_type("ddpd_.*")
-        .opaque_type("rte_.*")
+        .opaque_type("rte_(mbuf|mempool|ring)")
         .prepend_enum_name(false)
         .derive_default(true)
         .generate_comments(false)

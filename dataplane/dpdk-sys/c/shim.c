@@ -1,7 +1,9 @@
 /* See shim.h. Built against DPDK 22.11 up to 24.11. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <net/if.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -16,6 +18,7 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
+#include <rte_mbuf_pool_ops.h>
 #include <rte_mempool.h>
 #include <rte_ring.h>
 
@@ -40,6 +43,7 @@ static int ask_interface(int fd, const char *name, struct ddpd_interface *out)
 	if (ioctl(fd, SIOCGIFFLAGS, &request) < 0)
 		return -errno;
 	out->up = (request.ifr_flags & IFF_UP) != 0;
+	out->running = (request.ifr_flags & IFF_RUNNING) != 0;
 	if (ioctl(fd, SIOCGIFHWADDR, &request) < 0)
 		return -errno;
 	memcpy(out->mac, request.ifr_hwaddr.sa_data, sizeof(out->mac));
@@ -97,6 +101,37 @@ void ddpd_log_level(uint32_t level)
 	rte_log_set_global_level(level);
 }
 
+static int xdp_print(int level, const char *format, va_list args)
+{
+	/* LIBBPF_WARN, LIBBPF_INFO, LIBBPF_DEBUG, and libxdp's are the same. */
+	static const int levels[] = { RTE_LOG_WARNING, RTE_LOG_INFO, RTE_LOG_DEBUG };
+	char text[512];
+	int len = vsnprintf(text, sizeof(text), format, args);
+
+	if (len > 0)
+		log_emit(text, RTE_MIN((size_t)len, sizeof(text) - 1), levels[RTE_MIN(level, 2)]);
+	return len;
+}
+
+static void capture_library(const char *library, const char *setter)
+{
+	void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+	void *(*set_print)(int (*)(int, const char *, va_list));
+
+	if (handle == NULL)
+		return;
+	*(void **)&set_print = dlsym(handle, setter);
+	if (set_print != NULL)
+		set_print(xdp_print);
+	dlclose(handle);
+}
+
+void ddpd_log_capture_xdp(void)
+{
+	capture_library("libbpf.so.1", "libbpf_set_print");
+	capture_library("libxdp.so.1", "libxdp_set_print");
+}
+
 /* ---- environment ---- */
 
 int ddpd_errno(void)
@@ -128,11 +163,43 @@ static void zero_room(struct rte_mempool *pool, void *arg, void *object, unsigne
 	memset(m->buf_addr, 0, m->buf_len);
 }
 
-struct rte_mempool *ddpd_pool_create(const char *name, uint32_t buffers, uint32_t cache,
-				     uint16_t data_room, int socket)
+/* As rte_pktmbuf_pool_create, which lets no flags through, with buffers of one page each. */
+static struct rte_mempool *page_pool(const char *name, uint32_t buffers, uint32_t cache, int socket)
 {
-	/* "ring_mp_mc" is the default: any thread may free into the pool. */
-	struct rte_mempool *pool = rte_pktmbuf_pool_create(name, buffers, cache, 0, data_room, socket);
+	const unsigned flags = RTE_MEMPOOL_F_NO_SPREAD;
+	struct rte_pktmbuf_pool_private private = { 0 };
+	struct rte_mempool_objsz size;
+	struct rte_mempool *pool;
+	uint32_t element;
+
+	rte_mempool_calc_obj_size(RTE_CACHE_LINE_SIZE, flags, &size);
+	element = 4096 - size.header_size - size.trailer_size;
+	private.mbuf_data_room_size = element - sizeof(struct rte_mbuf);
+	pool = rte_mempool_create_empty(name, buffers, element, cache, sizeof(private), socket, flags);
+	if (pool == NULL)
+		return NULL;
+	rte_errno = -rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL);
+	if (rte_errno == 0) {
+		int populated;
+
+		rte_pktmbuf_pool_init(pool, &private);
+		populated = rte_mempool_populate_default(pool);
+		if (populated >= 0) {
+			rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
+			return pool;
+		}
+		rte_errno = -populated;
+	}
+	rte_mempool_free(pool);
+	return NULL;
+}
+
+struct rte_mempool *ddpd_pool_create(const char *name, uint32_t buffers, uint32_t cache, uint16_t room,
+				     int socket)
+{
+	/* The default operations are multi-producer: any thread may free into the pool. */
+	struct rte_mempool *pool = room == 0 ? page_pool(name, buffers, cache, socket) :
+		rte_pktmbuf_pool_create(name, buffers, cache, 0, room, socket);
 
 	if (pool != NULL)
 		rte_mempool_obj_iter(pool, zero_room, NULL);

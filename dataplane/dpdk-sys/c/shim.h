@@ -72,6 +72,7 @@ struct ddpd_link {
 struct ddpd_interface {
 	uint32_t mtu;
 	uint8_t up;
+	uint8_t running;
 	uint8_t mac[6];
 };
 
@@ -85,15 +86,20 @@ int ddpd_socket_family(int fd);
  */
 int ddpd_log_capture(void (*emit)(const char *text, size_t len, int level));
 void ddpd_log_level(uint32_t level);
+/* The same for libbpf and libxdp, once the AF_XDP driver has loaded them. */
+void ddpd_log_capture_xdp(void);
 
 int ddpd_errno(void);
 int ddpd_lcore_id(void);        /* -1: this thread is not registered */
 /* 1: the heap is in hugepages. */
 int ddpd_has_hugepages(void);
 
-/* A multi-producer pool of zeroed, and so pre-faulted, buffers. */
-struct rte_mempool *ddpd_pool_create(const char *name, uint32_t buffers, uint32_t cache,
-				     uint16_t data_room, int socket);
+/*
+ * A multi-producer pool of zeroed, and so pre-faulted, buffers. `room` counts the headroom; 0 makes each
+ * buffer with all its headers exactly one page of 4096 octets.
+ */
+struct rte_mempool *ddpd_pool_create(const char *name, uint32_t buffers, uint32_t cache, uint16_t room,
+				     int socket);
 
 struct rte_mbuf *ddpd_mbuf_alloc(struct rte_mempool *pool);
 int ddpd_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **bufs, unsigned count);

@@ -2,6 +2,7 @@
  * What bindgen reads: the shim, the few DPDK functions that are called as they are, and the offsets
  * and flags of the installed headers. build.rs holds the list of what it lets through.
  */
+#include <rte_alarm.h>
 #include <rte_dev.h>
 #include <rte_eal.h>
 #include <rte_errno.h>

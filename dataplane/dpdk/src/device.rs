@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_int};
 use std::fmt;
-use std::os::fd::RawFd;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use dpdk_sys as sys;
@@ -14,6 +14,7 @@ use crate::host;
 use crate::log;
 use crate::mempool::Mempool;
 use crate::queue::{RxQueue, TxQueue};
+use crate::reconnect::{self, Gate};
 use crate::ring::Rings;
 
 /// A device that is not started yet.
@@ -50,6 +51,10 @@ pub(crate) struct Handle {
     pool: Option<Mempool>,
     /// What a ring device sends to and receives from.
     rings: Option<Arc<Rings>>,
+    /// AF_XDP sockets that the driver opened: descriptor and inode.
+    xdp_sockets: Vec<(RawFd, u64)>,
+    /// Of a device that reconnects; it knows whether the device is started.
+    gate: Option<Gate>,
 }
 
 /// What a device says of itself.
@@ -135,6 +140,8 @@ pub struct DeviceConfig {
     pub all_multicast: bool,
     /// What an idle worker can wait on.
     pub idle: IdleFd,
+    /// Start even if nobody is at the other end, and try again while the link is down (memif clients).
+    pub reconnect: bool,
 }
 
 /// Counters of a device since it was opened, as far as its driver keeps them.
@@ -203,7 +210,16 @@ impl Device {
     pub(crate) fn from_port(eal: &Eal, port: u16, name: &str, rings: Option<Arc<Rings>>) -> Device {
         let eal = eal.clone();
         let name = name.to_owned();
-        let handle = Handle { port, name, started: false, eal, pool: None, rings };
+        let handle = Handle {
+            port,
+            name,
+            started: false,
+            eal,
+            pool: None,
+            rings,
+            xdp_sockets: Vec::new(),
+            gate: None,
+        };
         Device { handle, sockets_before: Default::default() }
     }
 
@@ -234,10 +250,19 @@ impl Device {
         self.handle.pool = Some(pool.clone());
         let port = self.handle.port;
         let name = self.handle.name.clone();
-        self.configure(config, pool)?;
-        // SAFETY: the port is ours, set up, and has no user yet.
-        check(format!("device {name} does not start"), unsafe { sys::rte_eth_dev_start(port) })?;
-        self.handle.started = true;
+        let configured = self.configure(config, pool);
+        self.handle.xdp_sockets = new_sockets(AF_XDP, &self.sockets_before[1]);
+        configured?;
+        if config.reconnect {
+            let gate = Gate::new();
+            gate.restart(port);
+            self.handle.gate = Some(gate);
+        } else {
+            // SAFETY: the port is ours, set up, and has no user yet.
+            let code = unsafe { sys::rte_eth_dev_start(port) };
+            check(format!("device {name} does not start"), code)?;
+            self.handle.started = true;
+        }
         if let Some(rss) = &config.rss {
             // SAFETY: as many entries as are said.
             let code =
@@ -256,6 +281,10 @@ impl Device {
         let fds = self.idle_fds(config);
         drop(lock);
         let handle = Arc::new(self.handle);
+        if config.reconnect {
+            // SAFETY: the handle stays in its `Arc`, and stops it when dropped.
+            unsafe { reconnect::start(&handle) }?;
+        }
         let rx = (0..config.queues)
             .zip(fds)
             // SAFETY: the driver opened the descriptor for this device and closes it when it stops.
@@ -303,7 +332,7 @@ impl Device {
     /// A descriptor per queue, or `None` where it is not certain which it is.
     fn idle_fds(&self, config: &DeviceConfig) -> Vec<Option<RawFd>> {
         let queues = config.queues;
-        let (family, before) = match config.idle {
+        let mut new = match config.idle {
             IdleFd::None => return vec![None; queues as usize],
             IdleFd::QueueInterrupt => {
                 return (0..queues)
@@ -312,18 +341,15 @@ impl Device {
                     .map(|fd| Some(fd).filter(|&fd| fd >= 0))
                     .collect();
             }
-            IdleFd::PacketSocket => (AF_PACKET, &self.sockets_before[0]),
-            IdleFd::XdpSocket => (AF_XDP, &self.sockets_before[1]),
+            IdleFd::PacketSocket => new_sockets(AF_PACKET, &self.sockets_before[0]),
+            IdleFd::XdpSocket => self.handle.xdp_sockets.clone(),
         };
-        let mut new = host::sockets(family);
-        new.retain(|fd, inode| before.get(fd) != Some(inode));
         if new.len() != queues as usize {
             return vec![None; queues as usize];
         }
         // The driver opens them in the queues' order, and inodes are given out upwards.
-        let mut new: Vec<_> = new.into_iter().map(|(fd, inode)| (inode, fd)).collect();
-        new.sort_unstable();
-        new.into_iter().map(|(_, fd)| Some(fd)).collect()
+        new.sort_unstable_by_key(|&(_, inode)| inode);
+        new.into_iter().map(|(fd, _)| Some(fd)).collect()
     }
 }
 
@@ -341,13 +367,7 @@ impl Started {
 
     /// The link's state now.
     pub fn link(&self) -> LinkState {
-        let mut link = sys::ddpd_link::default();
-        // SAFETY: the port is ours and valid; the structure is filled.
-        let code = unsafe { sys::ddpd_port_link(self.0.port, &mut link) };
-        LinkState {
-            up: code == 0 && link.up != 0,
-            mbit_per_s: Some(link.mbit_per_s).filter(|&mbit| code == 0 && mbit != 0),
-        }
+        self.0.link()
     }
 
     /// Its counters now.
@@ -378,12 +398,53 @@ impl Handle {
         &self.name
     }
 
+    /// Polls a queue, unless the device is stopped at the moment.
+    pub(crate) fn poll(&self, burst: impl FnOnce() -> u16) -> usize {
+        match &self.gate {
+            None => burst().into(),
+            Some(gate) => gate.pass(burst).unwrap_or(0).into(),
+        }
+    }
+
+    fn link(&self) -> LinkState {
+        let mut link = sys::ddpd_link::default();
+        // SAFETY: the port is ours and valid; the structure is filled.
+        let code = unsafe { sys::ddpd_port_link(self.port, &mut link) };
+        LinkState {
+            up: code == 0 && link.up != 0,
+            mbit_per_s: Some(link.mbit_per_s).filter(|&mbit| code == 0 && mbit != 0),
+        }
+    }
+
+    /// Starts anew a device whose link is down. When devices are being made it is for the next time.
+    pub(crate) fn reconnect(&self) {
+        if let Some(gate) = &self.gate
+            && !self.link().up
+            && let Some(_lock) = self.eal.try_lock_devices()
+        {
+            gate.restart(self.port);
+        }
+    }
+
     fn raw_info(&self) -> Result<sys::ddpd_port_info, Error> {
         let mut info = sys::ddpd_port_info::default();
         // SAFETY: the port is ours and valid; the structure is filled.
         let code = unsafe { sys::ddpd_port_info(self.port, &mut info) };
         check(format!("device {} does not say what it is", self.name), code)?;
         Ok(info)
+    }
+
+    /// The AF_XDP driver of 22.11 forgets its sockets when it is removed: the interface's queue would stay
+    /// taken for as long as this process lives.
+    fn close_xdp_sockets(&self) {
+        let open = host::sockets(AF_XDP);
+        for (fd, inode) in &self.xdp_sockets {
+            if open.get(fd) == Some(inode) {
+                // SAFETY: it is the very socket that the driver opened for this device, and the device is
+                // gone, so nobody uses or closes it any more.
+                drop(unsafe { OwnedFd::from_raw_fd(*fd) });
+            }
+        }
     }
 
     fn info(&self) -> Result<DeviceInfo, Error> {
@@ -418,16 +479,30 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.gate.is_some() {
+            reconnect::stop(self);
+        }
         let _lock = self.eal.lock_devices();
+        let started = self.gate.as_ref().map_or(self.started, Gate::is_started);
         // SAFETY: the last user is gone: queues share this handle. The port is ours and valid.
         unsafe {
-            if self.started {
+            if started {
                 sys::rte_eth_dev_stop(self.port);
             }
             sys::ddpd_port_remove(self.port);
         }
         self.rings = None;
+        if !self.xdp_sockets.is_empty() {
+            self.close_xdp_sockets();
+        }
     }
+}
+
+/// Sockets of a family that were opened since `before`: descriptor and inode.
+fn new_sockets(family: c_int, before: &BTreeMap<RawFd, u64>) -> Vec<(RawFd, u64)> {
+    let mut now = host::sockets(family);
+    now.retain(|fd, inode| before.get(fd) != Some(inode));
+    now.into_iter().collect()
 }
 
 impl RxOffloads {

@@ -171,8 +171,28 @@ impl Eal {
     }
 
     /// Held while devices are made or removed.
-    pub(crate) fn lock_devices(&self) -> MutexGuard<'_, ()> {
-        self.0.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock_devices(&self) -> DeviceLock<'_> {
+        let guard = self.0.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        log::set_quiet(true);
+        DeviceLock { _guard: guard }
+    }
+
+    /// The same, if nobody holds it.
+    pub(crate) fn try_lock_devices(&self) -> Option<DeviceLock<'_>> {
+        let guard = self.0.devices.try_lock().ok()?;
+        log::set_quiet(true);
+        Some(DeviceLock { _guard: guard })
+    }
+}
+
+/// Held while devices are made or removed, with the log quiet.
+pub(crate) struct DeviceLock<'a> {
+    _guard: MutexGuard<'a, ()>,
+}
+
+impl Drop for DeviceLock<'_> {
+    fn drop(&mut self) {
+        log::set_quiet(false);
     }
 }
 
@@ -256,6 +276,7 @@ fn init(args: Vec<CString>) -> Result<(), EalError> {
     let code = unsafe { sys::rte_eal_init(count, args.as_mut_ptr()) };
     // SAFETY: reads a number of this thread.
     let errno = unsafe { sys::ddpd_errno() };
+    log::capture_xdp();
     check("rte_eal_init", if code < 0 { -errno.max(1) } else { 0 })
         .map(|_| ())
         .map_err(EalError::Init)
@@ -265,7 +286,8 @@ fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
     // The main lcore floats over what this process may run on.
     let mut args = vec!["ddpd".to_owned(), "--lcores".into(), format!("0@({})", allowed_cpus())];
     args.push("--no-telemetry".into());
-    args.push(format!("--file-prefix=ddpd-{}", std::process::id()));
+    // Nothing is shared through files, so all may have the same directory.
+    args.push("--file-prefix=ddpd".into());
     if hugepages {
         args.push("--in-memory".into());
     } else {

@@ -23,6 +23,8 @@ pub struct Interface {
     pub mtu: u32,
     /// It is administratively up.
     pub up: bool,
+    /// It is up and has a carrier.
+    pub running: bool,
     /// Its hardware address.
     pub mac: [u8; 6],
 }
@@ -33,7 +35,12 @@ pub fn interface(name: &str) -> Option<Interface> {
     let mut raw = sys::ddpd_interface::default();
     // SAFETY: a NUL-terminated string; the structure is filled.
     let code = unsafe { sys::ddpd_interface_get(name.as_ptr(), &mut raw) };
-    (code == 0).then_some(Interface { mtu: raw.mtu, up: raw.up != 0, mac: raw.mac })
+    (code == 0).then_some(Interface {
+        mtu: raw.mtu,
+        up: raw.up != 0,
+        running: raw.running != 0,
+        mac: raw.mac,
+    })
 }
 
 /// True when the process has the capability in effect.

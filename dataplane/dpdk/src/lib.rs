@@ -16,6 +16,7 @@ mod log;
 mod mbuf;
 mod mempool;
 mod queue;
+mod reconnect;
 mod ring;
 
 pub use device::{
@@ -29,6 +30,6 @@ pub use host::{
 };
 pub use log::LogLevel;
 pub use mbuf::{HEADROOM, Mbuf, RxChecksum, TxChecksums};
-pub use mempool::{Mempool, MempoolConfig};
+pub use mempool::{Mempool, MempoolConfig, Room};
 pub use queue::{RxQueue, TxQueue};
 pub use ring::ring_pair;

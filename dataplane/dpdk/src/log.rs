@@ -2,10 +2,12 @@
 //!
 //! DPDK writes to one stream of the process, from any thread. Lines at warning level or worse go into a
 //! short list, which [`Error`](crate::Error) takes; lines that the chosen level lets through go to the
-//! sink of [`EalConfig`](crate::EalConfig).
+//! sink of [`EalConfig`](crate::EalConfig). While a device is made or removed, drivers cry "error" over what
+//! they then do without: those lines count as details, and if the device fails they are in its error.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// How much a line of DPDK's log matters.
@@ -57,6 +59,13 @@ struct State {
 
 static STATE: Mutex<State> = Mutex::new(State { sink: None, recent: VecDeque::new() });
 
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// From now on, or no more: what is said counts as a detail.
+pub(crate) fn set_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
 /// Takes over DPDK's log. Called once, before the environment starts.
 pub(crate) fn capture(level: LogLevel, sink: Sink) -> c_int {
     STATE.lock().unwrap_or_else(PoisonError::into_inner).sink = Some((level, sink));
@@ -65,6 +74,13 @@ pub(crate) fn capture(level: LogLevel, sink: Sink) -> c_int {
         dpdk_sys::ddpd_log_level(level.max(LogLevel::Warning).to_dpdk());
         dpdk_sys::ddpd_log_capture(Some(emit))
     }
+}
+
+/// Takes over what libbpf and libxdp would write to standard error, if the AF_XDP driver is there. Called
+/// after [`capture`], when drivers are loaded.
+pub(crate) fn capture_xdp() {
+    // SAFETY: `emit` was given before; the libraries stay loaded, as their driver does.
+    unsafe { dpdk_sys::ddpd_log_capture_xdp() }
 }
 
 /// The lines at warning level or worse since the last call, the latest last, at most eight.
@@ -99,6 +115,7 @@ fn take_line(level: LogLevel, line: &str) {
         }
         state.sink
     };
+    let level = if QUIET.load(Ordering::Relaxed) { LogLevel::Debug } else { level };
     // Not under the lock: the sink may log, wait, or fail by itself.
     if let Some((limit, sink)) = sink
         && level <= limit

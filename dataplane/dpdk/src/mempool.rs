@@ -22,10 +22,32 @@ use crate::mbuf::{HEADROOM, Mbuf};
 pub struct MempoolConfig {
     /// Buffers in it.
     pub buffers: u32,
-    /// Octets of a frame that fit, without headroom; at most 65,407.
-    pub data_room: u16,
+    /// Octets of a frame that fit.
+    pub room: Room,
     /// NUMA node, or none in particular.
     pub numa: Option<u32>,
+}
+
+/// Octets of a frame that fit into a buffer, without headroom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// So many, at most 65,407.
+    Octets(u16),
+    /// What is left of a page of 4096 octets, which the buffer and its headers fill. The AF_XDP driver
+    /// hands the pool to the kernel and miscounts unless buffers lie exactly as far apart as they are long;
+    /// in ordinary memory that is so for whole pages only.
+    Page,
+}
+
+impl Room {
+    /// As a number.
+    pub fn octets(self) -> u16 {
+        match self {
+            Room::Octets(octets) => octets,
+            // Headers of the pool's and the buffer's own, 64 and 128.
+            Room::Page => 4096 - 64 - 128 - HEADROOM as u16,
+        }
+    }
 }
 
 /// A pool of packet buffers, to be used from any thread. Clones are the same pool.
@@ -61,8 +83,11 @@ impl Mempool {
         let name = CString::new(format!("ddpd_pool_{}", next_id())).expect("no NUL in it");
         // DPDK refuses a cache of more than 2/3 of the pool.
         let cache = Self::CACHE.min(config.buffers / 4);
-        let room = u16::try_from(HEADROOM + config.data_room as usize)
-            .map_err(|_| Error::new("a packet buffer of more than 65,407 octets", 22))?;
+        let room = match config.room {
+            Room::Page => 0,
+            Room::Octets(octets) => u16::try_from(HEADROOM + usize::from(octets))
+                .map_err(|_| Error::new("a packet buffer of more than 65,407 octets", 22))?,
+        };
         let numa = config.numa.map_or(-1, |node| node as i32);
         // SAFETY: the name is NUL-terminated and copied by DPDK.
         let raw =
@@ -72,7 +97,8 @@ impl Mempool {
             let errno = unsafe { sys::ddpd_errno() };
             let what = format!(
                 "a pool of {} packet buffers of {} octets cannot be made",
-                config.buffers, config.data_room
+                config.buffers,
+                config.room.octets()
             );
             return Err(Error::new(what, errno));
         };

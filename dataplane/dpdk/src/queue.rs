@@ -47,12 +47,13 @@ impl RxQueue {
     pub fn burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         let old = out.len();
         let room = (N - old).min(u16::MAX as usize) as u16;
+        let (port, queue) = (self.device.port(), self.queue);
         // SAFETY: the device is started and stays so while its handle lives; this value is the only user
         // of the queue, by `&mut`. `Mbuf` is a transparent pointer, so the spare room is an array of
         // pointers; the driver writes valid buffers that are ours to the first `n`.
         unsafe {
             let at: *mut *mut sys::rte_mbuf = out.as_mut_ptr().add(old).cast();
-            let n = sys::ddpd_rx_burst(self.device.port(), self.queue, at, room) as usize;
+            let n = self.device.poll(|| sys::ddpd_rx_burst(port, queue, at, room));
             debug_assert!((0..n).all(|i| NonNull::new(*at.add(i)).is_some()));
             out.set_len(old + n);
             n
@@ -77,12 +78,13 @@ impl TxQueue {
         if offered == 0 {
             return 0;
         }
+        let (port, queue) = (self.device.port(), self.queue);
         // SAFETY: the device is started and stays so while its handle lives; this value is the only user
         // of the queue, by `&mut`. The driver owns the first `n` buffers afterwards; they are moved out of
         // the array without being dropped, and the others move to its front.
         unsafe {
             let at: *mut *mut sys::rte_mbuf = frames.as_mut_ptr().cast();
-            let n = sys::ddpd_tx_burst(self.device.port(), self.queue, at, offered) as usize;
+            let n = self.device.poll(|| sys::ddpd_tx_burst(port, queue, at, offered));
             let rest = frames.len() - n;
             std::ptr::copy(at.add(n), at, rest);
             frames.set_len(rest);

@@ -133,6 +133,18 @@ pub enum PortError {
         /// Which privilege, as in capabilities(7).
         capability: &'static str,
     },
+    /// No AF_XDP socket on the interface.
+    #[error(
+        "port {port:?}: there is no AF_XDP socket to be had on interface {interface}: another socket or XDP program holds its queues (`ip link show {interface}` names the program), or its driver has not so many of them: {error}"
+    )]
+    Xdp {
+        /// The port.
+        port: String,
+        /// Linux's name.
+        interface: String,
+        /// What DPDK says.
+        error: dpdk::Error,
+    },
     /// Somebody else has it.
     #[error("port {port:?}: {what} is in use; {remedy}")]
     Busy {
@@ -197,7 +209,9 @@ impl PortError {
             PortError::Queues { .. } | PortError::RingQueues { .. } => "workers",
             PortError::Descriptors { .. } | PortError::NoMemory { .. } => "rx_descriptors",
             PortError::Impair { .. } => "impair",
-            PortError::NoInterface { .. } | PortError::InterfaceExists { .. } => "device",
+            PortError::NoInterface { .. }
+            | PortError::InterfaceExists { .. }
+            | PortError::Xdp { .. } => "device",
             PortError::Value { key, .. } => key,
             PortError::Socket { .. } => "socket",
             PortError::Pci { .. } => "address",

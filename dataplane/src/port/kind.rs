@@ -1,8 +1,12 @@
 //! What differs between the kinds of ports: limits, what the host must have, drivers' arguments.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
-use dpdk::{DeviceConfig, IdleFd, Interface, Rss, RxOffloads, TxOffloads};
+use dpdk::{DeviceConfig, IdleFd, Interface, Room, Rss, RxOffloads, TxOffloads};
 
 use super::{
     ChecksumBy, Checksums, FRAME_OVERHEAD, MAX_MTU, MemifRole, PortConfig, PortError, PortKind,
@@ -39,18 +43,16 @@ impl PortKind {
     }
 }
 
-/// Octets of a frame that a buffer of the port holds: one frame of the MTU, and what the driver wants.
-pub(super) fn data_room(config: &PortConfig) -> u16 {
+/// Room of a buffer of the port: one frame of the MTU, and what the driver wants.
+pub(super) fn room(config: &PortConfig) -> Room {
     let frame = usize::from(config.mtu) + FRAME_OVERHEAD;
-    let room = match config.kind {
+    match config.kind {
         // The driver refuses a buffer smaller than the ring's frame.
-        PortKind::AfPacket { .. } => packet_frame(config.mtu),
-        // One page with everything in it: buffers double as the kernel's.
-        PortKind::AfXdp { .. } => 4096 - 256 - 128 - dpdk::HEADROOM,
+        PortKind::AfPacket { .. } => Room::Octets(packet_frame(config.mtu) as u16),
+        PortKind::AfXdp { .. } => Room::Page,
         // Rounded so that drivers which count in KiB see a whole frame.
-        _ => frame.next_multiple_of(1024).max(2048),
-    };
-    room as u16
+        _ => Room::Octets(frame.next_multiple_of(1024).max(2048) as u16),
+    }
 }
 
 /// Octets of one frame of a packet socket's ring.
@@ -64,8 +66,9 @@ fn packet_block(frame: usize) -> usize {
     (1..).map(|n| n * frame).find(|octets| octets.is_multiple_of(PAGE)).expect("frames are KiB")
 }
 
-/// Looks for what would make the driver fail without saying why.
-pub(super) fn check_host(config: &PortConfig) -> Result<(), PortError> {
+/// Looks for what would make the driver fail without saying why. `ours` are the memif sockets that this
+/// process serves: several ports may share one.
+pub(super) fn check_host(config: &PortConfig, ours: &BTreeSet<PathBuf>) -> Result<(), PortError> {
     match &config.kind {
         PortKind::AfPacket { device } => {
             let interface = interface(config, device)?;
@@ -100,7 +103,7 @@ pub(super) fn check_host(config: &PortConfig) -> Result<(), PortError> {
             let text = socket.to_string_lossy();
             check_value(config, "socket", &text, 107)?;
             secret.as_deref().map_or(Ok(()), |secret| check_value(config, "secret", secret, 24))?;
-            check_socket(config, socket, *role)
+            check_socket(config, socket, *role, ours)
         }
         PortKind::Pci { .. } | PortKind::Ring { .. } => Ok(()),
     }
@@ -160,7 +163,12 @@ fn check_value(
     Err(PortError::Value { port: config.name.clone(), key, value: value.to_owned(), why })
 }
 
-fn check_socket(config: &PortConfig, socket: &Path, role: MemifRole) -> Result<(), PortError> {
+fn check_socket(
+    config: &PortConfig,
+    socket: &Path,
+    role: MemifRole,
+    ours: &BTreeSet<PathBuf>,
+) -> Result<(), PortError> {
     let directory = match socket.parent() {
         Some(directory) if !directory.as_os_str().is_empty() => directory,
         _ => Path::new("."),
@@ -174,18 +182,25 @@ fn check_socket(config: &PortConfig, socket: &Path, role: MemifRole) -> Result<(
     if !meta.is_dir() {
         return Err(refuse("it is not a directory".to_owned()));
     }
-    if role == MemifRole::Client || !socket.exists() {
+    if role == MemifRole::Client || ours.contains(socket) || !socket.exists() {
         return Ok(());
     }
-    // A socket that somebody serves must stay; one that a killed process left is in the way.
-    if std::os::unix::net::UnixStream::connect(socket).is_ok() {
-        return Err(PortError::Busy {
+    // A socket that somebody serves must stay, and says that this is the wrong type of connection; one that
+    // a killed process left is in the way.
+    match UnixStream::connect(socket) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_socket(socket) => {
+            std::fs::remove_file(socket).map_err(|error| refuse(error.to_string()))
+        }
+        _ => Err(PortError::Busy {
             port: config.name.clone(),
             what: format!("socket {}", socket.display()),
             remedy: "stop the process that serves it, or use another path",
-        });
+        }),
     }
-    Ok(())
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
 }
 
 /// DPDK's name and arguments of a virtual device. The kind is none of `Pci` and `Ring`.
@@ -224,7 +239,7 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
             let mut args = format!(
                 "role={role},id={pair},socket={},socket-abstract=no,bsize={},rsize={}",
                 socket.display(),
-                data_room(config),
+                room(config).octets(),
                 // The client's say: both rings have this size.
                 config.tx_descriptors.ilog2().min(14),
             );
@@ -261,6 +276,7 @@ pub(super) fn device_config(
         // With an address of its own the port must hear more than the interface's.
         promiscuous: config.mac.is_some(),
         all_multicast: true,
+        reconnect: matches!(config.kind, PortKind::Memif { role: MemifRole::Client, .. }),
         idle: match config.kind {
             PortKind::AfPacket { .. } => IdleFd::PacketSocket,
             PortKind::AfXdp { .. } => IdleFd::XdpSocket,
@@ -281,21 +297,13 @@ pub(super) fn observe(config: &PortConfig, statements: &mut Vec<String>) {
 
 /// The sentence for what DPDK could not do.
 pub(super) fn explain(config: &PortConfig, error: dpdk::Error) -> PortError {
-    const EBUSY: i32 = 16;
     let port = config.name.clone();
     match &config.kind {
         PortKind::Pci { address } => PortError::Pci { port, address: address.clone(), error },
-        PortKind::AfXdp { device, .. } if error.errno == EBUSY || mentions(&error, "busy") => {
-            PortError::Busy {
-                port,
-                what: format!("interface {device} or a queue of it"),
-                remedy: "another AF_XDP socket or XDP program holds it (`ip link show` says which program)",
-            }
+        // The driver answers "invalid argument" to all of it.
+        PortKind::AfXdp { device, .. } => {
+            PortError::Xdp { port, interface: device.clone(), error }
         }
         _ => PortError::Device { port, error },
     }
-}
-
-fn mentions(error: &dpdk::Error, word: &str) -> bool {
-    error.said.iter().any(|line| line.to_lowercase().contains(word))
 }

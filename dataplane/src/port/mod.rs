@@ -19,7 +19,7 @@ mod published;
 mod queue;
 mod rss;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -190,6 +190,8 @@ pub struct Ports {
     eal: Eal,
     /// Ends of ring pairs whose other end is open, by link name.
     waiting: Arc<Mutex<HashMap<String, WaitingEnd>>>,
+    /// Sockets that memif ports of this process serve.
+    served: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 #[derive(Debug)]
@@ -217,7 +219,7 @@ pub struct Port {
 impl Ports {
     /// Ports of the environment.
     pub fn new(eal: Eal) -> Ports {
-        Ports { eal, waiting: Arc::default() }
+        Ports { eal, waiting: Arc::default(), served: Arc::default() }
     }
 
     /// The environment.
@@ -228,7 +230,8 @@ impl Ports {
     /// Opens a port: makes or takes the device, its pool and its queues, and starts it.
     pub fn open(&self, config: &PortConfig) -> Result<Port, PortError> {
         config.check()?;
-        kind::check_host(config)?;
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        kind::check_host(config, &served)?;
         let mut statements = Vec::new();
         let (device, ring) = self.device(config)?;
         let dpdk_failed = |error| kind::explain(config, error);
@@ -237,12 +240,17 @@ impl Ports {
         let pool = self.pool(config, &device_info)?;
         let checksums = checksums(config, &device_info, &mut statements);
         let (rss, table) = rss::choose(config, &device_info, &mut statements);
-        let mac = match config.mac {
-            Some(mac) => mac,
-            None => device.mac().ok().filter(usable).unwrap_or_else(random_mac),
+        let mac = match (config.mac, &config.kind) {
+            (Some(mac), _) => mac,
+            // The driver gives the kernel's interface and the port one address; two hosts need two.
+            (None, PortKind::Tap { .. }) => random_mac(),
+            (None, _) => device.mac().ok().filter(usable).unwrap_or_else(random_mac),
         };
         let set_up = kind::device_config(config, checksums, rss);
         let (device, rx, tx) = device.start(&set_up, &pool).map_err(dpdk_failed)?;
+        if let PortKind::Memif { socket, role: MemifRole::Server, .. } = &config.kind {
+            served.insert(socket.clone());
+        }
         kind::observe(config, &mut statements);
         let info = Arc::new(PortInfo {
             name: config.name.clone(),
@@ -328,7 +336,7 @@ impl Ports {
     fn pool(&self, config: &PortConfig, device: &DeviceInfo) -> Result<Mempool, PortError> {
         let pool = MempoolConfig {
             buffers: config.pool_buffers(),
-            data_room: kind::data_room(config),
+            room: kind::room(config),
             numa: config.numa.or(device.numa),
         };
         Mempool::new(&self.eal, pool.clone()).map_err(|error| PortError::NoMemory {
@@ -352,13 +360,15 @@ impl Port {
 
     /// The link's state now. A memif is up while a peer is connected, a ring while both ends are open.
     pub fn link(&self) -> LinkState {
-        match &self.ring {
-            Some((ends, _)) => LinkState {
-                up: ends.0.iter().all(|open| open.load(Ordering::Relaxed)),
-                mbit_per_s: None,
-            },
-            None => self.device.link(),
-        }
+        let up = match (&self.ring, &self.info.kind) {
+            (Some((ends, _)), _) => ends.0.iter().all(|open| open.load(Ordering::Relaxed)),
+            // These drivers say "up" for ever.
+            (None, PortKind::AfPacket { device } | PortKind::AfXdp { device, .. }) => {
+                dpdk::interface(device).is_some_and(|interface| interface.running)
+            }
+            (None, _) => return self.device.link(),
+        };
+        LinkState { up, mbit_per_s: None }
     }
 
     /// The device's own counters, as far as its driver keeps them; those of the queues are beside them.
@@ -409,7 +419,7 @@ impl PortConfig {
         // A buffer's header and the pool's, rounded up to whole cache lines and spread over channels.
         const PER_BUFFER: u64 = 320;
         u64::from(self.pool_buffers())
-            * (PER_BUFFER + dpdk::HEADROOM as u64 + u64::from(kind::data_room(self)))
+            * (PER_BUFFER + dpdk::HEADROOM as u64 + u64::from(kind::room(self).octets()))
     }
 
     fn pool_buffers(&self) -> u32 {
@@ -455,13 +465,22 @@ impl PortConfig {
         if self.queues > max {
             return Err(PortError::Queues { port: self.name.clone(), queues: self.queues, max });
         }
-        if matches!(self.kind, PortKind::Pci { .. }) && self.mtu > device.max_mtu {
+        // The others say too little of themselves; what they carry was looked at before.
+        let max = match self.kind {
+            PortKind::Pci { .. } => device.max_mtu,
+            // Frames with header, tag and checksum; the driver of 22.11 refuses jumbo frames.
+            PortKind::Tap { .. } => {
+                device.max_rx_packet.saturating_sub(FRAME_OVERHEAD as u32 + 4).min(MAX_MTU.into()) as u16
+            }
+            _ => return Ok(()),
+        };
+        if self.mtu > max {
             return Err(PortError::Mtu {
                 port: self.name.clone(),
                 mtu: self.mtu,
                 min: MIN_MTU,
-                max: device.max_mtu,
-                why: "this device",
+                max,
+                why: "this device with the installed DPDK",
             });
         }
         Ok(())

@@ -1,0 +1,68 @@
+//! What the tests with a running environment share. Each is a file of its own with one test, and so a
+//! process of its own: the environment starts once in a process.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::time::{Duration, Instant};
+
+use arrayvec::ArrayVec;
+use dpdk::{
+    DeviceConfig, Eal, EalConfig, Hugepages, IdleFd, LogLevel, Mbuf, Mempool, MempoolConfig, Room, RxOffloads,
+    RxQueue, TxOffloads,
+};
+
+/// An environment in ordinary memory, as any user may have it.
+pub(crate) fn eal() -> Eal {
+    let config = EalConfig {
+        hugepages: Hugepages::Never,
+        memory_mib: 64,
+        log_level: LogLevel::Warning,
+        log: |level, line| eprintln!("dpdk {level:?}: {line}"),
+        ..EalConfig::default()
+    };
+    Eal::start(&config).expect("the environment starts without privileges")
+}
+
+pub(crate) fn pool(eal: &Eal, buffers: u32, data_room: u16) -> Mempool {
+    Mempool::new(eal, MempoolConfig { buffers, room: Room::Octets(data_room), numa: None }).expect("it fits")
+}
+
+pub(crate) fn device_config(queues: u16) -> DeviceConfig {
+    DeviceConfig {
+        queues,
+        rx_descriptors: 256,
+        tx_descriptors: 256,
+        mtu: 1500,
+        set_mtu: false,
+        rx: RxOffloads::default(),
+        tx: TxOffloads::default(),
+        rss: None,
+        promiscuous: false,
+        all_multicast: false,
+        idle: IdleFd::None,
+        reconnect: false,
+    }
+}
+
+/// A buffer with these octets.
+pub(crate) fn frame(pool: &Mempool, octets: &[u8]) -> Mbuf {
+    let mut frame = pool.alloc().expect("a free buffer");
+    frame.append(octets.len()).expect("it fits").copy_from_slice(octets);
+    frame
+}
+
+/// Polls until a frame arrives; fails after ten seconds.
+pub(crate) fn receive(queue: &mut RxQueue) -> Mbuf {
+    let mut frames = ArrayVec::<Mbuf, 1>::new();
+    until("a frame arrives", || queue.burst(&mut frames) == 1);
+    frames.pop().expect("one frame")
+}
+
+/// Polls until `done`; fails after ten seconds.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(10), "ten seconds are over before {what}");
+        std::thread::yield_now();
+    }
+}

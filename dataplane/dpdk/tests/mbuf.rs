@@ -1,0 +1,64 @@
+//! Packet buffers: room, growth and shrinkage at both ends, copies, bulk allocation, exhaustion, and
+//! threads that register.
+
+mod common;
+
+use std::sync::mpsc;
+
+use arrayvec::ArrayVec;
+use dpdk::{Eal, EalConfig, EalError, HEADROOM, Mbuf, RxChecksum};
+
+#[test]
+fn buffers_hold_what_is_put_into_them() {
+    let eal = common::eal();
+    assert!(matches!(Eal::start(&EalConfig::default()), Err(EalError::AlreadyStarted)));
+    let pool = common::pool(&eal, 127, 1000);
+
+    let mut frame = pool.alloc().unwrap();
+    assert_eq!((frame.len(), frame.headroom(), frame.tailroom()), (0, HEADROOM, 1000));
+    assert!(frame.is_empty());
+    frame.append(4).unwrap().copy_from_slice(b"data");
+    frame.prepend(5).unwrap().copy_from_slice(b"head ");
+    assert_eq!((frame.data(), frame.len(), frame.segments()), (&b"head data"[..], 9, 1));
+    assert_eq!((frame.headroom(), frame.tailroom()), (HEADROOM - 5, 996));
+    assert!(frame.append(997).is_none() && frame.prepend(HEADROOM).is_none());
+    assert!(!frame.trim_front(10));
+    assert!(frame.trim_front(2));
+    frame.truncate(100);
+    frame.truncate(4);
+    assert_eq!(frame.data(), b"ad d");
+    assert!(frame.linearize());
+    assert_eq!((frame.rx_ip_checksum(), frame.rss_hash()), (RxChecksum::Unknown, None));
+    let mut copy = frame.copy().unwrap();
+    copy.data_mut()[0] = b'A';
+    assert_eq!((frame.data(), copy.data()), (&b"ad d"[..], &b"Ad d"[..]));
+    drop((frame, copy));
+
+    // All or nothing, and every buffer once.
+    let mut all = ArrayVec::<Mbuf, 127>::new();
+    assert!(pool.alloc_bulk(&mut all));
+    assert_eq!((all.len(), pool.available()), (127, 0));
+    assert!(pool.alloc().is_none());
+    let mut more = ArrayVec::<Mbuf, 2>::new();
+    assert!(!pool.alloc_bulk(&mut more) && more.is_empty());
+    all.truncate(126);
+    assert!(!pool.alloc_bulk(&mut more) && more.is_empty());
+    drop(all);
+    assert_eq!(pool.available(), 127);
+
+    // A buffer may be freed by a thread that DPDK does not know, or that registered itself.
+    let (send, receive) = mpsc::channel::<Mbuf>();
+    let worker = std::thread::spawn({
+        let eal = eal.clone();
+        move || {
+            let registration = eal.register_thread().unwrap();
+            assert!(registration.lcore() > 0, "lcore 0 is the environment's own");
+            receive.into_iter().count()
+        }
+    });
+    send.send(common::frame(&pool, b"x")).unwrap();
+    send.send(common::frame(&pool, b"y")).unwrap();
+    drop(send);
+    assert_eq!(worker.join().unwrap(), 2);
+    assert_eq!(pool.available(), 127);
+}

@@ -1,0 +1,60 @@
+//! Two devices joined by rings pass frames both ways on every queue, whole and in order; what does not
+//! fit comes back to the sender; and everything is freed with its last user, in whatever order they go.
+
+mod common;
+
+use arrayvec::ArrayVec;
+use dpdk::Mbuf;
+
+#[test]
+fn frames_pass_between_joined_devices() {
+    let eal = common::eal();
+    assert!(!eal.has_hugepages());
+    assert!(eal.statement().contains("ordinary memory"), "{}", eal.statement());
+    let pool = common::pool(&eal, 511, 2048);
+    let (left, right) = dpdk::ring_pair(&eal, 2, 64).unwrap();
+    assert_eq!(left.info().unwrap().max_rx_queues, 2);
+    let config = common::device_config(2);
+    let (left, mut left_rx, mut left_tx) = left.start(&config, &pool).unwrap();
+    let (_right, mut right_rx, mut right_tx) = right.start(&config, &pool).unwrap();
+    assert!(left.link().up);
+
+    for q in 0..2 {
+        let mut out = ArrayVec::<Mbuf, 4>::new();
+        out.push(common::frame(&pool, &[1, q as u8]));
+        out.push(common::frame(&pool, &[2, q as u8]));
+        assert_eq!(left_tx[q].burst(&mut out), 2);
+        assert_eq!(common::receive(&mut right_rx[q]).data(), [1, q as u8]);
+        assert_eq!(common::receive(&mut right_rx[q]).data(), [2, q as u8]);
+        out.push(common::frame(&pool, &[3, q as u8]));
+        assert_eq!(right_tx[q].burst(&mut out), 1);
+        assert_eq!(common::receive(&mut left_rx[q]).data(), [3, q as u8]);
+    }
+
+    // A full ring takes 63; the rest stays with the sender, in order.
+    let mut out = ArrayVec::<Mbuf, 70>::new();
+    for i in 0..70u8 {
+        out.push(common::frame(&pool, &[i]));
+    }
+    assert_eq!(left_tx[0].burst(&mut out), 63);
+    assert_eq!(out.iter().map(|f| f.data()[0]).collect::<Vec<_>>(), (63..70).collect::<Vec<_>>());
+    assert_eq!(left_tx[0].burst(&mut out), 0);
+    drop(out);
+    for i in 0..30u8 {
+        assert_eq!(common::receive(&mut right_rx[0]).data(), [i]);
+    }
+    assert_eq!(pool.available(), 511 - 33);
+    let stats = left.stats().unwrap();
+    assert_eq!((stats.tx_frames, stats.rx_frames), (4 + 63, 2));
+
+    // A frame in hand and those in the ring outlive the pool's last owner.
+    let kept = common::receive(&mut right_rx[0]);
+    drop((left, left_rx, left_tx, pool));
+    assert_eq!(eal.retired_pools(), 0, "the right device still has the pool");
+    drop((_right, right_rx, right_tx));
+    assert_eq!(eal.retired_pools(), 1, "one frame is still in hand");
+    assert_eq!(kept.data(), [30]);
+    drop(kept);
+    eal.sweep();
+    assert_eq!(eal.retired_pools(), 0);
+}

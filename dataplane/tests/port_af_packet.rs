@@ -1,0 +1,141 @@
+//! A port over packet sockets: frames to and from a socket of the kernel, at MTU 1500 and 9000; its
+//! descriptors wake; what is wrong with the host is said in one sentence.
+
+mod port_common;
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Duration;
+
+use dataplane::port::{ChecksumBy, PortConfig, PortError, PortKind, Ports};
+use port_common::{Exchange, Netns};
+
+fn config(device: &str, mtu: u16) -> PortConfig {
+    let kind = PortKind::AfPacket { device: device.to_owned() };
+    PortConfig { mtu, rx_descriptors: 256, tx_descriptors: 256, ..PortConfig::new("p", kind) }
+}
+
+#[test]
+fn frames_reach_a_socket_of_the_kernel() {
+    if !port_common::privileged("port_af_packet") {
+        return;
+    }
+    let netns = Netns::enter("afp");
+    let ports = port_common::ports();
+    for (i, mtu) in [1500u16, 2000, 4000, 9000].into_iter().enumerate() {
+        let name = format!("a{mtu}");
+        let (kernel, own) = (Ipv4Addr::new(10, 77, i as u8, 1), Ipv4Addr::new(10, 77, i as u8, 2));
+        netns.veth(&name, mtu, kernel);
+        let mut port = ports.open(&config(&name, mtu)).unwrap();
+        assert_eq!(port.info().mac, dpdk::interface(&name).unwrap().mac);
+        assert_eq!(port.info().checksums.tx_tcp, ChecksumBy::Software);
+        port_common::until("the link is up", || port.link().up);
+        let mut queue = port_common::only_queue(&mut port);
+        let exchange = Exchange::new(&format!("{name}k"), kernel, own, port.info().mac);
+        for len in [1, 100, mtu as usize - 28] {
+            exchange.both_ways(&mut queue, &port_common::pattern(len));
+        }
+        assert_eq!(queue.counters().tx_frames, 3);
+        assert!(queue.counters().rx_frames >= 3);
+
+        // Nothing there: the descriptor waits. A frame: it wakes until the frame is taken.
+        port_common::drain(&mut queue);
+        assert!(!port_common::readable(&queue, Duration::ZERO));
+        let socket = UdpSocket::bind((kernel, 0)).unwrap();
+        socket.send_to(b"wake", (own, 7)).unwrap();
+        assert!(port_common::readable(&queue, Duration::from_secs(10)));
+        port_common::drain(&mut queue);
+        assert!(!port_common::readable(&queue, Duration::ZERO));
+    }
+    several_queues(&netns, &ports);
+    an_interface_that_goes_down(&netns, &ports);
+    refusals(&netns, &ports);
+}
+
+/// The kernel spreads flows by a hash of its own: any queue may get a frame, each sends.
+fn several_queues(netns: &Netns, ports: &Ports) {
+    let (kernel, own) = (Ipv4Addr::new(10, 77, 10, 1), Ipv4Addr::new(10, 77, 10, 2));
+    netns.veth("aq", 1500, kernel);
+    let mut port = ports.open(&PortConfig { queues: 2, ..config("aq", 1500) }).unwrap();
+    assert!(!port.info().rss.in_device);
+    assert_eq!(port.info().rss.queues.len(), 128);
+    let mut queues = port.take_queues();
+    assert_eq!(queues.len(), 2);
+    assert!(port.take_queues().is_empty());
+    let exchange = Exchange::new("aqk", kernel, own, port.info().mac);
+    let socket = UdpSocket::bind((kernel, 0)).unwrap();
+    for flow in 1..=64 {
+        socket.send_to(b"flow", (own, flow)).unwrap();
+    }
+    let mut got = [0, 0];
+    port_common::until("all flows have arrived", || {
+        for (queue, got) in queues.iter_mut().zip(&mut got) {
+            *got += port_common::take(queue, |octets| octets.ends_with(b"flow"));
+        }
+        got[0] + got[1] == 64
+    });
+    assert!(got[0] > 0 && got[1] > 0, "{got:?}");
+    for queue in &mut queues {
+        exchange.to_kernel(queue, b"from each");
+        assert!(queue.fd().is_some());
+    }
+}
+
+/// Sending neither blocks nor fails while the interface is down; afterwards frames pass again.
+fn an_interface_that_goes_down(netns: &Netns, ports: &Ports) {
+    let (kernel, own) = (Ipv4Addr::new(10, 77, 11, 1), Ipv4Addr::new(10, 77, 11, 2));
+    netns.veth("afdown", 1500, kernel);
+    let mut port = ports.open(&config("afdown", 1500)).unwrap();
+    let mut queue = port_common::only_queue(&mut port);
+    port_common::run(&["ip", "link", "set", "afdown", "down"]);
+    port_common::until("the link is down", || !port.link().up);
+    for _ in 0..2000 {
+        if let Some(mut frame) = queue.alloc() {
+            frame.append(60).expect("it fits").fill(0);
+            queue.tx(frame);
+        }
+        queue.flush();
+    }
+    port_common::run(&["ip", "link", "set", "afdown", "up"]);
+    port_common::until("the link is up", || port.link().up);
+    let exchange = Exchange::new("afdownk", kernel, own, port.info().mac);
+    port_common::until("the device takes frames again", || {
+        queue.flush();
+        queue.pending() == 0
+    });
+    exchange.both_ways(&mut queue, b"after");
+}
+
+fn refusals(netns: &Netns, ports: &Ports) {
+    let refused = |config: PortConfig| {
+        let error = ports.open(&config).expect_err("it is wrong");
+        (error.to_string(), error.key())
+    };
+    let (text, key) = refused(config("absent0", 1500));
+    assert!(text.contains("no network interface absent0"), "{text}");
+    assert_eq!(key, "device");
+    netns.veth("afs", 1500, Ipv4Addr::new(10, 77, 12, 1));
+    let (text, key) = refused(config("afs", 9000));
+    assert!(text.contains("MTU 9000 is more than the 1500 of interface afs"), "{text}");
+    assert_eq!(key, "mtu");
+    let (text, key) = refused(config("afs", 9001));
+    assert!(text.contains("carries 576 to 9000"), "{text}");
+    assert_eq!(key, "mtu");
+    let (text, key) = refused(config("afs,qpairs=3", 1500));
+    assert!(text.contains("commas"), "{text}");
+    assert_eq!(key, "device");
+    let (text, key) = refused(PortConfig { queues: 17, ..config("afs", 1500) });
+    assert!(text.contains("1 to 16"), "{text}");
+    assert_eq!(key, "workers");
+    let (text, key) = refused(PortConfig { rx_descriptors: 100, ..config("afs", 1500) });
+    assert!(text.contains("power of two"), "{text}");
+    assert_eq!(key, "rx_descriptors");
+    let (text, key) =
+        refused(PortConfig { impair: Some(link::Config::default()), ..config("afs", 1500) });
+    assert!(text.contains("only a port of kind \"ring\""), "{text}");
+    assert_eq!(key, "impair");
+    let error = ports.open(&PortConfig { buffers: Some(1 << 20), ..config("afs", 1500) });
+    assert!(matches!(error, Err(PortError::NoMemory { .. })), "{error:?}");
+    // A refused port leaves nothing behind.
+    drop(ports.open(&config("afs", 1500)).unwrap());
+    drop(ports.open(&config("afs", 1500)).unwrap());
+}

@@ -1,0 +1,265 @@
+//! What the tests of ports share: an environment, network namespaces, frames.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use dataplane::port::{Mbuf, Port, PortQueue, Ports, RxBatch};
+use dpdk::{Eal, EalConfig, Hugepages, LogLevel};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Ports in ordinary memory, as any user may have them.
+pub(crate) fn ports() -> Ports {
+    let config = EalConfig {
+        hugepages: Hugepages::Never,
+        memory_mib: 256,
+        log_level: LogLevel::Debug,
+        log: |level, line| eprintln!("dpdk {level:?}: {line}"),
+        ..EalConfig::default()
+    };
+    Ports::new(Eal::start(&config).expect("the environment starts without privileges"))
+}
+
+/// True for root. Others fail, unless they said that they know: then the test is left out, audibly.
+pub(crate) fn privileged(test: &str) -> bool {
+    if rustix::process::geteuid().is_root() {
+        return true;
+    }
+    assert!(
+        std::env::var_os("DDPD_TEST_UNPRIVILEGED").is_some(),
+        "{test} makes network namespaces and needs root; set DDPD_TEST_UNPRIVILEGED=1 to leave such tests out"
+    );
+    eprintln!("{test}: left out, it needs root");
+    false
+}
+
+/// A network namespace that this thread, and threads that it makes, are in. Removed on drop.
+pub(crate) struct Netns(String);
+
+impl Netns {
+    pub(crate) fn enter(test: &str) -> Netns {
+        let name = format!("ddpd-{test}-{}", std::process::id());
+        run(&["ip", "netns", "add", &name]);
+        let netns = Netns(name);
+        let file = std::fs::File::open(format!("/run/netns/{}", netns.0)).unwrap();
+        use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+        move_into_link_name_space(
+            std::os::fd::AsFd::as_fd(&file),
+            Some(LinkNameSpaceType::Network),
+        )
+        .expect("root may enter a network namespace");
+        run(&["ip", "link", "set", "lo", "up"]);
+        netns
+    }
+
+    /// Two joined interfaces, `NAME` for a port and `NAMEk` with an address for the kernel, without
+    /// offloads.
+    pub(crate) fn veth(&self, name: &str, mtu: u16, kernel: Ipv4Addr) {
+        let peer = format!("{name}k");
+        run(&["ip", "link", "add", name, "type", "veth", "peer", "name", &peer]);
+        for end in [name, &peer] {
+            run(&["ip", "link", "set", end, "mtu", &mtu.to_string(), "up"]);
+            run(&["sysctl", "-qw", &format!("net.ipv6.conf.{end}.disable_ipv6=1")]);
+            let offloads = ["tx", "rx", "gso", "tso", "gro"].map(|o| [o, "off"]);
+            let mut args = vec!["ethtool", "-K", end];
+            args.extend(offloads.as_flattened());
+            run(&args);
+        }
+        run(&["ip", "addr", "add", &format!("{kernel}/24"), "dev", &peer]);
+    }
+}
+
+impl Drop for Netns {
+    fn drop(&mut self) {
+        run(&["ip", "netns", "del", &self.0]);
+    }
+}
+
+pub(crate) fn run(args: &[&str]) {
+    let output = Command::new(args[0]).args(&args[1..]).output().expect(args[0]);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Time as a port wants it.
+pub(crate) fn now() -> wire::Instant {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let start = START.get_or_init(Instant::now);
+    wire::Instant::from_nanos(start.elapsed().as_nanos() as u64)
+}
+
+/// Polls until a frame that `wanted` says yes to arrives; fails after ten seconds.
+pub(crate) fn receive(queue: &mut PortQueue, mut wanted: impl FnMut(&[u8]) -> bool) -> Mbuf {
+    let start = Instant::now();
+    loop {
+        let mut batch = RxBatch::new();
+        queue.flush();
+        queue.rx_burst(now(), &mut batch);
+        if let Some(frame) = batch.into_iter().find(|frame| wanted(frame.data())) {
+            return frame;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "no such frame in ten seconds: {queue:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// Polls until `done`; fails after ten seconds.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(10), "ten seconds are over before {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Sends a frame with these octets.
+pub(crate) fn send(queue: &mut PortQueue, octets: &[u8]) {
+    let mut frame = queue.alloc().expect("a free buffer");
+    frame.append(octets.len()).expect("it fits").copy_from_slice(octets);
+    queue.tx(frame);
+    queue.flush();
+}
+
+/// True when the queue's descriptor polls readable within the time.
+pub(crate) fn readable(queue: &PortQueue, wait: Duration) -> bool {
+    let fd = queue.fd().expect("this kind has a descriptor");
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    let wait = Timespec { tv_sec: wait.as_secs() as _, tv_nsec: wait.subsec_nanos() as _ };
+    poll(&mut fds, Some(&wait)).expect("poll") == 1 && fds[0].revents().contains(PollFlags::IN)
+}
+
+/// Empties the queue.
+pub(crate) fn drain(queue: &mut PortQueue) {
+    while queue.rx_burst(now(), &mut RxBatch::new()) > 0 {}
+}
+
+/// Takes one burst and counts the frames that `wanted` says yes to.
+pub(crate) fn take(queue: &mut PortQueue, wanted: impl Fn(&[u8]) -> bool) -> usize {
+    let mut batch = RxBatch::new();
+    queue.rx_burst(now(), &mut batch);
+    batch.iter().filter(|frame| wanted(frame.data())).count()
+}
+
+/// The only queue of a port.
+pub(crate) fn only_queue(port: &mut Port) -> PortQueue {
+    let mut queues = port.take_queues();
+    assert_eq!(queues.len(), 1);
+    queues.pop().expect("one queue")
+}
+
+/// Addresses of a UDP exchange between a port and the kernel behind it.
+pub(crate) struct Exchange {
+    pub(crate) kernel_mac: [u8; 6],
+    pub(crate) port_mac: [u8; 6],
+    pub(crate) kernel: Ipv4Addr,
+    pub(crate) port: Ipv4Addr,
+}
+
+impl Exchange {
+    /// Tells the kernel on `interface` where the port's address is.
+    pub(crate) fn new(
+        interface: &str,
+        kernel: Ipv4Addr,
+        port: Ipv4Addr,
+        port_mac: [u8; 6],
+    ) -> Exchange {
+        let kernel_mac = dpdk::interface(interface).expect("the kernel's end").mac;
+        let mac = port_mac.map(|octet| format!("{octet:02x}")).join(":");
+        run(&["ip", "neigh", "replace", &port.to_string(), "lladdr", &mac, "dev", interface]);
+        Exchange { kernel_mac, port_mac, kernel, port }
+    }
+
+    /// Sends `payload` from the port to a socket of the kernel and back, and compares.
+    pub(crate) fn both_ways(&self, queue: &mut PortQueue, payload: &[u8]) {
+        let socket = self.to_kernel(queue, payload);
+        socket.send_to(payload, (self.port, 7)).unwrap();
+        let frame = receive(queue, |octets| octets[12..14] == [8, 0] && octets[23] == 17);
+        assert_eq!(frame.data()[..6], self.port_mac);
+        assert_eq!(&frame.data()[42..], payload);
+    }
+
+    /// Sends `payload` from the port to a socket of the kernel and compares.
+    pub(crate) fn to_kernel(&self, queue: &mut PortQueue, payload: &[u8]) -> UdpSocket {
+        let socket = UdpSocket::bind((self.kernel, 0)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let kernel_port = socket.local_addr().unwrap().port();
+        send(queue, &self.frame(kernel_port, payload));
+        let mut got = vec![0; 65_536];
+        let (len, from) = socket.recv_from(&mut got).expect("the kernel receives it");
+        assert_eq!((&got[..len], from), (payload, (self.port, 7).into()));
+        socket
+    }
+
+    /// An Ethernet frame with UDP over IPv4 from port 7, with no UDP checksum.
+    fn frame(&self, to: u16, payload: &[u8]) -> Vec<u8> {
+        let udp_len = (8 + payload.len()) as u16;
+        let mut ip = [0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        ip[2..4].copy_from_slice(&(20 + udp_len).to_be_bytes());
+        ip[12..16].copy_from_slice(&self.port.octets());
+        ip[16..20].copy_from_slice(&self.kernel.octets());
+        let sum: u32 =
+            ip.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+        let sum = !(((sum & 0xffff) + (sum >> 16)) as u16);
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        let ports = [7u16.to_be_bytes(), to.to_be_bytes(), udp_len.to_be_bytes(), [0, 0]];
+        let link = [&self.kernel_mac[..], &self.port_mac, &[8, 0]].concat();
+        [&link[..], &ip, ports.as_flattened(), payload].concat()
+    }
+}
+
+/// Octets that differ from place to place.
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + i / 256) as u8).collect()
+}
+
+/// What this process is to do, if it is the child of a test.
+pub(crate) fn role() -> Option<String> {
+    std::env::var("DDPD_TEST_ROLE").ok()
+}
+
+/// Another process that runs the same test in another role. Killed with SIGKILL on drop.
+pub(crate) struct Peer {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Peer {
+    pub(crate) fn start(test: &str, role: &str, argument: &str) -> Peer {
+        let mut process = Command::new(std::env::current_exe().expect("this test"))
+            .args([test, "--exact", "--nocapture"])
+            .env("DDPD_TEST_ROLE", role)
+            .env("DDPD_TEST_ARGUMENT", argument)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this test runs again");
+        let lines = BufReader::new(process.stdout.take().expect("piped")).lines();
+        Peer { process, lines }
+    }
+
+    /// Waits for the line `what` from the other process.
+    pub(crate) fn wait_for(&mut self, what: &str) {
+        let found = self.lines.any(|line| line.expect("text").contains(what));
+        assert!(found, "the other process ended before it said {what:?}");
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.process.kill().expect("it is ours");
+        self.process.wait().expect("it is ours");
+    }
+}
+
+/// As a child: what the parent handed over.
+pub(crate) fn argument() -> String {
+    std::env::var("DDPD_TEST_ARGUMENT").expect("a child has one")
+}
+
+/// As a child: says a line, at once.
+pub(crate) fn say(what: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{what}").and_then(|()| out.flush()).expect("the parent listens");
+}

@@ -1,0 +1,120 @@
+//! Two processes joined by a memif: frames both ways at MTU 1500 and 9000; when one is killed the other
+//! notices, and the next one is served, whichever side it was.
+
+mod port_common;
+
+use std::path::Path;
+
+use dataplane::port::{MemifRole, Port, PortConfig, PortKind, PortQueue, Ports, RxBatch};
+use port_common::Peer;
+
+const TEST: &str = "processes_exchange_frames";
+
+fn config(socket: &Path, role: MemifRole, mtu: u16) -> PortConfig {
+    let secret = Some("untold".to_owned());
+    let kind = PortKind::Memif { socket: socket.to_owned(), role, id: 3, secret };
+    PortConfig { mtu, ..PortConfig::new("m", kind) }
+}
+
+/// As a child: sends every frame back, for ever.
+fn echo(role: &str) -> ! {
+    let argument = port_common::argument();
+    let (mtu, socket) = argument.split_once(' ').expect("MTU and socket");
+    let role = if role == "server" { MemifRole::Server } else { MemifRole::Client };
+    let config = config(Path::new(socket), role, mtu.parse().expect("an MTU"));
+    let mut port = port_common::ports().open(&config).unwrap();
+    let mut queue = port_common::only_queue(&mut port);
+    port_common::say("open");
+    loop {
+        let mut batch = RxBatch::new();
+        queue.rx_burst(port_common::now(), &mut batch);
+        for mut frame in batch {
+            frame.data_mut()[0] ^= 0xff;
+            queue.tx(frame);
+        }
+        queue.flush();
+        std::thread::yield_now();
+    }
+}
+
+fn exchange(queue: &mut PortQueue, mtu: u16) {
+    for len in [60, 1000, usize::from(mtu) + 14] {
+        let octets = port_common::pattern(len);
+        port_common::send(queue, &octets);
+        let frame = port_common::receive(queue, |got| {
+            got[0] == octets[0] ^ 0xff && got[1..] == octets[1..]
+        });
+        assert_eq!(frame.segments(), 1);
+    }
+}
+
+/// Two peers one after the other, each killed; the port sees it each time.
+fn serves_two_peers(port: &mut Port, queue: &mut PortQueue, role: &str, argument: &str, mtu: u16) {
+    assert!(!port.link().up, "nobody is there yet");
+    for _ in 0..2 {
+        let mut peer = Peer::start(TEST, role, argument);
+        peer.wait_for("open");
+        port_common::until("the peer is there", || port.link().up);
+        port_common::until("frames flow", || {
+            queue.flush();
+            queue.pending() == 0
+        });
+        exchange(queue, mtu);
+        let free = port.free_buffers();
+        for _ in 0..2000 {
+            exchange(queue, mtu.min(1000));
+        }
+        assert!(port.free_buffers() + 2048 >= free, "{} of {free}", port.free_buffers());
+        drop(peer);
+        port_common::until("the loss is noticed", || !port.link().up);
+        // Sending to nobody ends in the queue, and then in a count.
+        for _ in 0..1000 {
+            port_common::send(queue, &[0; 60]);
+        }
+        assert!(queue.counters().tx_dropped > 0);
+        assert_eq!(queue.rx_burst(port_common::now(), &mut RxBatch::new()), 0);
+    }
+}
+
+#[test]
+fn processes_exchange_frames() {
+    if let Some(role) = port_common::role() {
+        echo(&role);
+    }
+    let ports: Ports = port_common::ports();
+    let directory = std::env::temp_dir().join(format!("ddpd-memif-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    for mtu in [1500, 9000] {
+        for (own, other) in [(MemifRole::Server, "client"), (MemifRole::Client, "server")] {
+            let socket = directory.join(format!("{mtu}-{other}"));
+            let argument = format!("{mtu} {}", socket.display());
+            let mut port = ports.open(&config(&socket, own, mtu)).unwrap();
+            let mut queue = port_common::only_queue(&mut port);
+            serves_two_peers(&mut port, &mut queue, other, &argument, mtu);
+        }
+    }
+    // Two pairs may share a socket, within one process; another's is left alone, as is any other file.
+    let socket = directory.join("shared");
+    let first = ports.open(&config(&socket, MemifRole::Server, 1500)).unwrap();
+    let mut second = config(&socket, MemifRole::Server, 1500);
+    if let PortKind::Memif { id, .. } = &mut second.kind {
+        *id = 4;
+    }
+    drop((ports.open(&second).unwrap(), first));
+    let socket = directory.join("taken");
+    let mut peer = Peer::start(TEST, "server", &format!("1500 {}", socket.display()));
+    peer.wait_for("open");
+    let error = ports.open(&config(&socket, MemifRole::Server, 1500)).expect_err("it is taken");
+    assert!(error.to_string().contains("is in use; stop the process"), "{error}");
+    let file = directory.join("file");
+    std::fs::write(&file, "precious").unwrap();
+    let error = ports.open(&config(&file, MemifRole::Server, 1500)).expect_err("it is a file");
+    assert!(error.to_string().contains("is in use"), "{error}");
+    assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+
+    let absent = config(&directory.join("no/socket"), MemifRole::Client, 1500);
+    let error = ports.open(&absent).expect_err("the directory is missing");
+    assert!(error.to_string().contains("No such file or directory"), "{error}");
+    assert_eq!(error.key(), "socket");
+    std::fs::remove_dir_all(&directory).unwrap();
+}

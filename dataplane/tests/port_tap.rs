@@ -1,0 +1,56 @@
+//! A port that makes a tap interface: frames to and from a socket of the kernel behind it; its descriptor wakes; the interface goes with the port.
+
+mod port_common;
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Duration;
+
+use dataplane::port::{PortConfig, PortKind};
+use port_common::{Exchange, Netns};
+
+fn config(device: &str, mtu: u16) -> PortConfig {
+    let kind = PortKind::Tap { device: device.to_owned() };
+    PortConfig { mtu, ..PortConfig::new("t", kind) }
+}
+
+#[test]
+fn frames_reach_a_socket_of_the_kernel() {
+    if !port_common::privileged("port_tap") {
+        return;
+    }
+    let _netns = Netns::enter("tap");
+    let ports = port_common::ports();
+    let (name, mtu) = ("tap", 1500);
+    let (kernel, own) = (Ipv4Addr::new(10, 79, 0, 1), Ipv4Addr::new(10, 79, 0, 2));
+    let mut port = ports.open(&config(name, mtu)).unwrap();
+    let text = ports.open(&config(name, mtu)).expect_err("it is there").to_string();
+    assert!(text.contains(&format!("there is an interface {name} already")), "{text}");
+    let interface = dpdk::interface(name).expect("the interface is made");
+    assert_eq!(interface.mtu, u32::from(mtu));
+    assert_ne!(interface.mac, port.info().mac, "kernel and port are two hosts on one wire");
+    port_common::run(&["ip", "addr", "add", &format!("{kernel}/24"), "dev", name]);
+    port_common::until("the link is up", || port.link().up);
+    let mut queue = port_common::only_queue(&mut port);
+    let exchange = Exchange::new(name, kernel, own, port.info().mac);
+    for len in [1, 100, mtu as usize - 28] {
+        exchange.both_ways(&mut queue, &port_common::pattern(len));
+    }
+    for i in 0..3000u16 {
+        exchange.both_ways(&mut queue, &i.to_be_bytes());
+    }
+    port_common::drain(&mut queue);
+    assert!(!port_common::readable(&queue, Duration::ZERO));
+    let socket = UdpSocket::bind((kernel, 0)).unwrap();
+    socket.send_to(b"wake", (own, 7)).unwrap();
+    assert!(port_common::readable(&queue, Duration::from_secs(10)));
+    port_common::receive(&mut queue, |octets| octets.ends_with(b"wake"));
+    assert!(!port_common::readable(&queue, Duration::ZERO));
+    drop((queue, port));
+    assert_eq!(dpdk::interface(name), None, "the interface goes with the port");
+
+    // Jumbo frames: what DPDK's driver refuses is said before it does.
+    let error = ports.open(&config("tap9", 9000)).expect_err("DPDK 22.11's tap has none");
+    assert!(error.to_string().contains("carries 576 to 1500"), "{error}");
+    assert_eq!(error.key(), "mtu");
+    assert_eq!(dpdk::interface("tap9"), None);
+}

@@ -200,7 +200,7 @@ drop_reasons! {
     IcmpIgnored = "icmp_ignored",
     /// ICMP error about a packet that we did not send, or with a senseless MTU.
     IcmpNotBelieved = "icmp_not_believed",
-    /// ICMP or reset not answered because of the rate limit.
+    /// ICMP or reset not answered, or neighbours' news not passed on, because of the rate limit.
     RateLimited = "rate_limited",
     /// Segment without a stream (answered by a reset if the rate allows).
     NoStream = "no_stream",

@@ -315,6 +315,10 @@ pub enum ConnectError {
     /// The interface does not exist or this worker has no queue of its port.
     #[error("the interface is not served by this worker")]
     NoInterface,
+    /// The peer's address is no other host's: multicast, broadcast, unspecified, loopback, our own, or
+    /// port 0.
+    #[error("the peer's address is not that of another host")]
+    BadPeer,
     /// The interface has no route to the peer, or no address of its family.
     #[error("no route to the peer on this interface")]
     NoRoute,

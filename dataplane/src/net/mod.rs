@@ -68,6 +68,11 @@ impl Outbox {
         self.frames.iter().map(|(port, range)| (*port, &self.octets[range.clone()]))
     }
 
+    /// Frames to send.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
     /// True when there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()

@@ -285,4 +285,28 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_device_finds_what_it_wants_in_the_fields() {
+        let a = interface(None, [2, 0, 0, 0, 0, 1], ["10.0.0.1", "2001:db8::1"]);
+        let (local, remote) = ("10.0.0.1:7".parse().unwrap(), "10.0.0.2:8".parse().unwrap());
+        let path = Path::new(0, &a, local, remote).unwrap();
+        let written = |how| {
+            let mut frame = vec![0; path.header_len() + 30];
+            path.finish(&mut frame, how);
+            (frame[24..26].to_vec(), frame[50..52].to_vec())
+        };
+        let device = TxChecksum { ip_by_device: true, tcp: ChecksumBy::Device };
+        let pseudo = checksum::pseudo_header(local.ip(), remote.ip(), TCP, 30);
+        assert_eq!(written(device), (vec![0, 0], pseudo.to_be_bytes().to_vec()));
+        let trusted = TxChecksum { ip_by_device: false, tcp: ChecksumBy::Nobody };
+        let (ip, tcp) = written(trusted);
+        assert_eq!(tcp, [0, 0]);
+        // Software fills in both, and the IP header's is the same in either way of software.
+        let (software, tcp) = written(TxChecksum::SOFTWARE);
+        assert_eq!(software, ip);
+        // RFC 1071 §3: what the device adds to the pseudo-header is the sum of the segment.
+        let segment = checksum::sum(&[0; 30]);
+        assert_eq!(tcp, (!checksum::add(pseudo, segment)).to_be_bytes());
+    }
 }

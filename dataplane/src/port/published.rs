@@ -63,15 +63,7 @@ fn queue_values(c: &QueueCounters) -> [u64; QUEUE] {
 
 fn queue_from(values: [u64; QUEUE]) -> QueueCounters {
     let [rx_frames, rx_octets, rx_too_long, tx_frames, tx_octets, tx_dropped, no_buffer] = values;
-    QueueCounters {
-        rx_frames,
-        rx_octets,
-        rx_too_long,
-        tx_frames,
-        tx_octets,
-        tx_dropped,
-        no_buffer,
-    }
+    QueueCounters { rx_frames, rx_octets, rx_too_long, tx_frames, tx_octets, tx_dropped, no_buffer }
 }
 
 fn link_values(c: &link::Counters) -> [u64; LINK] {

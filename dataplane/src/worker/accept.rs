@@ -95,6 +95,9 @@ impl<Io: PortIo> Core<Io> {
             return Err(ConnectError::NoInterface);
         }
         let remote = connect.remote;
+        if !is_host(remote) || interface.has(remote.ip()) {
+            return Err(ConnectError::BadPeer);
+        }
         let local = match connect.local {
             Some(local) if !interface.has(local) => return Err(ConnectError::NoSuchAddress),
             Some(local) => local,
@@ -158,6 +161,7 @@ impl<Io: PortIo> Core<Io> {
             since: now,
             queued: false,
             unanswered: 0,
+            confirmed: now,
             waiting: false,
             own_deadline,
             timer: None,
@@ -264,6 +268,13 @@ impl<Io: PortIo> Core<Io> {
             self.ready.retain(|&s| s != slot);
         }
     }
+}
+
+/// True for what can be a host's end of a stream (RFC 9293 §3.9.2.3).
+fn is_host(end: SocketAddr) -> bool {
+    let broadcast = matches!(end.ip(), IpAddr::V4(ip) if ip.is_broadcast());
+    let ip = end.ip();
+    end.port() != 0 && !(broadcast || ip.is_multicast() || ip.is_unspecified() || ip.is_loopback())
 }
 
 /// One message less is being sent from a region.

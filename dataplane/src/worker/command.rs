@@ -4,7 +4,7 @@ use ddp::{Message, Stag, StreamId};
 use tcp_lite::endpoint::{AnswerError, Context, Endpoint};
 use wire::Instant;
 
-use super::conn::{Conn, Stage};
+use super::conn::Stage;
 use super::{Core, LAST_TURNS, Phase, lend};
 use crate::api::{
     Command, CommandError, Event, InterfaceId, ListenerId, NeighbourInfo, PostFailure, Sources,

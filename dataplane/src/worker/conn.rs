@@ -25,6 +25,8 @@ pub(super) struct Conn {
     pub(super) queued: bool,
     /// Segments since it was last asked for its own.
     pub(super) unanswered: u8,
+    /// When its progress last proved its next hop reachable.
+    pub(super) confirmed: Instant,
     /// It waits for its next hop's link-layer address and is not asked for segments.
     pub(super) waiting: bool,
     /// When the worker itself wants to look at it: the end of the time for a connect, or another

@@ -1,6 +1,7 @@
 //! The receive half of a turn: frames from the ports and from other workers, in stages over a burst.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tcp_lite::endpoint::Context;
@@ -23,6 +24,9 @@ use crate::port::{ChecksumBy, RxChecksum};
 /// Segments of a burst after which a stream acknowledges at once. A window that came in one burst and is
 /// answered once would wait for a time-out if that one answer is lost.
 const ANSWER: u8 = 8;
+
+/// How often a stream's progress is worth telling the neighbour cache.
+const CONFIRM: Duration = Duration::from_secs(1);
 
 /// A TCP segment on its way through the stages.
 struct Arrival<F> {
@@ -100,7 +104,11 @@ impl<Io: PortIo> Core<Io> {
             Err(reason) => return self.counters.drops.count(reason),
         };
         let Kind::Tcp { source, destination, ref segment } = packet.kind else {
+            let waiting = self.outbox.len();
             let notice = self.stack.control(&packet, frame.octets(), now, &mut self.outbox);
+            if notice != Ok(Notice::Echoed) {
+                self.counters.neighbour_answers.add((self.outbox.len() - waiting) as u64);
+            }
             return match notice {
                 Ok(notice) => self.notice(port, notice, now),
                 Err(reason) => self.counters.drops.count(reason),
@@ -152,8 +160,16 @@ impl<Io: PortIo> Core<Io> {
             return self.no_stream(arrival.flow, arrival.source_mac, &segment, now);
         }
         self.counters.segments.add(1);
+        let acknowledged = conn.endpoint.connection().stats().octets_acknowledged;
         if let Err(reason) = conn.endpoint.input(now, &segment, &mut lend!(self)) {
             self.counters.drops.count_tcp(reason);
+        }
+        let progress = conn.endpoint.connection().stats().octets_acknowledged != acknowledged;
+        if progress && now - conn.confirmed >= CONFIRM {
+            // RFC 4861 §7.3.1: what we send arrives.
+            conn.confirmed = now;
+            let neighbours = &mut self.stack.interfaces[conn.path.interface].neighbours;
+            neighbours.confirm(conn.path.next_hop, now);
         }
         conn.unanswered += 1;
         let answer = conn.unanswered >= ANSWER && !conn.waiting;
@@ -167,8 +183,13 @@ impl<Io: PortIo> Core<Io> {
         match notice {
             Notice::Echoed => self.counters.echo_replies.add(1),
             Notice::Neighbour(interface, claim) => {
-                let message = || Message::Neighbour { interface, claim };
-                self.mesh.send_all(message, &self.counters);
+                if self.news.take(now) {
+                    let message = || Message::Neighbour { interface, claim };
+                    self.mesh.send_all(message, &self.counters);
+                } else {
+                    // Who waits for it asks again.
+                    self.counters.drops.count(DropReason::RateLimited);
+                }
                 self.claim(interface, &claim, now);
             }
             Notice::PathMtu(report) => {

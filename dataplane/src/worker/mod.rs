@@ -68,6 +68,8 @@ use lend;
 const COMMANDS: usize = 64;
 const MESSAGES: usize = 64;
 const TIMERS: usize = 256;
+/// What neighbours say is told to the other workers at most this often in a second.
+const NEWS: u32 = 2000;
 
 /// One worker without its thread.
 pub(crate) struct Core<Io: PortIo> {
@@ -102,6 +104,8 @@ pub(crate) struct Core<Io: PortIo> {
     removals: Vec<(Stag, Ticket)>,
     isn: IsnGenerator,
     resets: RateLimit,
+    /// Bounds what strangers can make us tell the other workers of neighbours.
+    news: RateLimit,
     random: Random,
 }
 
@@ -176,6 +180,7 @@ impl<Io: PortIo> Core<Io> {
             // RFC 9293 §3.4.1: a stream that moves to another worker keeps its numbers' order.
             isn: IsnGenerator::new(derive(&secret, b'i', 0)),
             resets: RateLimit::new(limits.resets_per_second, now),
+            news: RateLimit::new(NEWS, now),
             random: Random { key: SipHasher13::new_with_key(&key(b'r')), count: 0 },
         };
         core.announce();

@@ -6,7 +6,7 @@ use ddp::StreamId;
 use tcp_lite::tcp::{Flags, Options, Segment, SeqNumber};
 
 use super::wire_pair::*;
-use crate::api::{ConnectError, Event};
+use crate::api::{Command, ConnectError, Event};
 use crate::net::demux::TCP;
 use crate::net::{checksum, path};
 use smoltcp::wire::IpProtocol;
@@ -15,12 +15,16 @@ const PORT: u16 = 4791;
 
 /// A segment as anybody on the link could send it to host 2.
 fn forged(from: (u8, u16), port: u16, flags: Flags) -> TestFrame {
+    forged_at(from, port, flags, 7)
+}
+
+fn forged_at(from: (u8, u16), port: u16, flags: Flags, seq: u32) -> TestFrame {
     let host = Host::new(&Plan::new(from.0));
     let interface = &host.cores[0].stack.interfaces[0];
     let segment = Segment {
         src_port: from.1,
         dst_port: port,
-        seq: SeqNumber(7),
+        seq: SeqNumber(seq),
         ack: SeqNumber(9),
         flags,
         window: 1000,
@@ -105,7 +109,7 @@ fn no_credit_no_stream_until_there_is_more() {
     let ticket = e.net.hosts[0].connect(0, (v4(2), PORT).into());
     e.net.pass(Duration::from_millis(100));
     assert_eq!(e.net.hosts[1].count("no_credit"), 1);
-    e.net.hosts[1].tell(0, |_| crate::api::Command::Credits { listener, more: 1 });
+    e.net.hosts[1].tell(0, |_| Command::Credits { listener, more: 1 });
     e.net.until("the next attempt", |net| {
         let incoming = |ev: &Event| matches!(ev, Event::Incoming { .. }).then_some(());
         assert!(
@@ -180,6 +184,7 @@ fn a_flood_of_arp_leaves_the_neighbours_in_use() {
         TestFrame(frame)
     };
     e.flood((3..253).map(question));
+    assert!(e.net.hosts[1].count("neighbour_answers") >= 250);
     assert!(e.net.hosts[1].count("neighbours") <= 32);
     e.check();
 }
@@ -205,18 +210,44 @@ fn garbage_is_counted_and_hurts_nobody() {
 
 #[test]
 fn time_wait_gives_way_to_a_new_stream_of_the_same_flow() {
-    // RFC 9293 §3.6.1: the client's ports may come again soon when there are few.
+    // RFC 9293 §3.6.1 MAY-2: a SYN beyond what was received last may open the connection anew.
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
-    let (_, there) = net.open(0, 0, 1, (v4(2), PORT).into());
-    net.hosts[1].tell(0, |_| crate::api::Command::Close { stream: there, abort: false });
+    let ticket = net.hosts[0].connect(0, (v4(2), PORT).into());
+    let there = net.until("a request", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::Incoming { stream, .. } => Some(*stream),
+            _ => None,
+        })
+    });
+    net.accept(1, there);
+    let local = net.until("a stream", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::Established { ticket: t, local, .. } if *t == Some(ticket) => Some(*local),
+            _ => None,
+        })
+    });
+    // What the client sends last is remembered on its way.
+    let last = std::rc::Rc::new(std::cell::Cell::new(0));
+    let seen = last.clone();
+    net.loses = Box::new(move |from, frame| {
+        if from == 0 && frame.len() >= 54 && frame[23] == 6 {
+            seen.set(u32::from_be_bytes([frame[38], frame[39], frame[40], frame[41]]));
+        }
+        false
+    });
+    net.hosts[1].tell(0, |_| Command::Close { stream: there, abort: false });
     net.until("its end", |net| {
         net.hosts[1].take(|e| matches!(e, Event::Closed { .. }).then_some(()))
     });
     net.settle();
     assert_eq!(net.hosts[1].count("streams"), 1, "in TIME-WAIT");
-    // Every port that is left takes new streams while that one waits.
-    for _ in 0..20 {
-        net.open(0, 0, 1, (v4(2), PORT).into());
-    }
+    let old = forged_at((1, local.port()), PORT, Flags::SYN, last.get().wrapping_sub(1000));
+    net.hosts[1].arrive(old);
+    net.turn();
+    assert_eq!(net.hosts[1].count("half_open"), 0, "an old SYN changes nothing");
+    let new = forged_at((1, local.port()), PORT, Flags::SYN, last.get().wrapping_add(1000));
+    net.hosts[1].arrive(new);
+    net.turn();
+    assert_eq!((net.hosts[1].count("half_open"), net.hosts[1].count("streams")), (1, 1));
 }

@@ -82,6 +82,34 @@ fn one_acknowledgement_per_stream_and_burst() {
 }
 
 #[test]
+fn progress_of_a_stream_keeps_its_neighbour_reachable() {
+    // RFC 4861 §7.3.1
+    let mut net = pair();
+    net.hosts[1].listen(PORT);
+    let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    let asked = net.hosts[0].count("neighbour_solicitations");
+    for _ in 0..60 {
+        let ticket = net.hosts[0].send(here, &[1; 10]);
+        net.wait_sent(0, ticket);
+        net.pass(Duration::from_secs(2));
+    }
+    assert_eq!(net.hosts[0].count("neighbour_solicitations"), asked);
+}
+
+#[test]
+fn an_idle_neighbour_is_probed_when_it_is_used_again() {
+    let mut net = pair();
+    net.hosts[1].listen(PORT);
+    let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    net.pass(Duration::from_secs(60));
+    let asked = net.hosts[0].count("neighbour_solicitations");
+    net.loses = Box::new(|_, frame| frame[12..14] != [8, 6]);
+    net.hosts[0].send(here, &[1; 10]);
+    net.pass(Duration::from_secs(10));
+    assert!(net.hosts[0].count("neighbour_solicitations") > asked);
+}
+
+#[test]
 fn untagged_messages_arrive_in_order_and_echo() {
     let mut net = pair();
     net.hosts[1].listen(PORT);
@@ -187,6 +215,10 @@ fn connects_fail_with_their_reasons() {
     assert!(net.now - begin < Duration::from_secs(5));
     net.hosts[0].connect(0, ("2001:db9::1".parse::<std::net::IpAddr>().unwrap(), PORT).into());
     assert_eq!(failure(&mut net), ConnectError::NoRoute);
+    for peer in ["10.0.0.1:9", "224.0.0.1:9", "255.255.255.255:9", "0.0.0.0:9", "10.0.0.2:0"] {
+        net.hosts[0].connect(0, peer.parse().unwrap());
+        assert_eq!(failure(&mut net), ConnectError::BadPeer, "{peer}");
+    }
     // A listener whose control thread never answers.
     net.hosts[1].listen(PORT);
     net.hosts[0].connect(0, (v4(2), PORT).into());

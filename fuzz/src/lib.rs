@@ -3,6 +3,8 @@
 //! `tests/replay.rs` runs their corpora as ordinary tests.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "frames")]
+mod frame;
 mod protocol;
 mod stream;
 
@@ -23,6 +25,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "tcp_segment", run: protocol::tcp_segment },
     Target { name: "mpa_startup", run: stream::mpa_startup },
     Target { name: "mpa_stream", run: stream::mpa_stream },
+    #[cfg(feature = "frames")]
+    Target { name: "frame", run: frame::frame },
+    #[cfg(feature = "frames")]
+    Target { name: "control_message", run: frame::control_message },
 ];
 
 /// The target of this name.

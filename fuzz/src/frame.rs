@@ -1,0 +1,94 @@
+//! What a port receives, below TCP.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use dataplane::net::demux::{L4Check, demux};
+use dataplane::net::interface::Interface;
+use dataplane::net::{Notice, Outbox, Stack, arp, icmp, nd};
+use dataplane::{InterfaceConfig, InterfaceId, PortId};
+use wire::Instant;
+
+const NEIGHBOURS: usize = 8;
+
+/// 10.0.0.2 and 2001:db8::2, untagged and in VLAN 7.
+fn stack() -> Stack {
+    let interface = |id: u16, vlan| {
+        let config = InterfaceConfig {
+            name: String::new(),
+            port: PortId(0),
+            vlan,
+            addresses: vec![
+                (IpAddr::from([10, 0, 0, 2]), 24),
+                (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2).into(), 64),
+            ],
+            routes: Vec::new(),
+            mtu: 1500,
+        };
+        Interface::new(InterfaceId(id), &config, [2, 0, 0, 0, 0, 2], NEIGHBOURS, [0; 16])
+    };
+    Stack::new(vec![interface(0, None), interface(1, Some(7))], 1_000_000, Instant::ZERO)
+}
+
+/// A whole frame, through everything that is not TCP's.
+pub(crate) fn frame(data: &[u8]) {
+    let (mut stack, mut out) = (stack(), Outbox::default());
+    let Ok(packet) = demux(data, 0, L4Check::Good, &stack.interfaces) else { return };
+    let notice = stack.control(&packet, data, Instant::ZERO, &mut out);
+    if let Ok(Notice::Neighbour(interface, claim)) = notice {
+        // Believed or not, it must leave the bounds alone.
+        let _ = stack.claim(interface, &claim, Instant::ZERO);
+    }
+    assert!(stack.interfaces.iter().all(|i| i.neighbours.len() <= NEIGHBOURS));
+    for (port, answer) in out.iter() {
+        assert_eq!(port, 0);
+        assert!(answer.len() <= data.len().max(128), "an answer of {} octets", answer.len());
+    }
+}
+
+/// The messages themselves, which damaged frames seldom reach because of their checksums. The first
+/// octet says which.
+pub(crate) fn control_message(data: &[u8]) {
+    let Some((&kind, message)) = data.split_first() else { return };
+    let (stack, mut out) = (stack(), Outbox::default());
+    let interface = &stack.interfaces[0];
+    let peer = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    let us = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
+    match kind % 4 {
+        0 => {
+            if let Ok(claim) = arp::input(interface, message, &mut out) {
+                assert!(interface.on_link(claim.address) && !interface.has(claim.address));
+            }
+        }
+        1 => {
+            if let Ok(claim) = nd::input(interface, (peer, us), 255, message, &mut out) {
+                assert!(interface.on_link(claim.address) && !interface.has(claim.address));
+                assert_eq!(claim.mac[0] & 1, 0);
+            }
+        }
+        2 => believed(interface, icmp::parse_v4(0, interface, message)),
+        _ => believed(interface, icmp::parse_v6(0, interface, message)),
+    }
+}
+
+fn believed(interface: &Interface, parsed: Result<icmp::Icmp, dataplane::DropReason>) {
+    if let Ok(icmp::Icmp::TooBig(report)) = parsed {
+        assert!(interface.has(report.local.ip()));
+        assert!(report.mtu >= 552 && report.mtu < 1500);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_corpus_is_understood_but_for_its_fragment() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/frame");
+        for entry in std::fs::read_dir(folder).expect("a corpus") {
+            let path = entry.expect("an entry").path();
+            let data = std::fs::read(&path).expect("a readable file");
+            let understood = demux(&data, 0, L4Check::Good, &stack().interfaces).is_ok();
+            assert_eq!(understood, !path.ends_with("tcp_v4_fragment"), "{}", path.display());
+        }
+    }
+}

@@ -240,7 +240,7 @@ fn direction(rng: &mut Rng, mtu: usize) -> path::Config {
         3 => NonZeroU64::new(20 + rng.below(1000)).map_or(Loss::None, Loss::EveryNth),
         _ => Loss::Burst(BurstLoss {
             good_to_bad: odds(rng, 0.01),
-            bad_to_good: Probability::new(0.3).unwrap_or_default(),
+            bad_to_good: Probability::new(0.5).unwrap_or_default(),
             loss_in_good: Probability::NEVER,
             loss_in_bad: Probability::new(0.8).unwrap_or_default(),
         }),

@@ -112,7 +112,8 @@ impl Connection {
         self.check_timestamp(now, seg)?;
         let len = seg.payload.len() as u32 + u32::from(syn) + u32::from(seg.flags.has(Flags::FIN));
         let accepted = acceptance(start, len, self.recv.nxt, self.recv.edge);
-        if accepted == Acceptance::Unacceptable {
+        let reset_behind = accepted == Acceptance::AtEdge && seg.flags.has(Flags::RST);
+        if accepted == Acceptance::Unacceptable || reset_behind {
             return Err(self.unacceptable(now, seg, start, len));
         }
         if seg.flags.has(Flags::RST) {

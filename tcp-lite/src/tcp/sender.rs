@@ -330,8 +330,12 @@ impl Sender {
 
     /// Returns whether the right edge or the window changed.
     fn update_window(&mut self, now: Instant, info: AckInfo) -> bool {
-        // RFC 9293 §3.10.7.4: not by old segments.
-        let newer = self.wl1 < info.seq || (self.wl1 == info.seq && self.wl2 <= info.ack);
+        // RFC 9293 §3.10.7.4: not by old segments. A retransmission has an old number and still says
+        // something new when it acknowledges more: left out, the old window would count from the new
+        // SND.UNA on, beyond what the peer granted.
+        let newer = self.wl2 < info.ack
+            || self.wl1 < info.seq
+            || (self.wl1 == info.seq && self.wl2 <= info.ack);
         if info.ack < self.una || !newer {
             return false;
         }
@@ -357,7 +361,7 @@ impl Sender {
     pub(crate) fn set_window(&mut self, seq: ExtSeq, ack: ExtSeq, window: u64) {
         self.wnd = window;
         self.max_wnd = self.max_wnd.max(window);
-        self.wl1 = seq;
+        self.wl1 = self.wl1.max(seq);
         self.wl2 = ack;
     }
 

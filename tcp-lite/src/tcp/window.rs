@@ -11,6 +11,8 @@ pub(crate) enum Acceptance {
     /// Our window is closed and the segment starts at RCV.NXT: its text is not acceptable, its
     /// acknowledgement is used all the same.
     AckOnly,
+    /// An empty segment right behind the window: taken unless it is a reset.
+    AtEdge,
     /// Not acceptable: answer with an acknowledgement.
     Unacceptable,
 }
@@ -21,6 +23,9 @@ pub(crate) fn acceptance(seq: ExtSeq, len: u32, rcv_nxt: ExtSeq, right_edge: Ext
     let inside = |at: ExtSeq| rcv_nxt <= at && at < right_edge;
     let ok = match (len, rcv_nxt == right_edge) {
         (0, true) => seq == rcv_nxt,
+        // The table says SEQ < RCV.NXT + RCV.WND. A peer that has filled the window acknowledges from
+        // its right edge; two such peers would never hear each other again after a loss.
+        (0, false) if seq == right_edge => return Acceptance::AtEdge,
         (0, false) => inside(seq),
         (_, true) if seq == rcv_nxt => return Acceptance::AckOnly,
         (_, true) => false,
@@ -121,7 +126,8 @@ mod tests {
         if n < 0 { base.minus(n.unsigned_abs()) } else { base.plus(n as u64) }
     }
 
-    // RFC 9293 §3.10.7.4, table 6: all four cases and their edges; window 10 octets or none.
+    // RFC 9293 §3.10.7.4, table 6: all four cases and their edges; window 10 octets or none. An empty
+    // segment at the right edge is taken.
     #[test]
     fn acceptability_table() {
         use Acceptance::*;
@@ -131,7 +137,8 @@ mod tests {
             (1, 0, 0, Unacceptable),
             (0, 0, 10, Acceptable),
             (9, 0, 10, Acceptable),
-            (10, 0, 10, Unacceptable),
+            (10, 0, 10, AtEdge),
+            (11, 0, 10, Unacceptable),
             (-1, 0, 10, Unacceptable),
             (0, 1, 0, AckOnly),
             (1, 1, 0, Unacceptable),

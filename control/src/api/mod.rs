@@ -7,9 +7,11 @@
 
 mod channel;
 mod client;
+mod error;
 mod event;
 mod routes;
 mod server;
+mod spec;
 mod types;
 
 #[cfg(test)]
@@ -17,6 +19,8 @@ pub(crate) mod tests;
 
 pub use channel::{Answer, Call, CallError, Inbox, Requester, channel};
 pub use client::{Client, ClientError, path_segment};
+pub use error::{ApiError, ErrorKind};
 pub use event::{Event, EventKind, EventLog, EventPage};
 pub use server::{Server, ServerError};
+pub use spec::*;
 pub use types::*;

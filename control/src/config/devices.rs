@@ -39,7 +39,7 @@ pub(super) fn workers(mut section: Section<'_, '_>) -> (Vec<WorkerSection>, Plac
     if count.is_some() && section.has("cores") {
         section.fail("count", "and `cores` exclude each other: remove one of them");
     }
-    if section.has("cores") && cores.is_empty() {
+    if section.is_empty_list("cores") {
         section.fail("cores", "names no core: list at least one, or write count = 1");
     }
     if cores.len() > usize::from(MAX_WORKERS) {

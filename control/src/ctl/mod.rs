@@ -15,7 +15,6 @@ mod url;
 mod tests;
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 
@@ -125,10 +124,11 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
         Command::Put(put) if put.kernel => put::kernel(put, output),
         Command::Put(put) => put::appliance(put, &client()?, output),
         Command::Status => output.answer(&client()?.get::<Status>("/v1/status")?, show::status),
-        Command::Ports => output.answer(&client()?.get::<Vec<PortInfo>>("/v1/ports")?, show::ports),
-        Command::Workers => {
-            output.answer(&client()?.get::<Vec<WorkerInfo>>("/v1/workers")?, show::workers)
+        Command::Ports => {
+            output.answer(&client()?.get::<Vec<PortInfo>>("/v1/ports")?, |list| show::ports(list))
         }
+        Command::Workers => output
+            .answer(&client()?.get::<Vec<WorkerInfo>>("/v1/workers")?, |list| show::workers(list)),
         Command::Regions(command) => regions(command, &client()?, output),
         Command::Listeners { command } => listeners(command, &client()?, output),
         Command::Streams(command) => streams(command, &client()?, output),
@@ -362,10 +362,9 @@ fn read_input(file: Option<impl AsRef<Path>>) -> Result<Vec<u8>, Failure> {
 fn printable(octets: &[u8]) -> String {
     match std::str::from_utf8(octets) {
         Ok(text) if text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t') => text.into(),
-        _ => octets.iter().fold(String::from("0x"), |mut hex, octet| {
-            // Writing to a String cannot fail.
-            drop(write!(hex, "{octet:02x}"));
-            hex
-        }),
+        _ => {
+            let digits: Vec<String> = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+            format!("0x{}", digits.concat())
+        }
     }
 }

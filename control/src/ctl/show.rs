@@ -95,7 +95,7 @@ pub(super) fn status(status: &Status) -> String {
     pairs(rows)
 }
 
-pub(super) fn ports(ports: &Vec<PortInfo>) -> String {
+pub(super) fn ports(ports: &[PortInfo]) -> String {
     let mut text = table(
         &[
             "PORT", "KIND", "DEVICE", "DRIVER", "MAC", "LINK", "MTU", "QUEUES", "CHECKSUM",
@@ -154,7 +154,7 @@ pub(super) fn ports(ports: &Vec<PortInfo>) -> String {
     text
 }
 
-pub(super) fn workers(workers: &Vec<WorkerInfo>) -> String {
+pub(super) fn workers(workers: &[WorkerInfo]) -> String {
     table(
         &["WORKER", "CORE", "IDLE", "STREAMS", "BUSY"],
         workers.iter().map(|worker| {

@@ -1,1 +1,591 @@
+//! Snippets that are wrong, and the one sentence for each: file, line, key, remedy.
 
+use std::path::Path;
+
+use super::super::*;
+use super::{MINIMAL, parse, with};
+
+/// `text` gives exactly these lines.
+#[track_caller]
+fn gives(text: &str, expected: &[&str]) {
+    match parse(text) {
+        Ok(_) => panic!("nothing was found wrong with\n{text}"),
+        Err(errors) => assert_eq!(errors.lines().collect::<Vec<_>>(), expected, "for\n{text}"),
+    }
+}
+
+/// Each snippet, alone in a file that is right otherwise, gives this one line.
+#[track_caller]
+fn each(cases: &[(&str, &str)]) {
+    for (snippet, expected) in cases {
+        gives(&with(snippet), &[expected]);
+    }
+}
+
+/// The same with the snippet as keys of the file's port.
+#[track_caller]
+fn each_port(cases: &[(&str, &str)]) {
+    for (snippet, expected) in cases {
+        let text = format!(
+            "[[interface]]\nname = \"lan\"\nport = \"p\"\naddresses = [\"10.0.0.1/24\"]\n[[port]]\n\
+             name = \"p\"\n{snippet}\n"
+        );
+        gives(&text, &[expected]);
+    }
+}
+
+#[test]
+fn nothing_at_all() {
+    gives(
+        "",
+        &[
+            "t.toml:1: interface: is missing: an appliance needs at least one: add an [[interface]] section",
+            "t.toml:1: port: is missing: an appliance needs at least one: add a [[port]] section",
+        ],
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let errors = Document::read(Path::new("/none/x.toml")).unwrap_err();
+    let sentence = "/none/x.toml: cannot be read: No such file or directory (os error 2); check the \
+                    path and its permissions";
+    assert_eq!(errors.to_string(), sentence);
+}
+
+#[test]
+fn text_that_is_not_toml() {
+    let errors = parse("name = \"x\"\n[workers\ncount = = 3\n").unwrap_err();
+    let lines: Vec<&str> = errors.lines().collect();
+    assert!(lines[0].starts_with("t.toml:2: is not TOML here: "), "{errors}");
+    assert!(lines.iter().any(|line| line.starts_with("t.toml:3: is not TOML here: ")), "{errors}");
+    let twice = parse("name = \"a\"\nname = \"b\"\n").unwrap_err();
+    assert!(twice.starts_with("t.toml:2: is not TOML here: duplicate key"), "{twice}");
+}
+
+#[test]
+fn all_errors_are_reported_together() {
+    let text = "\
+name = \"-x\"
+[memory]
+hugepages = true
+[workers]
+cores = [0, 0]
+idel = \"poll\"
+[[port]]
+name = \"p\"
+kind = \"af_xdp\"
+device = \"eth0\"
+mtu = 9000
+[[interface]]
+name = \"lan\"
+port = \"q\"
+addresses = [\"10.0.0.1\"]
+[[listener]]
+name = \"l\"
+interface = \"lan\"
+port = 70000
+ulp = \"rdmap\"
+";
+    gives(
+        text,
+        &[
+            "t.toml:1: name: is \"-x\", which is no name: use 1 to 64 of A-Z a-z 0-9 . _ - and begin with \
+         a letter or digit",
+            "t.toml:3: memory.hugepages: is a boolean, but must be one of \"auto\", \"require\", \"never\"",
+            "t.toml:5: workers.cores: lists core 0 twice: remove one",
+            "t.toml:6: workers.idel: is not a known key: did you mean `idle`?",
+            "t.toml:11: port.mtu: is 9000, but an af_xdp port carries at most 3498 (one page per frame): \
+         lower it, or use kind = \"af_packet\"",
+            "t.toml:14: interface.port: \"q\" does not exist: add a [[port]] with this name, or use \"p\"",
+            "t.toml:15: interface.addresses: is \"10.0.0.1\", but must be an address with its prefix \
+         length, such as \"192.0.2.1/24\" or \"2001:db8::1/64\"",
+            "t.toml:19: listener.port: is 70000, but must be from 1 to 65535",
+            "t.toml:20: listener.ulp: \"rdmap\" is not available in this version: write \"ddp\"",
+        ],
+    );
+}
+
+#[test]
+fn keys_and_types() {
+    each(&[
+        (
+            "colour = 1",
+            "t.toml:1: colour: is not a known key: remove it; the sections are name, memory, workers, \
+             port, interface, region, listener, tcp, limits, management",
+        ),
+        ("limit = 1", "t.toml:1: limit: is not a known key: did you mean `limits`?"),
+        ("name = 5", "t.toml:1: name: is an integer, but must be a name in quotes"),
+        ("memory = 5", "t.toml:1: memory: is an integer, but must be a table: write [memory]"),
+        (
+            "[region]\nname = \"r\"",
+            "t.toml:1: region: is a table, but must be tables: begin each with [[region]]",
+        ),
+        (
+            "region = [5]",
+            "t.toml:1: region: is an integer, but must be tables: begin each with [[region]]",
+        ),
+        (
+            "[workers]\ncores = 2",
+            "t.toml:2: workers.cores: is an integer, but must be a list: write it in [ ]",
+        ),
+        (
+            "[workers]\ncores = [0,\n  \"1\"]",
+            "t.toml:3: workers.cores: is a string, but must be a number from 0 to 1023, without quotes",
+        ),
+        (
+            "[workers]\ncores = []",
+            "t.toml:2: workers.cores: names no core: list at least one, or write count = 1",
+        ),
+        (
+            "[workers]\ncores = [1]\ncount = 2",
+            "t.toml:3: workers.count: and `cores` exclude each other: remove one of them",
+        ),
+        ("[tcp]\nsack = \"yes\"", "t.toml:2: tcp.sack: is a string, but must be true or false"),
+    ]);
+}
+
+#[test]
+fn values() {
+    each(&[
+        (
+            "[memory]\nsize = \"1 MiB\"",
+            "t.toml:2: memory.size: is 1 MiB, but must be from 16 MiB to 1 TiB",
+        ),
+        (
+            "[memory]\nsize = -1",
+            "t.toml:2: memory.size: is negative or too large, but must be octets or a size such as \
+             \"64 MiB\"",
+        ),
+        (
+            "[memory]\nsize = 1.5",
+            "t.toml:2: memory.size: is a float, but must be octets or a size such as \"64 MiB\"",
+        ),
+        (
+            "[tcp]\ntime_wait = 10",
+            "t.toml:2: tcp.time_wait: is an integer, but must be a time with a unit in quotes, such as \
+             \"5 s\" or \"200 ms\"",
+        ),
+        (
+            "[tcp]\ndelayed_ack = \"1 s\"",
+            "t.toml:2: tcp.delayed_ack: is 1s, but must be from 0s to 500ms",
+        ),
+        (
+            "[tcp]\nkeepalive = \"never\"",
+            "t.toml:2: tcp.keepalive: is \"never\", but must be a time with a unit in quotes, such as \
+             \"5 s\" or \"200 ms\", or \"off\"",
+        ),
+        (
+            "[tcp]\nkeepalive_probes = 3",
+            "t.toml:2: tcp.keepalive_probes: has no meaning without `keepalive`: remove it",
+        ),
+        (
+            "[tcp]\nmin_rto = \"2 s\"",
+            "t.toml:2: tcp.min_rto: is longer than `initial_rto`: lower it, or raise `initial_rto`",
+        ),
+        (
+            "[tcp]\ncongestion = \"bbr\"",
+            "t.toml:2: tcp.congestion: is \"bbr\", but must be one of \"cubic\", \"newreno\"",
+        ),
+        (
+            "[limits]\nheld_per_stream = \"1 GiB\"",
+            "t.toml:2: limits.held_per_stream: is more than `held_per_worker`: lower it, or raise the \
+             other",
+        ),
+        (
+            "[management]\nlog = \"a=b=c\"",
+            "t.toml:2: management.log: is \"a=b=c\", but must be a log filter such as \"info\" or \
+             \"info,control=debug\"",
+        ),
+    ]);
+    let long = format!("[management]\nsocket = \"/{}\"", "x".repeat(107));
+    let sentence = "t.toml:2: management.socket: has 108 octets, but a socket's path has at most 107: \
+                    choose a shorter one";
+    each(&[(&long, sentence)]);
+}
+
+#[test]
+fn ports() {
+    each_port(&[
+        (
+            "",
+            "t.toml:5: port.kind: is missing: write one of \"pci\", \"af_xdp\", \"af_packet\", \"tap\", \
+             \"memif\", \"ring\"",
+        ),
+        (
+            "kind = \"vhost\"",
+            "t.toml:7: port.kind: is \"vhost\", but must be one of \"pci\", \"af_xdp\", \"af_packet\", \
+             \"tap\", \"memif\", \"ring\"",
+        ),
+        (
+            "kind = \"pci\"\naddress = \"03:00.0\"",
+            "t.toml:8: port.address: is \"03:00.0\", but must be a PCI address as lspci -D prints it, \
+             such as \"0000:03:00.0\"",
+        ),
+        (
+            "kind = \"af_packet\"\ndevice = \"a/b\"",
+            "t.toml:8: port.device: is \"a/b\", which no network interface can be called: see ip link",
+        ),
+        (
+            "kind = \"af_packet\"",
+            "t.toml:5: port.device: is missing: name the Linux interface, such as device = \"eth1\"",
+        ),
+        (
+            "kind = \"tap\"\ndevice = \"ddp0\"\nlink = \"x\"",
+            "t.toml:9: port.link: has no meaning for kind \"tap\": remove it",
+        ),
+        (
+            "kind = \"memif\"\nsocket = \"m\"\nrole = \"master\"",
+            "t.toml:9: port.role: is \"master\", but must be one of \"server\", \"client\"",
+        ),
+        (
+            "kind = \"memif\"\nsocket = \"m\"\nrole = \"client\"\nsecret = \"0123456789012345678901234\"",
+            "t.toml:10: port.secret: must have at most 24 octets and no comma: choose another",
+        ),
+        (
+            "kind = \"ring\"\nlink = \"l\"\nmtu = 9001",
+            "t.toml:9: port.mtu: is 9001, but must be from 576 to 9000",
+        ),
+        (
+            "kind = \"af_packet\"\ndevice = \"e\"\nchecksum = \"trusted\"",
+            "t.toml:9: port.checksum: cannot be \"trusted\" on a port that leaves the host: write \
+             \"offload\" or \"software\"",
+        ),
+        (
+            "kind = \"af_packet\"\ndevice = \"e\"\nimpair = { loss = 0.1 }",
+            "t.toml:9: port.impair: has no meaning for kind \"af_packet\": remove it",
+        ),
+        (
+            "kind = \"ring\"\nlink = \"l\"\nmac = \"01:00:00:00:00:00\"",
+            "t.toml:9: port.mac: is 01:00:00:00:00:00, which no device can have: choose a unicast \
+             address",
+        ),
+        (
+            "kind = \"ring\"\nlink = \"l\"\nrx_descriptors = 1000",
+            "t.toml:9: port.rx_descriptors: is 1000, but must be a power of two: write 1024",
+        ),
+        (
+            "kind = \"ring\"\nlink = \"l\"\nworkers = [1]",
+            "t.toml:9: port.workers: names worker 1, but the workers are 0 to 0: add a core to \
+             [workers] or name another",
+        ),
+        (
+            "kind = \"ring\"\nlink = \"l\"\nworkers = []",
+            "t.toml:9: port.workers: is empty: name at least one worker, or remove it for all of them",
+        ),
+        (
+            "kind = \"ring\"\nlink = \"l\"\n[port.impair]\nloss = \"101 %\"",
+            "t.toml:10: port.impair.loss: must be a probability from 0 to 1 such as 0.01, or \"1 %\"",
+        ),
+        (
+            "kind = \"ring\"\nlink = \"l\"\n[port.impair]\nrate = \"10 Gbps\"",
+            "t.toml:10: port.impair.rate: is \"10 Gbps\", but must be a rate such as \"10 Gbit/s\" or \
+             \"100 Mbit/s\"",
+        ),
+        (
+            "kind = \"ring\"\nlink = \"l\"\n[port.impair]\nburst_loss = { enter = 0.1, leave = 0 }",
+            "t.toml:10: port.impair.burst_loss.leave: is 0, so the first burst would never end: write \
+             such as 0.25",
+        ),
+        (
+            "kind = \"ring\"\nlink = \"l\"\n[port.impair]\nreorder = 0.1\nreorder_delay = \"0 s\"",
+            "t.toml:11: port.impair.reorder_delay: is 0, so nothing would be reordered: write such as \
+             \"200 us\"",
+        ),
+    ]);
+}
+
+#[test]
+fn names_and_devices_are_there_once() {
+    each(&[
+        (
+            "[[port]]\nname = \"x\"\nkind = \"tap\"\ndevice = \"d\"\n[[port]]\nname = \"y\"\nkind = \
+             \"af_packet\"\ndevice = \"d\"",
+            "t.toml:8: port.device: d belongs to port \"x\" already: name another",
+        ),
+        (
+            "[[port]]\nname = \"p\"\nkind = \"tap\"\ndevice = \"d\"",
+            "t.toml:7: port.name: \"p\" is the name of an earlier port too: choose another",
+        ),
+        (
+            "[[interface]]\nname = \"x\"\nport = \"p\"\nvlan = 5\naddresses = [\"10.0.0.1/24\"]",
+            "t.toml:15: interface.addresses: 10.0.0.1 is there twice: remove one",
+        ),
+        (
+            "[[interface]]\nname = \"x\"\nport = \"p\"\naddresses = [\"10.1.0.1/24\"]",
+            "t.toml:13: interface.port: interface \"x\" is on the same port and VLAN: add the addresses \
+             there, or write another vlan",
+        ),
+        (
+            "[[region]]\nname = \"a\"\nsize = 1\naccess = \"r\"\npath = \"f\"\n\
+             [[region]]\nname = \"b\"\nsize = 1\naccess = \"r\"\npath = \"f\"",
+            "t.toml:10: region.path: belongs to region \"a\" already: name another",
+        ),
+        (
+            "[[listener]]\nname = \"a\"\ninterface = \"lan\"\nport = 5\naddress = \"10.0.0.1\"\n\
+             [[listener]]\nname = \"b\"\ninterface = \"lan\"\nport = 5",
+            "t.toml:9: listener.port: 5 is taken by listener \"a\" on the same address: use another",
+        ),
+    ]);
+}
+
+#[test]
+fn interfaces() {
+    let interface = |keys: &str| {
+        format!(
+            "[[port]]\nname = \"p\"\nkind = \"ring\"\nlink = \"l\"\nmtu = 1400\n\
+                 [[interface]]\nname = \"lan\"\nport = \"p\"\n{keys}"
+        )
+    };
+    let cases = [
+        (
+            "",
+            "t.toml:6: interface.addresses: is missing: list at least one, such as [\"192.0.2.1/24\"]",
+        ),
+        (
+            "addresses = [\"10.0.0.0/24\"]",
+            "t.toml:9: interface.addresses: is 10.0.0.0/24, the network's own address or its broadcast: \
+             choose another",
+        ),
+        (
+            "addresses = [\"224.0.0.1/24\"]",
+            "t.toml:9: interface.addresses: is 224.0.0.1, which no host on a network can have: choose \
+             another",
+        ),
+        (
+            "addresses = [\"10.0.0.1/24\"]\nvlan = 4095",
+            "t.toml:10: interface.vlan: is 4095, but must be from 1 to 4094",
+        ),
+        (
+            "addresses = [\"10.0.0.1/24\"]\nmtu = 1500",
+            "t.toml:10: interface.mtu: is 1500, but its port has 1400: raise the port's or lower it",
+        ),
+        (
+            "addresses = [\"fd00::1/64\"]\nmtu = 1000",
+            "t.toml:10: interface.mtu: mtu is 1000, but IPv6 needs 1280 or more: raise the mtu of \
+             interface and port, or remove fd00::1",
+        ),
+        (
+            "addresses = [\"10.0.0.1/24\"]\ngateway = \"10.0.1.1\"",
+            "t.toml:10: interface.gateway: is 10.0.1.1, which is in no network of `addresses`: correct \
+             either",
+        ),
+        (
+            "addresses = [\"10.0.0.1/24\"]\ngateway = [\"10.0.0.2\", \"10.0.0.3\"]",
+            "t.toml:10: interface.gateway: is a second route to 0.0.0.0/0: remove one",
+        ),
+        (
+            "addresses = [\"10.0.0.1/24\"]\nroutes = [{ to = \"10.1.0.1/16\", via = \"10.0.0.2\" }]",
+            "t.toml:10: interface.routes.to: is 10.1.0.1/16, which has host bits set: write 10.1.0.0/16",
+        ),
+        (
+            "addresses = [\"10.0.0.1/24\"]\nroutes = [{ to = \"fd00::/64\", via = \"10.0.0.2\" }]",
+            "t.toml:10: interface.routes.via: is 10.0.0.2, of another family than fd00::/64: use the same",
+        ),
+        (
+            "addresses = [\"10.0.0.1/24\"]\ngateway = \"10.0.0.1\"",
+            "t.toml:10: interface.gateway: is 10.0.0.1, this interface's own address: name the router",
+        ),
+    ];
+    for (keys, expected) in cases {
+        gives(&interface(keys), &[expected]);
+    }
+}
+
+#[test]
+fn regions() {
+    let cases = [
+        (
+            "access = \"w\"",
+            "1: region.size: is missing: write the region's size, such as size = \"64 MiB\"",
+        ),
+        (
+            "size = 0\naccess = \"w\"",
+            "3: region.size: is 0 octets, but must be from 1 octets to 64 TiB",
+        ),
+        (
+            "size = 1",
+            "1: region.access: is missing: write what peers may do: \"r\", \"w\", \"rw\" or \"none\"",
+        ),
+        (
+            "size = 2\naccess = \"w\"\nbase_to = \"0xffffffffffffffff\"",
+            "5: region.base_to: plus `size` is beyond 2^64: lower one of them",
+        ),
+        (
+            "size = 1\naccess = \"w\"\nbacking = \"disk\"",
+            "5: region.backing: is \"disk\", but must be one of \"anonymous\", \"hugepages\", \
+             \"shared-memory\", \"file\"",
+        ),
+        (
+            "size = 1\naccess = \"w\"\nbacking = \"shared-memory\"",
+            "1: region.object: is missing: name the object that local programs open",
+        ),
+        (
+            "size = 1\naccess = \"w\"\nfsync = \"close\"",
+            "5: region.fsync: has no meaning for backing \"anonymous\": remove it",
+        ),
+        (
+            "size = 1\naccess = \"w\"\npath = \"f\"\nfsync = \"often\"",
+            "6: region.fsync: must be \"never\", \"message\", \"close\" or an interval such as \"5 s\"",
+        ),
+    ];
+    for (keys, expected) in cases {
+        let expected = format!("t.toml:{expected}");
+        gives(&with(&format!("[[region]]\nname = \"r\"\n{keys}")), &[&expected]);
+    }
+    each(&[
+        (
+            "[limits]\nregions = 1\n[[region]]\nname = \"a\"\nsize = 1\naccess = \"r\"\n[[region]]\nname = \
+             \"b\"\nsize = 1\naccess = \"r\"",
+            "t.toml:2: limits.regions: is 1, but the file has 2 regions: raise it or remove some",
+        ),
+        (
+            "[[region]]\nname = \"a\"\nsize = \"32 GiB\"\naccess = \"r\"\n[limits]",
+            "t.toml:5: limits.region_memory: is 16 GiB, but the regions have 32 GiB together: raise it \
+             or make them smaller",
+        ),
+    ]);
+}
+
+#[test]
+fn listeners() {
+    let cases = [
+        (
+            "transport = \"sctp\"",
+            "5: listener.transport: \"sctp\" is not available in this version: write \"tcp\"",
+        ),
+        (
+            "revisions = []",
+            "5: listener.revisions: is empty, so no peer could connect: write 0, 1 or both",
+        ),
+        (
+            "revisions = [1, 2]",
+            "5: listener.revisions: 2 is not available in this version: write 0, 1 or both",
+        ),
+        ("revisions = [3]", "5: listener.revisions: 3 is no revision of MPA: write 0, 1 or both"),
+        (
+            "regions = [\"r\"]",
+            "5: listener.regions: \"r\" does not exist: add a [[region]] with this name",
+        ),
+        (
+            "address = \"10.0.0.9\"",
+            "5: listener.address: 10.0.0.9 is not an address of interface \"lan\": use one, or remove \
+             the key",
+        ),
+        (
+            "private_data_limit = 513",
+            "5: listener.private_data_limit: is 513, but must be from 0 to 512",
+        ),
+        (
+            "[listener.limits]\nstreams = 5000",
+            "5: listener.limits: streams is 5000, more than limits.streams (4096): lower it or raise that",
+        ),
+        (
+            "[listener.limits]\nstreams = 5\npending = 6",
+            "7: listener.limits.pending: is 6, more than `streams` (5): lower it",
+        ),
+        (
+            "[[listener.queue]]\nqn = 0\ndeliver_to = \"echo\"\n[[listener.queue]]\nqn = 0\ndeliver_to = \
+             \"echo\"",
+            "9: listener.queue.qn: 0 is there twice in this listener: remove one",
+        ),
+        (
+            "[[listener.queue]]\nqn = 0\ndeliver_to = \"file\"",
+            "5: listener.queue.path: is missing: name the file that messages are appended to",
+        ),
+        (
+            "[[listener.queue]]\nqn = 0\ndeliver_to = \"echo\"\npath = \"f\"",
+            "8: listener.queue.path: has no meaning for deliver_to \"echo\": remove it",
+        ),
+        (
+            "[[listener.queue]]\nqn = 0\ndeliver_to = \"echo\"\nbuffers = 65536\nbuffer_size = \"16 MiB\"",
+            "5: listener.queue: one stream's buffers need 1 TiB, more than limits.buffers_per_worker (64 \
+             MiB): post fewer or smaller ones, or raise that",
+        ),
+    ];
+    for (keys, expected) in cases {
+        let expected = format!("t.toml:{expected}");
+        let head = "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 7471\n";
+        gives(&with(&format!("{head}{keys}")), &[&expected]);
+    }
+}
+
+#[test]
+fn the_advertisement_must_fit_the_private_data() {
+    let name = |n: usize| format!("{}{n}", "x".repeat(40));
+    let text = |count: usize, limit: &str| {
+        let names: Vec<String> = (0..count).map(|n| format!("\"{}\"", name(n))).collect();
+        let mut text = format!(
+            "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 7471\nregions = [{}]\n{limit}\n",
+            names.join(", ")
+        );
+        for n in 0..count {
+            text += &format!("[[region]]\nname = \"{}\"\nsize = 1\naccess = \"w\"\n", name(n));
+        }
+        with(&text)
+    };
+    // 8 octets, and 24 + 41 for each.
+    assert!(parse(&text(7, "")).is_ok());
+    gives(
+        &text(8, ""),
+        &[
+            "t.toml:5: listener.regions: need 528 octets of private data, but `private_data_limit` is 512: \
+         list fewer regions or give them shorter names",
+        ],
+    );
+    assert!(parse(&text(3, "private_data_limit = 252")).is_ok());
+    gives(
+        &text(4, "private_data_limit = 252"),
+        &[
+            "t.toml:5: listener.regions: need 268 octets of private data, but `private_data_limit` is 252: \
+         list fewer regions or give them shorter names, or raise it",
+        ],
+    );
+    // Only revision 1 promises room for private data.
+    assert!(parse(&text(8, "revisions = [0]")).is_ok());
+}
+
+#[test]
+fn a_section_with_errors_is_no_dangling_reference() {
+    gives(
+        "[[port]]\nname = \"p\"\nkind = \"ring\"\nlinc = \"l\"\n[[interface]]\nname = \"lan\"\nport = \
+         \"p\"\naddresses = [\"10.0.0.1/24\"]\n",
+        &[
+            "t.toml:1: port.link: is missing: name the link; the port at its other end names the same one",
+            "t.toml:4: port.linc: is not a known key: did you mean `link`?",
+        ],
+    );
+}
+
+#[test]
+fn files_of_one_process_against_each_other() {
+    let first = format!("name = \"a\"\n[workers]\ncores = [0]\n{MINIMAL}");
+    let second = format!(
+        "[memory]\nhugepages = \"never\"\n[workers]\ncores = [1, 0]\n[[port]]\nname = \"q\"\nkind = \
+         \"ring\"\nlink = \"l\"\nmtu = 9000\n[[port]]\nname = \"r\"\nkind = \"ring\"\nlink = \"l\"\n{}",
+        "[[interface]]\nname = \"lan\"\nport = \"q\"\naddresses = [\"10.0.0.2/24\"]"
+    );
+    let documents = [
+        Document::parse(Path::new("a.toml"), &first).unwrap(),
+        Document::parse(Path::new("a.toml"), &second).unwrap(),
+    ];
+    let lines: Vec<String> = together(&documents).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lines,
+        [
+            "a.toml:13: port.link: \"l\" has two ends already: name another link",
+            "a.toml:9: port.mtu: is 9000, but the port at the other end of \"l\" has 1500: write the same",
+            "a.toml:1: name: \"a\" is the name of a.toml too: give each a name of its own",
+            "a.toml:1: management.socket: /run/ddpd/ddpd.sock is the socket of a.toml too: give each a \
+         socket of its own",
+            "a.toml:1: memory: differs from [memory] in a.toml: one process has one, write the same",
+            "a.toml:4: workers.cores: core 0 belongs to a worker of a.toml already: use another",
+        ]
+    );
+    let alone = Document::parse(Path::new("a.toml"), &first).unwrap();
+    assert_eq!(
+        one_ended_links(&[alone])[0].to_string(),
+        "a.toml:8: port.link: \"l\" has one end only: start ddpd with the file of the other end too \
+         (--config twice)"
+    );
+}

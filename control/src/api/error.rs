@@ -1,0 +1,89 @@
+//! Refusals: what goes wrong is a kind, which is the HTTP status, and one sentence.
+
+use serde::{Deserialize, Serialize};
+
+/// A refusal: a kind, which is the HTTP status, and one sentence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// What kind of refusal.
+    pub error: ErrorKind,
+    /// One sentence for people.
+    pub message: String,
+}
+
+/// Kinds of refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// 400: not JSON, an unknown member, an impossible value.
+    BadRequest,
+    /// 404: no such name, number or path.
+    NotFound,
+    /// 405: the path exists, the method does not.
+    MethodNotAllowed,
+    /// 409: it exists already, or is in use.
+    Conflict,
+    /// 413: the body is too long.
+    TooLarge,
+    /// 500: a defect or a failed system call.
+    Internal,
+    /// 502: the peer refused or ended the stream with an error.
+    PeerRefused,
+    /// 503: a limit is reached, or the appliance drains.
+    Unavailable,
+    /// 504: the peer did not answer in time.
+    Timeout,
+}
+
+impl ErrorKind {
+    /// The HTTP status.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::BadRequest => 400,
+            Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::Conflict => 409,
+            Self::TooLarge => 413,
+            Self::Internal => 500,
+            Self::PeerRefused => 502,
+            Self::Unavailable => 503,
+            Self::Timeout => 504,
+        }
+    }
+}
+
+impl ApiError {
+    /// A refusal of this kind with this sentence.
+    pub fn new(error: ErrorKind, message: impl Into<String>) -> Self {
+        Self { error, message: message.into() }
+    }
+    /// 400.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::BadRequest, message)
+    }
+    /// 404.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::NotFound, message)
+    }
+    /// 409.
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Conflict, message)
+    }
+    /// 500.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Internal, message)
+    }
+    /// 502.
+    pub fn peer_refused(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::PeerRefused, message)
+    }
+    /// 503.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unavailable, message)
+    }
+    /// 504.
+    pub fn timeout(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Timeout, message)
+    }
+}

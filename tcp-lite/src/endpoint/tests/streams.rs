@@ -112,6 +112,20 @@ fn path_mtu_shrinks() {
     assert!(net.a.ep().params().is_some_and(|p| p.mulpdu < 600));
 }
 
+/// Draft §7.3: Nagle's algorithm is off. A small message does not wait for the acknowledgement of one
+/// before it.
+#[test]
+fn small_messages_do_not_wait() {
+    let mut net = established(EndpointConfig::default(), EndpointConfig::default());
+    net.run_for(Duration::from_millis(100));
+    let before = net.payloads(Side::A).len();
+    net.a.send(b"one", 1);
+    net.transmit();
+    net.a.send(b"two", 2);
+    net.transmit();
+    assert_eq!(net.payloads(Side::A).len(), before + 2);
+}
+
 /// A worker without receive buffers slows the peer, and loses nothing.
 #[test]
 fn a_pool_without_room_slows_the_peer() {

@@ -342,6 +342,27 @@ fn crc_off_means_not_checked() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }
 
+/// RFC 5044 §4.1, §4.2: pad, the reserved half of a marker and the low bits of FPDUPTR are not looked at,
+/// but for the CRC.
+#[test]
+fn pad_and_reserved_bits_are_ignored() {
+    let mut stream = stream(true, &[100, 599, 599]);
+    let b = stream.boundaries();
+    for i in 1..3 {
+        let (start, end) = (b[i], b[i + 1]);
+        stream.octets[end - 7..end - 4].fill(0xff);
+        for at in (start..end).filter(|at| at % 512 == 0) {
+            stream.octets[at..at + 2].fill(0xff);
+            stream.octets[at + 3] |= 3;
+        }
+        let crc = crate::mpa::testing::slow_crc(&stream.octets[start..end - 4]);
+        stream.octets[end - 4..end].copy_from_slice(&crc.to_le_bytes());
+    }
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[2]..b[3]).arrive(b[0]..b[1]).arrive(b[1]..b[2]);
+    assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
+}
+
 /// Draft §7.1 lets FPDUPTR count from a marker in front of the header. Accepted on revision 0.
 #[test]
 fn draft_pointers_of_revision_zero() {

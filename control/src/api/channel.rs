@@ -30,6 +30,12 @@ pub struct Call {
 pub struct Answer(oneshot::Sender<Result<Reply, ApiError>>);
 
 impl Answer {
+    /// An answer and the end at which it arrives, for a request that does not pass the queue.
+    pub fn pair() -> (Answer, oneshot::Receiver<Result<Reply, ApiError>>) {
+        let (sender, receiver) = oneshot::channel();
+        (Answer(sender), receiver)
+    }
+
     /// Gives the answer. A client that has gone away is no error.
     pub fn send(self, result: Result<Reply, ApiError>) {
         // The receiver is gone when the client hung up: nobody is left to be told.

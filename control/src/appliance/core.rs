@@ -3,8 +3,8 @@
 //! drive it with scripted events; [`super::thread`] joins it to the workers.
 //!
 //! Verbs, in the order of one turn: any of [`Core::handle_event`], [`Core::handle_call`],
-//! [`Core::handle_loaded`], [`Core::handle_reports`], [`Core::handle_timeout`]; then [`Core::commands`]
-//! and [`Core::poll_load`] until they are empty, and [`Core::finish_turn`] once.
+//! [`Core::handle_loaded`], [`Core::handle_reports`], [`Core::handle_timeout`]; then
+//! [`Core::finish_turn`] once; then [`Core::commands`] and [`Core::poll_load`] until they are empty.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use dataplane::memory::Memory;
 use dataplane::{Command, Counters, Event, ListenerId, Ticket, WorkerId};
 use ddp::{PdId, Stag, StreamId};
 
+use super::connect::ConnectPlan;
 use super::jobs::Job;
 use super::listeners::Listener;
 use super::loader::{Finished, Load, Loaded, Wanted};
@@ -22,7 +23,7 @@ use super::regions::Region;
 use super::reload::ReloadPlan;
 use super::render::Totals;
 use super::stags::StagAllocator;
-use super::streams::{ConnectPlan, Stream};
+use super::streams::Stream;
 use super::tickets::{Complete, Tickets};
 use crate::api::{Answer, ApiError, Call, EventKind, EventLog, Reply, Request};
 use crate::config::{Config, RegionSection};
@@ -269,9 +270,11 @@ impl Core {
         &mut self.shm
     }
 
-    /// Wakes local programs; once per turn.
-    pub fn finish_turn(&mut self) {
+    /// Wakes local programs, and goes on with the end if its next step can be taken; once per turn,
+    /// before commands are taken.
+    pub fn finish_turn(&mut self, now: Instant) {
         self.shm.signal();
+        self.drain_step(now);
     }
 
     /// True when every worker has stopped.
@@ -323,7 +326,7 @@ impl Core {
         match event {
             Event::Incoming { .. } => self.on_incoming(event),
             Event::Established { .. } => self.on_established(event, now),
-            Event::ConnectFailed { ticket, reason } => self.on_connect_failed(ticket, reason, now),
+            Event::ConnectFailed { ticket, reason } => self.on_connect_failed(ticket, reason),
             Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp } => {
                 self.on_tagged(stream, stag, to, len, rsvd_ulp);
             }

@@ -16,10 +16,11 @@ use dataplane::memory::Memory;
 use ddp::{Message, Source, Stag, StreamId, TaggedOffset};
 use tcp_lite::endpoint::EndpointStats;
 
+use super::connect::Purpose;
 use super::core::{Core, Loading, Post};
 use super::loader::{Loaded, Wanted};
 use super::render;
-use super::streams::{Purpose, State};
+use super::streams::State;
 use crate::advert::Advertised;
 use crate::api::{
     ApiError, Counters, ErrorKind, EventKind, JobInfo, JobState, PutSpec, PutTarget, Via,

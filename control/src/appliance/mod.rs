@@ -10,6 +10,8 @@
 //! [`Core`] decides everything and calls nobody that could block; [`thread`] runs it. One file per subject:
 //! regions, listeners, streams, jobs (`put`), sends, queries, reload, drain.
 
+mod accept;
+mod connect;
 mod core;
 mod drain;
 mod jobs;
@@ -26,8 +28,11 @@ mod sends;
 pub mod stags;
 pub mod start;
 mod streams;
+#[cfg(test)]
+mod tests;
 pub mod thread;
 pub mod tickets;
+mod untagged;
 
 pub use self::core::{Core, Setup};
 pub use self::ports::PortView;

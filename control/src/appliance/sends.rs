@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use dataplane::Command;
 use ddp::{Message, Qn, Source, StreamId};
 
+use super::connect::Purpose;
 use super::core::{Core, Post, Then};
-use super::streams::{Purpose, State};
+use super::streams::State;
 use crate::api::{Answer, ApiError, Reply, SendSpec, Sent, Via};
 
 /// A message on its way, or one whose answer from the peer is awaited.

@@ -1,4 +1,4 @@
-//! Streams: accepting and refusing, opening, delivering untagged messages, ending.
+//! Streams: what the control thread knows of them, and their way from set-up to end.
 //!
 //! ```text
 //!  accepted:  Incoming -> [Binding ->] Accepting -> Established -> gone
@@ -7,29 +7,22 @@
 //! ```
 
 use std::collections::HashSet;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
+use std::time::Instant;
 
+use dataplane::memory::Memory;
 use dataplane::memory::ring::Kind;
-use dataplane::{Command, Connect, ConnectError, Event, InterfaceId, ListenerId, Ticket, WorkerId};
-use ddp::{Message, Msn, PdId, Qn, QueueConfig, Source, StreamConfig, StreamId, VersionPolicy};
+use dataplane::{Command, Event, ListenerId, Ticket};
+use ddp::{Message, PdId, Qn, QueueConfig, StreamConfig, StreamId, VersionPolicy};
 use tcp_lite::endpoint::{CloseReason, EndpointStats, StreamParams};
 use tcp_lite::mpa::Revision;
 
-use super::core::{Core, NOBODY, Post, StreamsFor, Then};
-use super::render;
+use super::connect::Purpose;
+use super::core::{Core, Post, StreamsFor, Then};
 use super::sends::PendingSend;
-use super::start::connect_endpoint;
-use crate::advert::{self, Advertised};
-use crate::api::{Answer, ApiError, ConnectSpec, EventKind, Reply};
-use crate::config::{Delivery, QueueSection};
-use crate::files;
-
-/// Time for all of an active open.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Buffers of the message queue of streams that are opened from here, and octets of each.
-const OWN_QUEUE: (u32, u32) = (32, 64 << 10);
+use crate::advert::Advertised;
+use crate::api::{Answer, ApiError, EventKind, Reply};
+use crate::config::QueueSection;
 
 /// A stream that the control thread knows.
 pub(super) struct Stream {
@@ -76,300 +69,7 @@ impl State {
     }
 }
 
-/// An active open on its way.
-pub(super) struct ConnectPlan {
-    pub spec: ConnectSpec,
-    pub purpose: Purpose,
-    interface: InterfaceId,
-    worker: WorkerId,
-    pd: PdId,
-    /// Start Keys instead of frames (the draft's revision 0).
-    start_key: bool,
-}
-
-/// What a stream is opened for.
-pub(super) enum Purpose {
-    /// To stand.
-    Keep(Answer),
-    /// A file.
-    Job(u64),
-    /// One message.
-    Send(Box<PendingSend>),
-}
-
 impl Core {
-    // --- passive side ---
-
-    pub(super) fn on_incoming(&mut self, event: Event) {
-        let Event::Incoming { stream, listener, local, remote, revision, .. } = event else {
-            return;
-        };
-        let running = self.is_running();
-        let all = self.streams.len() as u64 >= u64::from(self.config.limits.streams);
-        let Some(found) = self.listener_by_id(listener) else {
-            self.tally.unexpected_events += 1;
-            self.reject(stream, None, local, remote, "the listener is gone".into());
-            return;
-        };
-        let limits = found.limits();
-        let refusal = if !running {
-            Some("the appliance is draining".to_owned())
-        } else if all {
-            Some("the appliance has as many streams as limits.streams allows".to_owned())
-        } else {
-            found.ledger.admit(remote.ip(), &limits).err().map(|refusal| refusal.to_string())
-        };
-        if let Some(reason) = refusal {
-            self.reject(stream, Some(listener), local, remote, reason);
-            return;
-        }
-        found.accepted += 1;
-        let (pd, queues) = (found.pd, found.section.queues.clone());
-        let listed = found.section.regions.clone();
-        self.tally.accepted += 1;
-        let (regions, exclusive) = self.take_regions(&listed, stream);
-        let state = if exclusive.is_empty() { State::Accepting } else { State::Binding };
-        let known = Stream { regions, queues, revision, ..new_stream(local, remote, state, pd) };
-        self.streams.insert(stream, Stream { listener: Some(listener), ..known });
-        self.tell(stream.worker(), Command::Credits { listener, more: 1 });
-        if exclusive.is_empty() {
-            self.accept(stream);
-        } else {
-            self.bind(&exclusive, Some(stream), Then::Bound { stream });
-        }
-    }
-
-    /// The available ones of a listener's regions, now used by `stream`; and of them the exclusive ones.
-    fn take_regions(&mut self, listed: &[String], stream: StreamId) -> (Vec<String>, Vec<String>) {
-        let (mut taken, mut exclusive) = (Vec::new(), Vec::new());
-        for name in listed {
-            let Some(region) = self.regions.get_mut(name).filter(|r| r.is_available()) else {
-                continue;
-            };
-            region.users.insert(stream);
-            taken.push(name.clone());
-            if region.is_exclusive() {
-                region.bound = Some(stream);
-                exclusive.push(name.clone());
-            }
-        }
-        (taken, exclusive)
-    }
-
-    /// All workers know what the stream may reach: it is accepted.
-    pub(super) fn accept(&mut self, id: StreamId) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        if stream.state == State::Binding {
-            stream.state = State::Accepting;
-        }
-        let advertised: Vec<Advertised> = stream
-            .regions
-            .iter()
-            .filter_map(|r| self.regions.get(r))
-            .map(|r| r.advertised())
-            .collect();
-        // The draft's Start Key carries no private data: its peers know the STags otherwise.
-        let silent = advertised.is_empty() || stream.revision == Revision::Draft;
-        let private_data = if silent { vec![] } else { advert::encode(&advertised) };
-        let version = match stream.revision {
-            Revision::One => VersionPolicy::V1,
-            // RFC 5044 appendix C: either version may follow a revision 0 frame.
-            Revision::Zero => VersionPolicy::AdoptFirst,
-            Revision::Draft => VersionPolicy::V0,
-        };
-        let config = stream_config(&stream.queues, version);
-        let pd = stream.pd;
-        self.tell(id.worker(), Command::Accept { stream: id, pd, private_data, config });
-    }
-
-    fn reject(
-        &mut self,
-        id: StreamId,
-        listener: Option<ListenerId>,
-        local: SocketAddr,
-        remote: SocketAddr,
-        reason: String,
-    ) {
-        self.tally.refused += 1;
-        let found = listener.and_then(|listener| self.listener_by_id(listener));
-        let name = found.map(|found| {
-            found.refused += 1;
-            found.section.name.clone()
-        });
-        let state = State::Rejecting;
-        let stream = Stream { listener, ..new_stream(local, remote, state, PdId(0)) };
-        self.streams.insert(id, stream);
-        self.tell(id.worker(), Command::Reject { stream: id, private_data: Vec::new() });
-        self.log.push(EventKind::StreamRefused {
-            listener: name,
-            remote: remote.to_string(),
-            reason,
-        });
-    }
-
-    // --- active side ---
-
-    pub(super) fn connect(&mut self, spec: ConnectSpec, answer: Answer) {
-        self.open(spec, Purpose::Keep(answer), false);
-    }
-
-    /// Opens a stream; whoever it is for is told of a failure.
-    pub(super) fn open(&mut self, spec: ConnectSpec, purpose: Purpose, start_key: bool) {
-        match self.plan(&spec) {
-            Ok((interface, worker, pd)) => {
-                let regions = spec.regions.clone();
-                let plan = ConnectPlan { spec, purpose, interface, worker, pd, start_key };
-                let plan = Box::new(plan);
-                let exclusive = self.reserve(&regions);
-                if exclusive.is_empty() {
-                    self.send_connect(*plan);
-                } else {
-                    // Its number is not known yet: until it is, the domain may use the region.
-                    self.bind(&exclusive, None, Then::ConnectReady(plan));
-                }
-            }
-            Err(error) => self.connect_refused(purpose, error),
-        }
-    }
-
-    fn plan(&mut self, spec: &ConnectSpec) -> Result<(InterfaceId, WorkerId, PdId), ApiError> {
-        if !self.is_running() {
-            return Err(ApiError::unavailable("the appliance is draining"));
-        }
-        if self.streams.len() as u64 >= u64::from(self.config.limits.streams) {
-            return Err(ApiError::unavailable(
-                "there are as many streams as limits.streams allows",
-            ));
-        }
-        if spec.mpa.revision > 1 {
-            let revision = spec.mpa.revision;
-            return Err(ApiError::bad_request(format!("MPA revision {revision} is not spoken")));
-        }
-        let interface = self.interface_for(spec)?;
-        let pd = self.domain_of(&spec.regions)?;
-        let served = &self.served[usize::from(interface.0)];
-        // Streams are spread over the workers of the port.
-        let turn = usize::try_from(self.tally.connected + self.tally.connect_failed).unwrap_or(0);
-        let worker = served.get(turn % served.len().max(1)).copied();
-        let worker = worker.ok_or_else(|| ApiError::internal("no worker serves the interface"))?;
-        Ok((interface, worker, pd))
-    }
-
-    fn interface_for(&self, spec: &ConnectSpec) -> Result<InterfaceId, ApiError> {
-        if let Some(name) = &spec.interface {
-            return self
-                .interface_named(name)
-                .ok_or_else(|| ApiError::bad_request(format!("there is no interface `{name}`")));
-        }
-        let remote = spec.remote.ip();
-        let reach = |interface: &crate::config::InterfaceSection| {
-            let connected = interface.addresses.iter().map(|prefix| (prefix.address, prefix.len));
-            let routed = interface.routes.iter().map(|route| (route.to.address, route.to.len));
-            connected
-                .chain(routed)
-                .filter(|&(net, len)| covers(net, len, remote))
-                .map(|p| p.1)
-                .max()
-        };
-        let best =
-            self.config.interfaces.iter().enumerate().filter_map(|(at, i)| Some((reach(i)?, at)));
-        // Of several the longest prefix, and of those the first interface.
-        best.max_by_key(|&(len, at)| (len, std::cmp::Reverse(at)))
-            .and_then(|(_, at)| u16::try_from(at).ok())
-            .map(InterfaceId)
-            .ok_or_else(|| ApiError::bad_request(format!("no interface has a route to {remote}")))
-    }
-
-    /// The domain of regions that a stream is to reach together.
-    fn domain_of(&mut self, regions: &[String]) -> Result<PdId, ApiError> {
-        let mut domain = None;
-        for name in regions {
-            let region = self.regions.get(name).filter(|region| region.is_live());
-            let region = region
-                .ok_or_else(|| ApiError::not_found(format!("there is no region `{name}`")))?;
-            if !region.is_available() {
-                return Err(ApiError::conflict(format!("region `{name}` serves another stream")));
-            }
-            if domain.is_some_and(|pd| pd != region.pd) {
-                return Err(ApiError::conflict(format!(
-                    "region `{name}` is in another protection domain than the ones before it"
-                )));
-            }
-            domain = Some(region.pd);
-        }
-        Ok(domain.unwrap_or_else(|| self.new_pd()))
-    }
-
-    /// Marks exclusive regions as taken until the stream's number is known.
-    fn reserve(&mut self, names: &[String]) -> Vec<String> {
-        let mut reserved = Vec::new();
-        for name in names {
-            if let Some(region) = self.regions.get_mut(name).filter(|r| r.is_exclusive()) {
-                region.bound = Some(NOBODY);
-                reserved.push(name.clone());
-            }
-        }
-        reserved
-    }
-
-    pub(super) fn send_connect(&mut self, plan: ConnectPlan) {
-        let regions = plan.spec.regions.iter().filter_map(|name| self.regions.get(name));
-        let advertised: Vec<Advertised> = regions.map(|region| region.advertised()).collect();
-        let private_data = if advertised.is_empty() { vec![] } else { advert::encode(&advertised) };
-        let version = if plan.start_key { VersionPolicy::V0 } else { VersionPolicy::V1 };
-        let endpoint = Arc::new(connect_endpoint(&self.config, &plan.spec.mpa, plan.start_key));
-        let mut connect = Connect {
-            ticket: Ticket(0),
-            interface: plan.interface,
-            local: None,
-            remote: plan.spec.remote,
-            endpoint,
-            config: stream_config(&own_queues(), version),
-            pd: plan.pd,
-            private_data,
-            timeout: CONNECT_TIMEOUT,
-        };
-        let worker = plan.worker;
-        connect.ticket = Ticket(self.tickets.issue(1, Then::Connected(Box::new(plan))));
-        self.tell(worker.0, Command::Connect(Box::new(connect)));
-    }
-
-    pub(super) fn on_connect_failed(&mut self, ticket: Ticket, reason: ConnectError, now: Instant) {
-        let Some(Then::Connected(plan)) = self.tickets.cancel(ticket.0) else {
-            self.tally.unexpected_events += 1;
-            return;
-        };
-        self.tally.connect_failed += 1;
-        let ConnectPlan { spec, purpose, .. } = *plan;
-        self.release_regions(&spec.regions, NOBODY);
-        self.log.push(EventKind::StreamRefused {
-            listener: None,
-            remote: spec.remote.to_string(),
-            reason: reason.to_string(),
-        });
-        let sentence = format!("{}: {reason}", spec.remote);
-        let error = match reason {
-            ConnectError::Closed { .. } => ApiError::peer_refused(sentence),
-            ConnectError::Timeout | ConnectError::Unreachable => ApiError::timeout(sentence),
-            ConnectError::NoSuchAddress | ConnectError::NoRoute | ConnectError::PrivateData(_) => {
-                ApiError::bad_request(sentence)
-            }
-            _ => ApiError::unavailable(sentence),
-        };
-        self.connect_refused(purpose, error);
-        self.drain_step(now);
-    }
-
-    fn connect_refused(&mut self, purpose: Purpose, error: ApiError) {
-        match purpose {
-            Purpose::Keep(answer) => answer.send(Err(error)),
-            Purpose::Job(job) => self.fail_job(job, error),
-            Purpose::Send(send) => send.answer.send(Err(error)),
-        }
-    }
-
-    // --- both sides ---
-
     pub(super) fn on_established(&mut self, event: Event, now: Instant) {
         let Event::Established { stream: id, ticket, private_data, params, local, remote } = event
         else {
@@ -410,125 +110,8 @@ impl Core {
         }
     }
 
-    /// A stream that was opened from here stands: it gets its entry and its regions.
-    fn adopt(
-        &mut self,
-        id: StreamId,
-        plan: ConnectPlan,
-        private_data: &[u8],
-        local: SocketAddr,
-        remote: SocketAddr,
-        now: Instant,
-    ) -> Purpose {
-        self.tally.connected += 1;
-        let ConnectPlan { spec, purpose, pd, .. } = plan;
-        let peer_regions = match advert::decode(private_data) {
-            Ok(regions) => regions,
-            Err(advert::AdvertError::NotAnAdvertisement) => Vec::new(),
-            Err(error) => {
-                self.warn(format!("{remote}: {error}"));
-                Vec::new()
-            }
-        };
-        let mut exclusive = Vec::new();
-        for name in &spec.regions {
-            let Some(region) = self.regions.get_mut(name) else { continue };
-            region.users.insert(id);
-            if region.is_exclusive() {
-                region.bound = Some(id);
-                exclusive.push(name.clone());
-            }
-        }
-        self.bind(&exclusive, Some(id), Then::Nothing);
-        let job = match &purpose {
-            Purpose::Job(job) => Some(*job),
-            _ => None,
-        };
-        let fresh = new_stream(local, remote, State::Established, pd);
-        let stream =
-            Stream { regions: spec.regions, peer_regions, queues: own_queues(), job, ..fresh };
-        self.streams.insert(id, Stream { since: now, ..stream });
-        purpose
-    }
-
-    /// An untagged message goes where its queue says; its buffer goes back when it has got there.
-    pub(super) fn on_untagged(&mut self, id: StreamId, qn: Qn, msn: Msn, data: Vec<u8>) {
-        self.tally.untagged_messages += 1;
-        self.tally.untagged_octets += data.len() as u64;
-        let Some(stream) = self.streams.get(&id) else { return };
-        let queue = stream.queues.iter().find(|queue| queue.qn == qn.0);
-        let Some(queue) = queue.cloned() else {
-            // Only the error queue is posted without being configured.
-            self.on_last_message(id, &data);
-            return;
-        };
-        let data = match self.take_reply(id, qn, data) {
-            Some(data) => data,
-            None => return self.give_back(id, qn),
-        };
-        match queue.deliver_to {
-            Delivery::Discard => {
-                self.tally.discarded += 1;
-                self.give_back(id, qn);
-            }
-            Delivery::Events => {
-                let listener = self.listener_name(id);
-                let (stream, queue, msn) = (Core::api_id(id), qn.0, msn.0);
-                self.log.push(EventKind::Message { stream, listener, queue, msn, data });
-                self.give_back(id, qn);
-            }
-            Delivery::Echo => {
-                let source = Source::Octets(Arc::from(data));
-                let message = Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie: 0 };
-                self.post(id, message, Post::Echo { qn: qn.0 });
-            }
-            Delivery::File { .. } => self.append(id, qn, &data),
-        }
-    }
-
-    fn append(&mut self, id: StreamId, qn: Qn, data: &[u8]) {
-        let listener = self.streams.get(&id).and_then(|stream| stream.listener);
-        let listener = listener.and_then(|listener| self.listener_by_id(listener));
-        let file = listener.and_then(|listener| listener.files.get(&qn.0).copied());
-        let tag = self.number();
-        match file {
-            Some(file) if self.writer.append(file, files::frame(data), tag) => {
-                self.appending.insert(tag, (id, qn.0));
-            }
-            _ => {
-                self.tally.discarded += 1;
-                self.give_back(id, qn);
-            }
-        }
-    }
-
-    pub(super) fn on_appended(&mut self, tag: u64) {
-        if let Some((stream, qn)) = self.appending.remove(&tag) {
-            self.give_back(stream, Qn(qn));
-        }
-    }
-
-    /// The peer says why it ends the stream.
-    fn on_last_message(&mut self, id: StreamId, data: &[u8]) {
-        let (code, reason) = render::last_message(data);
-        let stream = Core::api_id(id);
-        let layer = "ddp".to_owned();
-        self.log.push(EventKind::StreamError { stream, layer, code, reason });
-    }
-
-    fn give_back(&mut self, stream: StreamId, qn: Qn) {
-        if self.streams.contains_key(&stream) {
-            self.tell(stream.worker(), Command::PostBuffers { stream, qn, buffers: 1 });
-        }
-    }
-
     /// Posts a message and remembers whose it is.
-    pub(super) fn post(
-        &mut self,
-        id: StreamId,
-        message: Message<dataplane::memory::Memory>,
-        post: Post,
-    ) {
+    pub(super) fn post(&mut self, id: StreamId, message: Message<Memory>, post: Post) {
         let ticket = self.tickets.issue(1, Then::Posted { stream: id, post });
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.posts.insert(ticket);
@@ -581,7 +164,6 @@ impl Core {
         let sentence = reason.to_string();
         if stream.state == State::Rejecting {
             self.credit_back(stream.listener, id);
-            self.drain_step(now);
             return;
         }
         self.announce(&stream.regions, id, Kind::Closed);
@@ -614,7 +196,6 @@ impl Core {
             self.job_closed(job, &sentence, stats, now);
         }
         stream.closing.drain(..).for_each(|answer| answer.send(Ok(Reply::DONE)));
-        self.drain_step(now);
     }
 
     /// A rejected stream took a credit; it is gone now.
@@ -638,13 +219,14 @@ impl Core {
         }
     }
 
-    fn listener_name(&mut self, id: StreamId) -> Option<String> {
+    /// Name of the listener that a stream came by.
+    pub(super) fn listener_name(&mut self, id: StreamId) -> Option<String> {
         let listener = self.streams.get(&id)?.listener?;
         self.listener_by_id(listener).map(|listener| listener.section.name.clone())
     }
 }
 
-fn new_stream(local: SocketAddr, remote: SocketAddr, state: State, pd: PdId) -> Stream {
+pub(super) fn new_stream(local: SocketAddr, remote: SocketAddr, state: State, pd: PdId) -> Stream {
     let now = Instant::now();
     Stream {
         listener: None,
@@ -666,7 +248,7 @@ fn new_stream(local: SocketAddr, remote: SocketAddr, state: State, pd: PdId) -> 
 }
 
 /// Queues as DDP wants them; the error queue is always there.
-fn stream_config(queues: &[QueueSection], version: VersionPolicy) -> StreamConfig {
+pub(super) fn stream_config(queues: &[QueueSection], version: VersionPolicy) -> StreamConfig {
     let mut config = StreamConfig { version, ..StreamConfig::default() };
     for queue in queues {
         config.queues.retain(|other| other.qn.0 != queue.qn);
@@ -679,40 +261,11 @@ fn stream_config(queues: &[QueueSection], version: VersionPolicy) -> StreamConfi
     config
 }
 
-/// The message queue of streams that are opened from here.
-fn own_queues() -> Vec<QueueSection> {
-    let (buffers, buffer_size) = OWN_QUEUE;
-    let qn = ddp::MESSAGE_QUEUE.0;
-    vec![QueueSection { qn, buffers, buffer_size, deliver_to: Delivery::Events }]
-}
-
-/// The prefix holds the address.
-fn covers(network: IpAddr, len: u8, address: IpAddr) -> bool {
-    let (bits, a, b) = match (network, address) {
-        (IpAddr::V4(n), IpAddr::V4(a)) => (32, u128::from(n.to_bits()), u128::from(a.to_bits())),
-        (IpAddr::V6(n), IpAddr::V6(a)) => (128, n.to_bits(), a.to_bits()),
-        _ => return false,
-    };
-    let host = bits - u32::from(len).min(bits);
-    host >= 128 || (a ^ b) >> host == 0
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::connect::own_queues;
     use super::*;
-
-    #[test]
-    fn prefixes_cover_their_addresses() {
-        let covers = |network: &str, len, address: &str| {
-            covers(network.parse().unwrap(), len, address.parse().unwrap())
-        };
-        assert!(covers("192.0.2.1", 24, "192.0.2.200"));
-        assert!(!covers("192.0.2.1", 24, "192.0.3.1"));
-        assert!(covers("0.0.0.0", 0, "8.8.8.8") && covers("::", 0, "2001:db8::1"));
-        assert!(covers("2001:db8::1", 64, "2001:db8::ffff"));
-        assert!(!covers("2001:db8::1", 128, "2001:db8::2"));
-        assert!(!covers("::", 0, "192.0.2.1"));
-    }
+    use crate::config::Delivery;
 
     #[test]
     fn the_error_queue_is_there_unless_it_is_configured() {

@@ -106,11 +106,11 @@ impl Driver {
                 self.core.shm().turn();
             }
             self.core.handle_timeout(now);
+            self.core.finish_turn(now);
             let full = self.give_commands();
             while let Some(load) = self.core.poll_load() {
                 self.loader.request(load);
             }
-            self.core.finish_turn();
             // Programs are looked after at least as often as nothing else is to be done.
             programs = !busy && self.sleep(full);
         }

@@ -197,6 +197,12 @@ impl Server {
         self.connections.values().filter(to).count()
     }
 
+    /// An object's completion ring.
+    #[cfg(test)]
+    pub(crate) fn ring_of(&self, name: &str) -> Option<BorrowedFd<'_>> {
+        self.objects.get(name).map(|export| export.object.ring.fd())
+    }
+
     /// What was counted.
     pub fn counters(&self) -> ShmCounters {
         self.counters

@@ -1,0 +1,279 @@
+//! The active side: streams that are opened from here.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dataplane::{Command, Connect, ConnectError, InterfaceId, Ticket, WorkerId};
+use ddp::{PdId, StreamId, VersionPolicy};
+
+use super::core::{Core, NOBODY, Then};
+use super::sends::PendingSend;
+use super::start::connect_endpoint;
+use super::streams::{State, Stream, new_stream, stream_config};
+use crate::advert::{self, Advertised};
+use crate::api::{Answer, ApiError, ConnectSpec, EventKind};
+use crate::config::{Delivery, QueueSection};
+
+/// Time for all of an active open.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Buffers of the message queue of streams that are opened from here, and octets of each.
+const OWN_QUEUE: (u32, u32) = (32, 64 << 10);
+
+/// An active open on its way.
+pub(super) struct ConnectPlan {
+    pub spec: ConnectSpec,
+    pub purpose: Purpose,
+    interface: InterfaceId,
+    worker: WorkerId,
+    pd: PdId,
+    /// Start Keys instead of frames (the draft's revision 0).
+    start_key: bool,
+}
+
+/// What a stream is opened for.
+pub(super) enum Purpose {
+    /// To stand.
+    Keep(Answer),
+    /// A file.
+    Job(u64),
+    /// One message.
+    Send(Box<PendingSend>),
+}
+
+impl Core {
+    pub(super) fn connect(&mut self, spec: ConnectSpec, answer: Answer) {
+        self.open(spec, Purpose::Keep(answer), false);
+    }
+
+    /// Opens a stream; whoever it is for is told of a failure.
+    pub(super) fn open(&mut self, spec: ConnectSpec, purpose: Purpose, start_key: bool) {
+        match self.plan(&spec) {
+            Ok((interface, worker, pd)) => {
+                let regions = spec.regions.clone();
+                let plan = ConnectPlan { spec, purpose, interface, worker, pd, start_key };
+                let plan = Box::new(plan);
+                let exclusive = self.reserve(&regions);
+                if exclusive.is_empty() {
+                    self.send_connect(*plan);
+                } else {
+                    // Its number is not known yet: until it is, the domain may use the region.
+                    self.bind(&exclusive, None, Then::ConnectReady(plan));
+                }
+            }
+            Err(error) => self.connect_refused(purpose, error),
+        }
+    }
+
+    fn plan(&mut self, spec: &ConnectSpec) -> Result<(InterfaceId, WorkerId, PdId), ApiError> {
+        if !self.is_running() {
+            return Err(ApiError::unavailable("the appliance is draining"));
+        }
+        if self.streams.len() as u64 >= u64::from(self.config.limits.streams) {
+            return Err(ApiError::unavailable(
+                "there are as many streams as limits.streams allows",
+            ));
+        }
+        if spec.mpa.revision > 1 {
+            let revision = spec.mpa.revision;
+            return Err(ApiError::bad_request(format!("MPA revision {revision} is not spoken")));
+        }
+        let interface = self.interface_for(spec)?;
+        let pd = self.domain_of(&spec.regions)?;
+        let served = &self.served[usize::from(interface.0)];
+        // Streams are spread over the workers of the port.
+        let turn = usize::try_from(self.tally.connected + self.tally.connect_failed).unwrap_or(0);
+        let worker = served.get(turn % served.len().max(1)).copied();
+        let worker = worker.ok_or_else(|| ApiError::internal("no worker serves the interface"))?;
+        Ok((interface, worker, pd))
+    }
+
+    fn interface_for(&self, spec: &ConnectSpec) -> Result<InterfaceId, ApiError> {
+        if let Some(name) = &spec.interface {
+            return self
+                .interface_named(name)
+                .ok_or_else(|| ApiError::bad_request(format!("there is no interface `{name}`")));
+        }
+        let remote = spec.remote.ip();
+        let reach = |interface: &crate::config::InterfaceSection| {
+            let connected = interface.addresses.iter().map(|prefix| (prefix.address, prefix.len));
+            let routed = interface.routes.iter().map(|route| (route.to.address, route.to.len));
+            connected
+                .chain(routed)
+                .filter(|&(net, len)| covers(net, len, remote))
+                .map(|p| p.1)
+                .max()
+        };
+        let best =
+            self.config.interfaces.iter().enumerate().filter_map(|(at, i)| Some((reach(i)?, at)));
+        // Of several the longest prefix, and of those the first interface.
+        best.max_by_key(|&(len, at)| (len, std::cmp::Reverse(at)))
+            .and_then(|(_, at)| u16::try_from(at).ok())
+            .map(InterfaceId)
+            .ok_or_else(|| ApiError::bad_request(format!("no interface has a route to {remote}")))
+    }
+
+    /// The domain of regions that a stream is to reach together.
+    fn domain_of(&mut self, regions: &[String]) -> Result<PdId, ApiError> {
+        let mut domain = None;
+        for name in regions {
+            let region = self.regions.get(name).filter(|region| region.is_live());
+            let region = region
+                .ok_or_else(|| ApiError::not_found(format!("there is no region `{name}`")))?;
+            if !region.is_available() {
+                return Err(ApiError::conflict(format!("region `{name}` serves another stream")));
+            }
+            if domain.is_some_and(|pd| pd != region.pd) {
+                return Err(ApiError::conflict(format!(
+                    "region `{name}` is in another protection domain than the ones before it"
+                )));
+            }
+            domain = Some(region.pd);
+        }
+        Ok(domain.unwrap_or_else(|| self.new_pd()))
+    }
+
+    /// Marks exclusive regions as taken until the stream's number is known.
+    fn reserve(&mut self, names: &[String]) -> Vec<String> {
+        let mut reserved = Vec::new();
+        for name in names {
+            if let Some(region) = self.regions.get_mut(name).filter(|r| r.is_exclusive()) {
+                region.bound = Some(NOBODY);
+                reserved.push(name.clone());
+            }
+        }
+        reserved
+    }
+
+    pub(super) fn send_connect(&mut self, plan: ConnectPlan) {
+        let regions = plan.spec.regions.iter().filter_map(|name| self.regions.get(name));
+        let advertised: Vec<Advertised> = regions.map(|region| region.advertised()).collect();
+        let private_data = if advertised.is_empty() { vec![] } else { advert::encode(&advertised) };
+        let version = if plan.start_key { VersionPolicy::V0 } else { VersionPolicy::V1 };
+        let endpoint = Arc::new(connect_endpoint(&self.config, &plan.spec.mpa, plan.start_key));
+        let mut connect = Connect {
+            ticket: Ticket(0),
+            interface: plan.interface,
+            local: None,
+            remote: plan.spec.remote,
+            endpoint,
+            config: stream_config(&own_queues(), version),
+            pd: plan.pd,
+            private_data,
+            timeout: CONNECT_TIMEOUT,
+        };
+        let worker = plan.worker;
+        connect.ticket = Ticket(self.tickets.issue(1, Then::Connected(Box::new(plan))));
+        self.tell(worker.0, Command::Connect(Box::new(connect)));
+    }
+
+    pub(super) fn on_connect_failed(&mut self, ticket: Ticket, reason: ConnectError) {
+        let Some(Then::Connected(plan)) = self.tickets.cancel(ticket.0) else {
+            self.tally.unexpected_events += 1;
+            return;
+        };
+        self.tally.connect_failed += 1;
+        let ConnectPlan { spec, purpose, .. } = *plan;
+        self.release_regions(&spec.regions, NOBODY);
+        self.log.push(EventKind::StreamRefused {
+            listener: None,
+            remote: spec.remote.to_string(),
+            reason: reason.to_string(),
+        });
+        let sentence = format!("{}: {reason}", spec.remote);
+        let error = match reason {
+            ConnectError::Closed { .. } => ApiError::peer_refused(sentence),
+            ConnectError::Timeout | ConnectError::Unreachable => ApiError::timeout(sentence),
+            ConnectError::NoSuchAddress | ConnectError::NoRoute | ConnectError::PrivateData(_) => {
+                ApiError::bad_request(sentence)
+            }
+            _ => ApiError::unavailable(sentence),
+        };
+        self.connect_refused(purpose, error);
+    }
+
+    fn connect_refused(&mut self, purpose: Purpose, error: ApiError) {
+        match purpose {
+            Purpose::Keep(answer) => answer.send(Err(error)),
+            Purpose::Job(job) => self.fail_job(job, error),
+            Purpose::Send(send) => send.answer.send(Err(error)),
+        }
+    }
+
+    /// A stream that was opened from here stands: it gets its entry and its regions.
+    pub(super) fn adopt(
+        &mut self,
+        id: StreamId,
+        plan: ConnectPlan,
+        private_data: &[u8],
+        local: SocketAddr,
+        remote: SocketAddr,
+        now: Instant,
+    ) -> Purpose {
+        self.tally.connected += 1;
+        let ConnectPlan { spec, purpose, pd, .. } = plan;
+        let peer_regions = match advert::decode(private_data) {
+            Ok(regions) => regions,
+            Err(advert::AdvertError::NotAnAdvertisement) => Vec::new(),
+            Err(error) => {
+                self.warn(format!("{remote}: {error}"));
+                Vec::new()
+            }
+        };
+        let mut exclusive = Vec::new();
+        for name in &spec.regions {
+            let Some(region) = self.regions.get_mut(name) else { continue };
+            region.users.insert(id);
+            if region.is_exclusive() {
+                region.bound = Some(id);
+                exclusive.push(name.clone());
+            }
+        }
+        self.bind(&exclusive, Some(id), Then::Nothing);
+        let job = match &purpose {
+            Purpose::Job(job) => Some(*job),
+            _ => None,
+        };
+        let fresh = new_stream(local, remote, State::Established, pd);
+        let stream =
+            Stream { regions: spec.regions, peer_regions, queues: own_queues(), job, ..fresh };
+        self.streams.insert(id, Stream { since: now, ..stream });
+        purpose
+    }
+}
+
+/// The message queue of streams that are opened from here.
+pub(super) fn own_queues() -> Vec<QueueSection> {
+    let (buffers, buffer_size) = OWN_QUEUE;
+    let qn = ddp::MESSAGE_QUEUE.0;
+    vec![QueueSection { qn, buffers, buffer_size, deliver_to: Delivery::Events }]
+}
+
+/// The prefix holds the address.
+fn covers(network: IpAddr, len: u8, address: IpAddr) -> bool {
+    let (bits, a, b) = match (network, address) {
+        (IpAddr::V4(n), IpAddr::V4(a)) => (32, u128::from(n.to_bits()), u128::from(a.to_bits())),
+        (IpAddr::V6(n), IpAddr::V6(a)) => (128, n.to_bits(), a.to_bits()),
+        _ => return false,
+    };
+    let host = bits - u32::from(len).min(bits);
+    host >= 128 || (a ^ b) >> host == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_cover_their_addresses() {
+        let covers = |network: &str, len, address: &str| {
+            covers(network.parse().unwrap(), len, address.parse().unwrap())
+        };
+        assert!(covers("192.0.2.1", 24, "192.0.2.200"));
+        assert!(!covers("192.0.2.1", 24, "192.0.3.1"));
+        assert!(covers("0.0.0.0", 0, "8.8.8.8") && covers("::", 0, "2001:db8::1"));
+        assert!(covers("2001:db8::1", 64, "2001:db8::ffff"));
+        assert!(!covers("2001:db8::1", 128, "2001:db8::2"));
+        assert!(!covers("::", 0, "192.0.2.1"));
+    }
+}

@@ -1,0 +1,229 @@
+//! `put`: from the file to the last acknowledgement.
+
+use ddp::{Message, RegionMemory, Source};
+
+use super::super::jobs::MESSAGE;
+use super::*;
+use crate::api::{ConnectSpec, ErrorKind, JobInfo, JobState, MpaChoice, PutSpec, PutTarget, Via};
+
+fn put(bench: &mut Bench, len: usize, target: PutTarget) -> u64 {
+    let file = bench.dir.path().join("file");
+    std::fs::write(&file, vec![7; len]).unwrap();
+    put_file(bench, file, target, MpaChoice::default())
+}
+
+fn put_file(bench: &mut Bench, file: PathBuf, target: PutTarget, mpa: MpaChoice) -> u64 {
+    let remote = remote("10.0.0.9");
+    let connect = ConnectSpec { remote, interface: None, mpa, regions: vec![] };
+    let via = Via::Connect(connect);
+    let mut pending = bench.call(Request::Put(PutSpec { file, via, target }));
+    let Ok(Reply::Job(info)) = answer(&mut pending) else { panic!("no job") };
+    assert_eq!(info.state, JobState::Staging);
+    bench.load_all();
+    info.id
+}
+
+fn target(offset: u64) -> PutTarget {
+    PutTarget::Region { name: "theirs".into(), offset }
+}
+
+fn job(bench: &mut Bench, id: u64) -> JobInfo {
+    let Ok(Reply::Job(info)) = answer(&mut bench.call(Request::Job(id))) else { panic!("no job") };
+    info
+}
+
+/// The connect that the job asked for is established; the peer offers 64 MiB.
+fn connect(bench: &mut Bench) {
+    let offer = Advertised {
+        name: "theirs".into(),
+        stag: 77,
+        base_to: 1000,
+        len: 64 << 20,
+        remote_write: true,
+        remote_read: false,
+    };
+    let commands = bench.all_commands();
+    let connect = commands.iter().find_map(|command| match command {
+        Command::Connect(connect) => Some(connect.ticket),
+        _ => None,
+    });
+    bench.established(5, "10.0.0.9", connect, &[offer]);
+}
+
+/// Posted messages: ticket, TO, octets.
+fn posted(commands: &[Command]) -> Vec<(Ticket, u64, u32)> {
+    let post = |command: &Command| match command {
+        Command::Post { message, ticket, .. } => match message {
+            Message::Tagged { stag, to, source: Source::Region { memory, len, .. }, .. } => {
+                assert_eq!(stag.0, 77);
+                assert!(memory.is_stable(), "retransmissions are framed from it again");
+                Some((*ticket, to.0, *len))
+            }
+            _ => panic!("{message:?}"),
+        },
+        _ => None,
+    };
+    commands.iter().filter_map(post).collect()
+}
+
+fn sent(bench: &mut Bench, ticket: Ticket) {
+    bench.event(Event::Sent { stream: StreamId(5), ticket });
+}
+
+#[test]
+fn a_file_goes_in_messages_of_a_mebioctet_with_a_bounded_number_outstanding() {
+    let mut bench = bench();
+    let len = 20 * MESSAGE as usize + 5;
+    let id = put(&mut bench, len, target(10));
+    assert_eq!(job(&mut bench, id).state, JobState::Connecting);
+    connect(&mut bench);
+    let first = posted(&bench.all_commands());
+    assert_eq!(first.len(), 16);
+    assert_eq!((first[0].1, first[0].2), (1010, MESSAGE as u32));
+    assert_eq!(first[15].1, 1010 + 15 * MESSAGE);
+    let mut waiting = first;
+    let mut octets = 0;
+    while let Some((ticket, to, len)) = waiting.first().copied() {
+        waiting.remove(0);
+        assert_eq!(to, 1010 + octets, "in order, without gaps");
+        octets += u64::from(len);
+        sent(&mut bench, ticket);
+        assert_eq!(job(&mut bench, id).acknowledged, octets);
+        let commands = bench.all_commands();
+        let closes = commands.iter().any(|c| matches!(c, Command::Close { abort: false, .. }));
+        assert_eq!(closes, octets == len_of(&bench, id), "closed when all is there");
+        waiting.extend(posted(&commands));
+    }
+    assert_eq!(octets, 20 * MESSAGE + 5);
+    assert_eq!(job(&mut bench, id).state, JobState::Running, "the peer's end is awaited");
+    let mut stats = EndpointStats::default();
+    stats.tcp.octets_retransmitted = 3;
+    let (stream, reason) = (StreamId(5), CloseReason::LocalShutdown);
+    bench.event(Event::Closed { stream, reason, stats: Box::new(stats) });
+    let info = job(&mut bench, id);
+    assert_eq!((info.state, info.error), (JobState::Done, None));
+    assert_eq!(info.counters["retransmitted_bytes"], 3);
+    assert!(bench.has_logged(|k| matches!(k, EventKind::JobFinished { error: None, .. })));
+}
+
+fn len_of(bench: &Bench, id: u64) -> u64 {
+    bench.core.job_info(id, bench.now).unwrap().total
+}
+
+#[test]
+fn a_file_without_octets_is_one_message_without_octets() {
+    let mut bench = bench();
+    let id = put(&mut bench, 0, target(0));
+    connect(&mut bench);
+    let posts = posted(&bench.all_commands());
+    assert_eq!((posts.len(), posts[0].2), (1, 0));
+    sent(&mut bench, posts[0].0);
+    bench.closed(5, CloseReason::LocalShutdown);
+    assert_eq!(job(&mut bench, id).state, JobState::Done);
+}
+
+#[test]
+fn what_does_not_fit_or_is_not_offered_fails_and_ends_the_stream() {
+    for (target, refused) in
+        [(target(64 << 20), false), (PutTarget::Region { name: "other".into(), offset: 0 }, true)]
+    {
+        let mut bench = bench();
+        let id = put(&mut bench, 10, target);
+        connect(&mut bench);
+        let commands = bench.all_commands();
+        assert!(matches!(commands[..], [Command::Close { stream: StreamId(5), abort: true }]));
+        let info = job(&mut bench, id);
+        assert_eq!((info.state, info.refused), (JobState::Failed, refused), "{:?}", info.error);
+    }
+}
+
+#[test]
+fn a_stream_that_ends_early_fails_the_job() {
+    let mut bench = bench();
+    let id = put(&mut bench, 10, target(0));
+    connect(&mut bench);
+    assert_eq!(posted(&bench.all_commands()).len(), 1);
+    bench.closed(5, CloseReason::PeerReset);
+    let info = job(&mut bench, id);
+    assert_eq!((info.state, info.refused), (JobState::Failed, true));
+    assert!(info.error.unwrap().contains("reset by the peer"));
+    assert!(bench.core.tickets.is_empty(), "nothing waits for what is gone");
+}
+
+#[test]
+fn a_missing_file_and_a_relative_path_are_refused() {
+    let mut bench = bench();
+    let file = bench.dir.path().join("none");
+    let id = put_file(&mut bench, file, target(0), MpaChoice::default());
+    let info = job(&mut bench, id);
+    assert_eq!((info.state, info.refused), (JobState::Failed, false));
+    let via = Via::Stream(crate::api::StreamId(1));
+    let spec = PutSpec { file: "relative".into(), via, target: target(0) };
+    let mut pending = bench.call(Request::Put(spec));
+    assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::BadRequest);
+}
+
+#[test]
+fn cancelling_aborts_the_stream_and_ignores_what_comes_late() {
+    let mut bench = bench();
+    let id = put(&mut bench, 10, target(0));
+    connect(&mut bench);
+    let posts = posted(&bench.all_commands());
+    let mut pending = bench.call(Request::CancelJob(id));
+    let Ok(Reply::Job(info)) = answer(&mut pending) else { panic!("no job") };
+    assert_eq!(info.state, JobState::Cancelled);
+    assert!(matches!(bench.all_commands()[..], [Command::Close { abort: true, .. }]));
+    sent(&mut bench, posts[0].0);
+    bench.closed(5, CloseReason::LocalAbort);
+    assert_eq!(job(&mut bench, id).state, JobState::Cancelled);
+}
+
+#[test]
+fn a_job_cancelled_while_it_connects_closes_the_stream_that_comes() {
+    let mut bench = bench();
+    let id = put(&mut bench, 10, target(0));
+    let _pending = bench.call(Request::CancelJob(id));
+    connect(&mut bench);
+    assert!(matches!(bench.all_commands()[..], [Command::Close { abort: false, .. }]));
+}
+
+#[test]
+fn a_standing_stream_is_used_by_one_job_at_a_time_and_stays() {
+    let mut bench = bench();
+    bench.accepted(1, "10.0.0.2");
+    let file = bench.dir.path().join("file");
+    std::fs::write(&file, b"octets").unwrap();
+    let spec = || PutSpec {
+        file: file.clone(),
+        via: Via::Stream(crate::api::StreamId(1)),
+        target: PutTarget::Tagged { stag: 77, to: 5 },
+    };
+    let mut pending = bench.call(Request::Put(spec()));
+    let Ok(Reply::Job(info)) = answer(&mut pending) else { panic!("no job") };
+    let mut second = bench.call(Request::Put(spec()));
+    assert_eq!(answer(&mut second).unwrap_err().error, ErrorKind::Conflict);
+    bench.load_all();
+    let posts = posted(&bench.all_commands());
+    bench.event(Event::Sent { stream: StreamId(1), ticket: posts[0].0 });
+    assert!(bench.all_commands().is_empty(), "the stream stays open");
+    assert_eq!(job(&mut bench, info.id).state, JobState::Done);
+    let mut third = bench.call(Request::Put(spec()));
+    assert!(answer(&mut third).is_ok());
+}
+
+// draft-culley-iwarp-mpa §13.3.1: Start Keys carry no private data, so the place is known otherwise.
+#[test]
+fn revision_0_with_a_known_stag_speaks_the_drafts_start_key() {
+    for (target, initiate) in
+        [(PutTarget::Tagged { stag: 77, to: 0 }, Revision::Draft), (target(0), Revision::Zero)]
+    {
+        let mut bench = bench();
+        let file = bench.dir.path().join("file");
+        std::fs::write(&file, b"octets").unwrap();
+        let mpa = MpaChoice { revision: 0, ..MpaChoice::default() };
+        put_file(&mut bench, file, target, mpa);
+        let commands = bench.all_commands();
+        let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
+        assert_eq!(connect.endpoint.mpa.initiate, initiate);
+    }
+}

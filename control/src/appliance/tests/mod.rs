@@ -1,0 +1,288 @@
+//! The control thread's state machine against scripted workers: commands are looked at, answers and events
+//! are made up. No worker, port or EAL.
+
+mod drain;
+mod jobs;
+mod regions;
+mod reload;
+mod sends;
+mod streams;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dataplane::memory::Memory;
+use dataplane::{Command, Counters, Event, InterfaceId, ListenerId, Ticket, WorkerId};
+use ddp::{StagEntry, StreamId};
+use tcp_lite::endpoint::{CloseReason, EndpointStats, StreamParams};
+use tcp_lite::mpa::Revision;
+use tokio::sync::oneshot::Receiver;
+use tokio::sync::oneshot::error::TryRecvError;
+
+use super::core::{Core, Setup};
+use super::loader::{self, Finished, Wanted};
+use crate::advert::{self, Advertised};
+use crate::api::{Answer, ApiError, Call, EventKind, EventLog, Reply, Request};
+use crate::config::{Config, Document};
+use crate::files::Writer;
+use crate::shm;
+
+/// Where an answer will arrive.
+type Pending = Receiver<Result<Reply, ApiError>>;
+
+/// A core with `WORKERS` workers that this test plays.
+struct Bench {
+    core: Core,
+    now: Instant,
+    log: EventLog,
+    dir: tempfile::TempDir,
+    file: PathBuf,
+}
+
+const WORKERS: usize = 2;
+
+/// Two regions, the second one shared, and a listener for both.
+const BASIC: &str = r#"
+[workers]
+count = 2
+[[port]]
+name = "p"
+kind = "ring"
+link = "l"
+[[interface]]
+name = "i"
+port = "p"
+addresses = ["10.0.0.1/24"]
+[[region]]
+name = "own"
+size = "64 KiB"
+access = "w"
+[[region]]
+name = "common"
+size = "64 KiB"
+access = "rw"
+shared = true
+[[listener]]
+name = "in"
+interface = "i"
+port = 7471
+regions = ["own", "common"]
+[listener.limits]
+streams = 3
+streams_per_peer = 2
+pending = 3
+"#;
+
+fn bench() -> Bench {
+    bench_with(BASIC)
+}
+
+/// A core whose workers know everything that the configuration says.
+fn bench_with(text: &str) -> Bench {
+    let mut bench = fresh(text);
+    bench.acknowledge();
+    bench
+}
+
+/// A core whose workers have not answered anything.
+fn fresh(text: &str) -> Bench {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ddpd.toml");
+    let text = text.replace("DIR", dir.path().to_str().unwrap());
+    std::fs::write(&file, &text).unwrap();
+    let config = Document::parse(&file, &text).unwrap().config;
+    let regions = config
+        .regions
+        .iter()
+        .map(|section| (section.clone(), loader::load(&Wanted::Region(section.clone())).unwrap()));
+    let regions = regions.collect();
+    let log = EventLog::new(1000, 1 << 20);
+    let now = Instant::now();
+    let setup = setup(config, &dir, &log);
+    let core = Core::new(setup, regions, now).unwrap();
+    Bench { core, now, log, dir, file }
+}
+
+fn setup(config: Config, dir: &tempfile::TempDir, log: &EventLog) -> Setup {
+    let workers: Vec<WorkerId> = (0..WORKERS as u16).map(WorkerId).collect();
+    Setup {
+        counters: workers.iter().map(|_| Arc::new(Counters::default())).collect(),
+        served: config.interfaces.iter().map(|_| workers.clone()).collect(),
+        ports: Vec::new(),
+        log: log.clone(),
+        writer: Writer::start("files", || ()).unwrap(),
+        shm: shm::Server::bind(&dir.path().join("attach")).unwrap(),
+        notes: Vec::new(),
+        dpdk_version: None,
+        hugepages: false,
+        config,
+    }
+}
+
+impl Bench {
+    fn call(&mut self, request: Request) -> Pending {
+        let (answer, pending) = Answer::pair();
+        self.core.handle_call(Call { request, answer }, self.now);
+        pending
+    }
+
+    fn event(&mut self, event: Event) {
+        self.core.handle_event(event, self.now);
+    }
+
+    /// Everything that one worker is told.
+    fn commands(&mut self, worker: usize) -> Vec<Command> {
+        self.core.commands(worker).drain(..).collect()
+    }
+
+    fn all_commands(&mut self) -> Vec<Command> {
+        (0..WORKERS).flat_map(|worker| self.commands(worker)).collect()
+    }
+
+    fn done(&mut self, ticket: Ticket) {
+        self.event(Event::Done { ticket, result: Ok(()) });
+    }
+
+    /// Says yes to all commands that are answered by `Done`, until there are none; returns the others.
+    fn acknowledge(&mut self) -> Vec<Command> {
+        let mut others = Vec::new();
+        loop {
+            self.core.finish_turn(self.now);
+            let commands = self.all_commands();
+            if commands.is_empty() {
+                return others;
+            }
+            for command in commands {
+                match ticket(&command) {
+                    Some(ticket) => self.done(ticket),
+                    None => others.push(command),
+                }
+            }
+        }
+    }
+
+    /// Makes the memory that was asked for.
+    fn load_all(&mut self) {
+        while let Some(load) = self.core.poll_load() {
+            let finished = Finished { id: load.id, result: loader::load(&load.wanted) };
+            self.core.handle_loaded(finished, self.now);
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.core.handle_timeout(self.now);
+    }
+
+    /// What the log has of these kinds, newest last.
+    fn logged(&self, wanted: impl Fn(&EventKind) -> bool) -> Vec<EventKind> {
+        let page = self.log.read(0, usize::MAX, |event| wanted(&event.kind));
+        page.events.into_iter().map(|event| event.kind).collect()
+    }
+
+    fn has_logged(&self, wanted: impl Fn(&EventKind) -> bool) -> bool {
+        !self.logged(wanted).is_empty()
+    }
+
+    /// The listener's number with the workers.
+    fn listener(&self, name: &str) -> ListenerId {
+        self.core.listeners[name].id()
+    }
+
+    /// A peer asks for a stream.
+    fn incoming(&mut self, id: u64, peer: &str) {
+        let listener = self.listener("in");
+        self.event(Event::Incoming {
+            stream: StreamId(id),
+            listener,
+            interface: InterfaceId(0),
+            local: LOCAL.parse().unwrap(),
+            remote: remote(peer),
+            private_data: Vec::new(),
+            revision: Revision::One,
+        });
+    }
+
+    /// Asks, acknowledges what the workers are told, and has it established.
+    fn accepted(&mut self, id: u64, peer: &str) -> Vec<Command> {
+        self.incoming(id, peer);
+        let commands = self.acknowledge();
+        self.established(id, peer, None, &[]);
+        commands
+    }
+
+    fn established(&mut self, id: u64, peer: &str, ticket: Option<Ticket>, offers: &[Advertised]) {
+        let private_data = if offers.is_empty() { vec![] } else { advert::encode(offers) };
+        self.event(Event::Established {
+            stream: StreamId(id),
+            ticket,
+            private_data,
+            params: PARAMS,
+            local: LOCAL.parse().unwrap(),
+            remote: remote(peer),
+        });
+    }
+
+    fn closed(&mut self, id: u64, reason: CloseReason) {
+        let stats = Box::new(EndpointStats::default());
+        self.event(Event::Closed { stream: StreamId(id), reason, stats });
+    }
+}
+
+const LOCAL: &str = "10.0.0.1:7471";
+
+const PARAMS: StreamParams = StreamParams {
+    revision: Revision::One,
+    markers_tx: true,
+    markers_rx: true,
+    crc: true,
+    mulpdu: 1400,
+    ddp_version: None,
+};
+
+fn remote(peer: &str) -> SocketAddr {
+    SocketAddr::new(peer.parse().unwrap(), 5000)
+}
+
+/// The ticket of a command that is answered by `Done`.
+fn ticket(command: &Command) -> Option<Ticket> {
+    match command {
+        Command::AddStag { ticket, .. }
+        | Command::RemoveStag { ticket, .. }
+        | Command::BindStag { ticket, .. }
+        | Command::AddListener { ticket, .. }
+        | Command::RemoveListener { ticket, .. } => Some(*ticket),
+        _ => None,
+    }
+}
+
+fn added(commands: &[Command]) -> Vec<&StagEntry<Memory>> {
+    let entry = |command| match command {
+        &Command::AddStag { ref entry, .. } => Some(entry),
+        _ => None,
+    };
+    commands.iter().filter_map(entry).collect()
+}
+
+/// Names in the advertisement of the first `Accept`.
+fn offered(commands: &[Command]) -> Option<Vec<String>> {
+    commands.iter().find_map(|command| match command {
+        Command::Accept { private_data, .. } if private_data.is_empty() => Some(Vec::new()),
+        Command::Accept { private_data, .. } => {
+            let regions = advert::decode(private_data).unwrap();
+            Some(regions.into_iter().map(|region| region.name).collect())
+        }
+        _ => None,
+    })
+}
+
+/// The answer, which must be there.
+fn answer(pending: &mut Pending) -> Result<Reply, ApiError> {
+    pending.try_recv().expect("an answer")
+}
+
+fn unanswered(pending: &mut Pending) -> bool {
+    matches!(pending.try_recv(), Err(TryRecvError::Empty))
+}

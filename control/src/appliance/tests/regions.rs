@@ -1,0 +1,266 @@
+//! Registering, binding and deregistering.
+
+use dataplane::memory::ring::{Consumer, Kind};
+use dataplane::{CommandError, Sources};
+use ddp::{Stag, StagError, TaggedOffset};
+
+use super::super::core::NOBODY;
+use super::*;
+use crate::api::ErrorKind;
+use crate::config::{Backing, RegionSection};
+
+fn section(name: &str, size: u64) -> RegionSection {
+    RegionSection {
+        name: name.into(),
+        size: Some(size),
+        backing: Backing::Anonymous,
+        base_to: 0,
+        remote_write: true,
+        remote_read: false,
+        shared: true,
+    }
+}
+
+fn remove(name: &str, force: bool) -> Request {
+    Request::RemoveRegion { name: name.into(), force }
+}
+
+#[test]
+fn every_worker_gets_the_same_stag_and_exclusive_regions_belong_to_nobody() {
+    let mut bench = fresh(BASIC);
+    let (first, second) = (bench.commands(0), bench.commands(1));
+    let (a, b) = (added(&first), added(&second));
+    assert_eq!((a.len(), b.len()), (2, 2));
+    for (a, b) in a.iter().zip(&b) {
+        assert_eq!((a.stag, a.pd, a.stream), (b.stag, b.pd, b.stream));
+    }
+    assert_ne!(a[0].stag, a[1].stag);
+    assert_eq!(a[0].pd, a[1].pd, "one listener, one protection domain");
+    assert_eq!((a[0].stream, a[1].stream), (Some(NOBODY), None));
+    assert!(a[0].access.remote_write() && !a[0].access.remote_read());
+    assert!(a[1].access.remote_write() && a[1].access.remote_read());
+}
+
+#[test]
+fn a_region_is_added_when_the_last_worker_knows_it() {
+    let mut bench = bench();
+    let mut pending = bench.call(Request::AddRegion(section("new", 4096)));
+    bench.load_all();
+    let (first, second) = (bench.commands(0), bench.commands(1));
+    bench.done(ticket(&first[0]).unwrap());
+    assert!(unanswered(&mut pending));
+    assert!(
+        !bench.has_logged(|k| matches!(k, EventKind::RegionAdded { region } if region == "new"))
+    );
+    bench.done(ticket(&second[0]).unwrap());
+    let Ok(Reply::Region(info)) = answer(&mut pending) else { panic!("no region") };
+    assert_eq!((info.name.as_str(), info.size, info.configured), ("new", 4096, false));
+    assert!(
+        bench.has_logged(|k| matches!(k, EventKind::RegionAdded { region } if region == "new"))
+    );
+}
+
+#[test]
+fn deregistration_is_complete_when_the_last_worker_has_let_go_and_not_before() {
+    let mut bench = bench();
+    let stag = bench.core.regions["own"].stag;
+    let memory = bench.core.regions["own"].memory.clone();
+    let mut pending = bench.call(remove("own", false));
+    let (first, second) = (bench.commands(0), bench.commands(1));
+    let removes = |c: &Command| matches!(c, Command::RemoveStag { stag: s, sources: Sources::Wait, .. } if *s == stag);
+    assert!(removes(&first[0]) && removes(&second[0]));
+    bench.done(ticket(&first[0]).unwrap());
+    assert!(unanswered(&mut pending));
+    assert!(bench.core.regions.contains_key("own"), "the memory is still there");
+    bench.done(ticket(&second[0]).unwrap());
+    assert_eq!(answer(&mut pending), Ok(Reply::DONE));
+    assert!(!bench.core.regions.contains_key("own"));
+    assert!(
+        bench.has_logged(|k| matches!(k, EventKind::RegionRemoved { region } if region == "own"))
+    );
+    drop((first, second, memory));
+}
+
+#[test]
+fn a_name_that_is_going_cannot_be_added_or_removed_again() {
+    let mut bench = bench();
+    let _going = bench.call(remove("own", false));
+    let mut again = bench.call(remove("own", false));
+    assert_eq!(answer(&mut again).unwrap_err().error, ErrorKind::Conflict);
+    let mut added = bench.call(Request::AddRegion(section("own", 4096)));
+    assert_eq!(answer(&mut added).unwrap_err().error, ErrorKind::Conflict);
+    bench.acknowledge();
+    let mut added = bench.call(Request::AddRegion(section("own", 4096)));
+    bench.load_all();
+    bench.acknowledge();
+    assert!(matches!(answer(&mut added), Ok(Reply::Region(_))));
+}
+
+#[test]
+fn a_stag_does_not_come_back_with_the_name() {
+    let mut bench = bench();
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..200 {
+        let mut pending = bench.call(Request::AddRegion(section("again", 64)));
+        bench.load_all();
+        bench.acknowledge();
+        assert!(answer(&mut pending).is_ok());
+        assert!(seen.insert(bench.core.regions["again"].stag));
+        let mut pending = bench.call(remove("again", false));
+        bench.acknowledge();
+        assert!(answer(&mut pending).is_ok());
+    }
+}
+
+#[test]
+fn a_region_in_use_goes_only_by_force_and_takes_its_streams_along() {
+    let mut bench = bench();
+    bench.accepted(1, "10.0.0.2");
+    let mut pending = bench.call(remove("own", false));
+    let error = answer(&mut pending).unwrap_err();
+    assert_eq!(error.error, ErrorKind::Conflict);
+    assert!(error.message.contains("used by 1 streams"), "{}", error.message);
+    let mut pending = bench.call(remove("own", true));
+    let commands = bench.commands(0);
+    assert!(matches!(commands[0], Command::Close { stream: StreamId(1), abort: true }));
+    assert!(matches!(commands[1], Command::RemoveStag { sources: Sources::Abort, .. }));
+    let ticket = ticket(&commands[1]).unwrap();
+    bench.acknowledge();
+    bench.done(ticket);
+    assert_eq!(answer(&mut pending), Ok(Reply::DONE));
+    bench.closed(1, CloseReason::LocalAbort);
+    assert!(bench.all_commands().is_empty(), "nothing is bound that is not there");
+}
+
+#[test]
+fn a_registration_that_a_worker_refuses_is_taken_back_everywhere() {
+    let mut bench = bench();
+    let mut pending = bench.call(Request::AddRegion(section("new", 4096)));
+    bench.load_all();
+    let (first, second) = (bench.commands(0), bench.commands(1));
+    bench.done(ticket(&first[0]).unwrap());
+    let refused = ticket(&second[0]).unwrap();
+    bench.event(Event::Done {
+        ticket: refused,
+        result: Err(CommandError::Stag(StagError::InUse(Stag(1)))),
+    });
+    assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Internal);
+    assert!(matches!(bench.commands(0)[0], Command::RemoveStag { .. }));
+}
+
+#[test]
+fn bounds_and_names_are_refused_before_memory_is_made() {
+    let text = format!("{BASIC}\n[limits]\nregions = 3\nregion_memory = \"200 KiB\"\n");
+    let mut bench = bench_with(&text);
+    for (section, kind) in [
+        (section("../evil", 64), ErrorKind::BadRequest),
+        (section("own", 64), ErrorKind::Conflict),
+        (section("big", 100 << 10), ErrorKind::Unavailable),
+    ] {
+        let mut pending = bench.call(Request::AddRegion(section));
+        assert_eq!(answer(&mut pending).unwrap_err().error, kind);
+        assert!(bench.core.poll_load().is_none());
+    }
+    let mut pending = bench.call(Request::AddRegion(section("small", 64)));
+    bench.load_all();
+    bench.acknowledge();
+    assert!(answer(&mut pending).is_ok());
+    let mut pending = bench.call(Request::AddRegion(section("fourth", 64)));
+    assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Unavailable);
+}
+
+// RFC 5041 §8.2: an STag may be limited to one stream.
+#[test]
+fn an_exclusive_region_is_bound_on_all_workers_before_the_stream_is_accepted() {
+    let mut bench = bench();
+    let stag = bench.core.regions["own"].stag;
+    bench.incoming(1, "10.0.0.2");
+    let (first, second) = (bench.commands(0), bench.commands(1));
+    let bind = |commands: &[Command]| {
+        commands.iter().find_map(|c| match c {
+            Command::BindStag { stag: s, stream, ticket } if *s == stag => Some((*stream, *ticket)),
+            _ => None,
+        })
+    };
+    let (stream, one) = bind(&first).unwrap();
+    assert_eq!(stream, Some(StreamId(1)));
+    let (_, two) = bind(&second).unwrap();
+    bench.done(one);
+    assert!(bench.all_commands().is_empty(), "one worker does not know it yet");
+    bench.done(two);
+    assert_eq!(offered(&bench.commands(0)), Some(vec!["own".into(), "common".into()]));
+}
+
+#[test]
+fn an_exclusive_region_serves_one_stream_at_a_time() {
+    let mut bench = bench();
+    assert_eq!(offered(&bench.accepted(1, "10.0.0.2")).unwrap(), ["own", "common"]);
+    assert_eq!(offered(&bench.accepted(2, "10.0.0.3")).unwrap(), ["common"]);
+    bench.closed(1, CloseReason::PeerShutdown);
+    let commands = bench.all_commands();
+    let to_nobody =
+        |c: &&Command| matches!(c, Command::BindStag { stream: Some(s), .. } if *s == NOBODY);
+    assert_eq!(commands.iter().filter(to_nobody).count(), WORKERS);
+    assert_eq!(offered(&bench.accepted(3, "10.0.0.4")).unwrap(), ["own", "common"]);
+}
+
+#[test]
+fn delivered_octets_are_counted_and_local_programs_hear_of_them() {
+    let text = BASIC
+        .replace("name = \"own\"", "name = \"own\"\nbacking = \"shared-memory\"\nobject = \"mem\"");
+    let mut bench = bench_with(&text);
+    bench.accepted(1, "10.0.0.2");
+    let stag = bench.core.regions["own"].stag;
+    let fd = bench.core.shm.ring_of("mem").unwrap().try_clone_to_owned().unwrap();
+    let mut ring = Consumer::open(std::os::fd::AsFd::as_fd(&fd)).unwrap();
+    bench.event(Event::TaggedDelivered {
+        stream: StreamId(1),
+        stag,
+        to: TaggedOffset(100),
+        len: 50,
+        rsvd_ulp: 9,
+    });
+    bench.closed(1, CloseReason::PeerShutdown);
+    let mut seen = std::iter::from_fn(|| ring.poll()).map(|(_, record)| record);
+    assert_eq!(seen.next().unwrap().kind, Kind::Opened);
+    let data = seen.next().unwrap();
+    assert_eq!((data.kind, data.offset, data.len, data.rsvd_ulp), (Kind::Data, 100, 50, 9));
+    assert_eq!((data.stag, data.stream), (stag.0, 1));
+    assert_eq!(seen.next().unwrap().kind, Kind::Closed);
+    let mut pending = bench.call(Request::Regions);
+    let Ok(Reply::Regions(regions)) = answer(&mut pending) else { panic!("no regions") };
+    let own = regions.iter().find(|region| region.name == "own").unwrap();
+    assert_eq!((own.placed, own.messages, own.bound_to), (50, 1, None));
+}
+
+#[test]
+fn an_unknown_stag_of_an_empty_message_disturbs_nothing() {
+    let mut bench = bench();
+    bench.accepted(1, "10.0.0.2");
+    let (stag, to) = (Stag(1), TaggedOffset(u64::MAX));
+    bench.event(Event::TaggedDelivered { stream: StreamId(1), stag, to, len: 0, rsvd_ulp: 0 });
+    assert_eq!(bench.core.tally.tagged_messages, 1);
+}
+
+#[test]
+fn a_file_region_is_written_to_its_end_before_it_is_gone() {
+    let text = BASIC.replace("name = \"own\"", "name = \"own\"\npath = \"DIR/region\"");
+    let mut bench = bench_with(&text);
+    bench.accepted(1, "10.0.0.2");
+    let region = &bench.core.regions["own"];
+    let (stag, memory) = (region.stag, region.memory.clone());
+    ddp::RegionMemory::write(&memory, 10, b"octets");
+    let to = TaggedOffset(10);
+    bench.event(Event::TaggedDelivered { stream: StreamId(1), stag, to, len: 6, rsvd_ulp: 0 });
+    bench.closed(1, CloseReason::PeerShutdown);
+    bench.acknowledge();
+    let mut pending = bench.call(remove("own", false));
+    bench.acknowledge();
+    while unanswered(&mut pending) {
+        bench.core.handle_reports();
+        std::thread::yield_now();
+    }
+    assert!(!bench.core.regions.contains_key("own"));
+    let octets = std::fs::read(bench.dir.path().join("region")).unwrap();
+    assert_eq!(octets, b"\0\0\0\0\0\0\0\0\0\0octets");
+}

@@ -1,0 +1,165 @@
+//! What a changed file changes.
+
+use super::super::reload::difference;
+use super::*;
+use crate::api::{ErrorKind, ReloadReport};
+
+fn config(text: &str) -> Config {
+    Document::parse(std::path::Path::new("t.toml"), text).unwrap().config
+}
+
+const MORE: &str = r#"
+[[region]]
+name = "extra"
+size = "4 KiB"
+access = "r"
+[[listener]]
+name = "second"
+interface = "i"
+port = 7472
+regions = ["extra"]
+"#;
+
+impl Bench {
+    fn reload(&mut self, text: &str) -> Result<ReloadReport, ApiError> {
+        std::fs::write(&self.file, text).unwrap();
+        let mut pending = self.call(Request::Reload);
+        self.load_all();
+        match answer(&mut pending)? {
+            Reply::Reload(report) => Ok(report),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_difference_of_a_file_and_itself_is_nothing() {
+    assert_eq!(difference(&config(BASIC), &config(BASIC)), Default::default());
+}
+
+#[test]
+fn every_section_lands_in_its_place() {
+    let changed = format!("{BASIC}{MORE}")
+        .replace("streams = 3", "streams = 30")
+        .replace("size = \"64 KiB\"\naccess = \"rw\"", "size = \"32 KiB\"\naccess = \"rw\"")
+        .replace("10.0.0.1/24", "10.0.0.2/24");
+    let found = difference(&config(BASIC), &config(&changed));
+    assert_eq!(found.regions_added.len(), 1);
+    assert_eq!(found.listeners_added.len(), 1);
+    assert_eq!(found.listeners_changed.len(), 1);
+    assert!(found.needs_restart.iter().any(|s| s.contains("`common` is defined differently")));
+    assert!(found.needs_restart.iter().any(|s| s.contains("[[interface]]")));
+    let back = difference(&config(&changed), &config(BASIC));
+    assert_eq!(
+        (back.regions_removed, back.listeners_removed),
+        (vec!["extra".into()], vec!["second".into()])
+    );
+    let limits = format!("{BASIC}\n[limits]\nstreams = 7\n");
+    let found = difference(&config(BASIC), &config(&limits));
+    assert!(found.limits_changed && found.needs_restart.is_empty());
+    let limits = format!("{BASIC}\n[limits]\nneighbours = 70\n");
+    assert_eq!(difference(&config(BASIC), &config(&limits)).needs_restart.len(), 1);
+}
+
+#[test]
+fn regions_and_listeners_come_and_go() {
+    let mut bench = bench();
+    let report = bench.reload(&format!("{BASIC}{MORE}")).unwrap();
+    assert_eq!(report.applied, ["region `extra` added", "listener `second` added"]);
+    bench.acknowledge();
+    assert!(bench.has_logged(
+        |k| matches!(k, EventKind::ListenerAdded { listener } if listener == "second")
+    ));
+    let report = bench.reload(BASIC).unwrap();
+    assert_eq!(report.applied, ["listener `second` removed", "region `extra` removed"]);
+    bench.acknowledge();
+    assert!(!bench.core.regions.contains_key("extra"));
+    assert!(!bench.core.listeners.contains_key("second"));
+    assert!(bench.reload(BASIC).unwrap().applied.is_empty());
+}
+
+#[test]
+fn a_refusal_changes_nothing_and_says_everything() {
+    let mut bench = bench_with(&format!("{BASIC}{MORE}"));
+    bench.accepted(1, "10.0.0.2");
+    bench.acknowledge();
+    let without_own = format!("{BASIC}{MORE}")
+        .replace("[[region]]\nname = \"own\"\nsize = \"64 KiB\"\naccess = \"w\"", "")
+        .replace("[\"own\", \"common\"]", "[\"common\"]")
+        .replace("name = \"extra\"\nsize", "name = \"another\"\nsize")
+        .replace("[\"extra\"]", "[\"another\"]");
+    let error = bench.reload(&without_own).unwrap_err();
+    assert_eq!(error.error, ErrorKind::Conflict);
+    assert_eq!(error.message, "region `own` cannot go: 1 streams use it");
+    assert!(bench.all_commands().is_empty());
+    assert!(
+        bench.core.regions.contains_key("extra") && !bench.core.regions.contains_key("another")
+    );
+    bench.closed(1, CloseReason::PeerShutdown);
+    bench.acknowledge();
+    assert!(bench.reload(&without_own).is_ok());
+}
+
+#[test]
+fn memory_that_cannot_be_made_refuses_the_whole_reload() {
+    let mut bench = bench();
+    let bad = format!("{BASIC}{MORE}").replace(
+        "name = \"extra\"\nsize = \"4 KiB\"",
+        "name = \"extra\"\npath = \"/nonexistent/directory/file\"\nsize = \"4 KiB\"",
+    );
+    let error = bench.reload(&bad).unwrap_err();
+    assert!(error.message.contains("region extra: cannot open"), "{}", error.message);
+    assert!(bench.all_commands().is_empty());
+    assert!(!bench.core.listeners.contains_key("second"));
+    assert!(bench.reload(&format!("{BASIC}{MORE}")).is_ok(), "and does not stand in the way");
+}
+
+#[test]
+fn a_file_with_errors_is_refused_with_all_of_them() {
+    let mut bench = bench();
+    let error = bench.reload("name = 3\n").unwrap_err();
+    assert_eq!(error.error, ErrorKind::BadRequest);
+    assert!(error.message.contains("ddpd.toml"), "{}", error.message);
+}
+
+#[test]
+fn limits_of_a_listener_change_without_a_word_to_the_workers() {
+    let mut bench = bench();
+    bench.accepted(1, "10.0.0.2");
+    bench.acknowledge();
+    let report =
+        bench.reload(&BASIC.replace("streams_per_peer = 2", "streams_per_peer = 1")).unwrap();
+    assert_eq!(report.applied, ["listener `in` changed"]);
+    assert!(bench.all_commands().is_empty());
+    bench.incoming(2, "10.0.0.2");
+    let commands = bench.acknowledge();
+    assert!(matches!(commands[..], [Command::Reject { .. }]), "{commands:?}");
+}
+
+#[test]
+fn a_changed_port_replaces_the_listener_on_the_workers_in_order() {
+    let mut bench = bench();
+    bench.accepted(1, "10.0.0.2");
+    bench.acknowledge();
+    let old = bench.listener("in");
+    bench.reload(&BASIC.replace("port = 7471", "port = 7473")).unwrap();
+    let commands = bench.commands(0);
+    assert!(matches!(commands[0], Command::RemoveListener { listener, .. } if listener == old));
+    assert!(matches!(&commands[1], Command::AddListener { listener, .. } if listener.port == 7473));
+    assert_ne!(bench.listener("in"), old);
+    bench.closed(1, CloseReason::PeerShutdown);
+    assert_eq!(bench.core.listeners["in"].ledger.streams(), 0, "its streams are still counted");
+}
+
+#[test]
+fn what_the_api_added_stays() {
+    let mut bench = bench();
+    let mut section = bench.core.regions["common"].section.clone();
+    section.name = "api".into();
+    let mut pending = bench.call(Request::AddRegion(section));
+    bench.load_all();
+    bench.acknowledge();
+    assert!(answer(&mut pending).is_ok());
+    bench.reload(BASIC).unwrap();
+    assert!(bench.core.regions.contains_key("api"));
+}

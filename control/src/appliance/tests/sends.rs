@@ -1,0 +1,146 @@
+//! Untagged messages of API clients.
+
+use ddp::{Message, Msn, Qn};
+
+use super::*;
+use crate::api::{ConnectSpec, ErrorKind, MpaChoice, SendSpec, Sent, Via};
+
+fn send(bench: &mut Bench, wait: Duration) -> (Pending, Ticket) {
+    let via = Via::Stream(crate::api::StreamId(5));
+    let wait_reply_us = wait.as_micros() as u64;
+    let spec = SendSpec { via, queue: 0, data: b"ping".to_vec(), wait_reply_us };
+    let pending = bench.call(Request::Send(spec));
+    (pending, posted(bench))
+}
+
+fn posted(bench: &mut Bench) -> Ticket {
+    let commands = bench.all_commands();
+    let [Command::Post { message: Message::Untagged { qn: Qn(0), .. }, ticket, .. }] =
+        &commands[..]
+    else {
+        panic!("{commands:?}")
+    };
+    *ticket
+}
+
+/// With stream 5 open to a peer.
+fn connected() -> Bench {
+    let mut bench = bench();
+    let _pending = bench.call(Request::Connect(spec()));
+    let commands = bench.all_commands();
+    let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
+    bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
+    for command in bench.all_commands() {
+        if let Command::ListStreams { ticket } = command {
+            bench.event(Event::Streams { ticket, streams: vec![], last: true });
+        }
+    }
+    bench
+}
+
+fn spec() -> ConnectSpec {
+    let (remote, mpa) = (remote("10.0.0.9"), MpaChoice::default());
+    ConnectSpec { remote, interface: None, mpa, regions: vec![] }
+}
+
+fn reply(bench: &mut Bench, data: &[u8]) {
+    let (stream, data) = (StreamId(5), data.to_vec());
+    let event = Event::Untagged { stream, qn: Qn(0), msn: Msn(1), data, rsvd_ulp: [0; 5] };
+    bench.event(event);
+}
+
+fn sent(pending: &mut Pending) -> Sent {
+    let Ok(Reply::Sent(sent)) = answer(pending) else { panic!("not sent") };
+    sent
+}
+
+#[test]
+fn a_message_is_answered_when_it_is_acknowledged() {
+    let mut bench = connected();
+    let (mut pending, ticket) = send(&mut bench, Duration::ZERO);
+    assert!(unanswered(&mut pending));
+    bench.now += Duration::from_millis(3);
+    bench.event(Event::Sent { stream: StreamId(5), ticket });
+    assert_eq!(sent(&mut pending), Sent { octets: 4, time_us: 3000, reply: None });
+}
+
+#[test]
+fn an_awaited_message_comes_after_or_before_the_acknowledgement() {
+    for reply_first in [false, true] {
+        let mut bench = connected();
+        let (mut pending, ticket) = send(&mut bench, Duration::from_secs(1));
+        let acknowledged = Event::Sent { stream: StreamId(5), ticket };
+        if reply_first {
+            reply(&mut bench, b"pong");
+            bench.event(acknowledged);
+        } else {
+            bench.event(acknowledged);
+            reply(&mut bench, b"pong");
+        }
+        assert_eq!(sent(&mut pending).reply.as_deref(), Some(&b"pong"[..]));
+        let give_back = bench.all_commands();
+        assert!(
+            matches!(give_back[..], [Command::PostBuffers { buffers: 1, .. }]),
+            "{give_back:?}"
+        );
+        assert!(!bench.has_logged(|kind| matches!(kind, EventKind::Message { .. })));
+    }
+}
+
+#[test]
+fn what_nobody_awaits_goes_to_the_log() {
+    let mut bench = connected();
+    reply(&mut bench, b"news");
+    assert!(
+        bench.has_logged(|kind| matches!(kind, EventKind::Message { data, .. } if data == b"news"))
+    );
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_a_time_out() {
+    let mut bench = connected();
+    let (mut pending, ticket) = send(&mut bench, Duration::from_secs(1));
+    bench.event(Event::Sent { stream: StreamId(5), ticket });
+    assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_secs(1)));
+    bench.pass(Duration::from_millis(999));
+    assert!(unanswered(&mut pending));
+    bench.pass(Duration::from_millis(1));
+    assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Timeout);
+    assert_eq!(bench.core.poll_timeout(), None);
+}
+
+#[test]
+fn the_end_of_the_stream_answers_everybody() {
+    let mut bench = connected();
+    let (mut waiting, ticket) = send(&mut bench, Duration::from_secs(1));
+    bench.event(Event::Sent { stream: StreamId(5), ticket });
+    let (mut unsent, _) = send(&mut bench, Duration::ZERO);
+    bench.closed(5, CloseReason::PeerReset);
+    for pending in [&mut waiting, &mut unsent] {
+        assert_eq!(answer(pending).unwrap_err().error, ErrorKind::PeerRefused);
+    }
+}
+
+#[test]
+fn a_stream_opened_for_one_message_is_closed_after_it() {
+    let mut bench = bench();
+    let via = Via::Connect(spec());
+    let spec = SendSpec { via, queue: 0, data: b"once".to_vec(), wait_reply_us: 0 };
+    let mut pending = bench.call(Request::Send(spec));
+    let commands = bench.all_commands();
+    let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
+    bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
+    let ticket = posted(&mut bench);
+    bench.event(Event::Sent { stream: StreamId(5), ticket });
+    assert_eq!(sent(&mut pending).octets, 4);
+    assert!(matches!(bench.all_commands()[..], [Command::Close { abort: false, .. }]));
+}
+
+#[test]
+fn a_stream_that_is_not_there_is_said_so() {
+    let mut bench = bench();
+    let via = Via::Stream(crate::api::StreamId(9));
+    let spec = SendSpec { via, queue: 0, data: vec![], wait_reply_us: 0 };
+    let mut pending = bench.call(Request::Send(spec));
+    assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::NotFound);
+}

@@ -1,0 +1,417 @@
+//! Accepting, refusing, opening, untagged messages, ending.
+
+use dataplane::ConnectError;
+use ddp::{DdpError, ErrorCode, Message, Msn, Qn, Source, VersionPolicy};
+
+use super::*;
+use crate::api::{ConnectSpec, ErrorKind, MpaChoice};
+
+const QUEUES: &str = r#"
+[[listener.queue]]
+qn = 0
+buffers = 4
+buffer_size = "1 KiB"
+deliver_to = "echo"
+[[listener.queue]]
+qn = 1
+buffers = 4
+buffer_size = "1 KiB"
+deliver_to = "events"
+[[listener.queue]]
+qn = 3
+buffers = 4
+buffer_size = "1 KiB"
+deliver_to = "discard"
+[[listener.queue]]
+qn = 4
+buffers = 4
+buffer_size = "1 KiB"
+deliver_to = "file"
+path = "DIR/queue"
+"#;
+
+fn with_queues() -> Bench {
+    let mut bench = bench_with(&format!("{BASIC}{QUEUES}"));
+    bench.accepted(1, "10.0.0.2");
+    bench
+}
+
+fn message(qn: u32, data: &[u8]) -> Event {
+    let (stream, qn, msn) = (StreamId(1), Qn(qn), Msn(1));
+    Event::Untagged { stream, qn, msn, data: data.to_vec(), rsvd_ulp: [0; 5] }
+}
+
+fn gives_back(commands: &[Command], queue: u32) -> bool {
+    commands
+        .iter()
+        .any(|c| matches!(c, Command::PostBuffers { qn: Qn(q), buffers: 1, .. } if *q == queue))
+}
+
+fn rejects(commands: &[Command], id: u64) -> bool {
+    commands.iter().any(|c| matches!(c, Command::Reject { stream, .. } if stream.0 == id))
+}
+
+fn refusals(bench: &Bench) -> Vec<String> {
+    let refused = bench.logged(|kind| matches!(kind, EventKind::StreamRefused { .. }));
+    let reason = |kind| match kind {
+        EventKind::StreamRefused { reason, .. } => Some(reason),
+        _ => None,
+    };
+    refused.into_iter().filter_map(reason).collect()
+}
+
+fn connect_spec(regions: &[&str]) -> ConnectSpec {
+    ConnectSpec {
+        remote: remote("10.0.0.9"),
+        interface: None,
+        mpa: MpaChoice::default(),
+        regions: regions.iter().map(|r| (*r).to_owned()).collect(),
+    }
+}
+
+/// The `Connect` among the commands.
+fn connecting(commands: Vec<Command>) -> Box<dataplane::Connect> {
+    let connect = commands.into_iter().find_map(|command| match command {
+        Command::Connect(connect) => Some(connect),
+        _ => None,
+    });
+    connect.expect("a Connect")
+}
+
+#[test]
+fn limits_of_peer_and_listener_refuse_with_a_reason_and_are_free_again_at_the_end() {
+    let mut bench = bench();
+    bench.accepted(1, "10.0.0.2");
+    bench.accepted(2, "10.0.0.2");
+    bench.incoming(3, "10.0.0.2");
+    assert!(rejects(&bench.acknowledge(), 3));
+    bench.accepted(4, "10.0.0.3");
+    bench.incoming(5, "10.0.0.4");
+    assert!(rejects(&bench.acknowledge(), 5));
+    assert_eq!(refusals(&bench), ["the peer has its 2 streams", "the listener has its 3 streams"]);
+    for id in [3, 5] {
+        bench.closed(id, CloseReason::RejectedHere);
+    }
+    bench.closed(1, CloseReason::PeerShutdown);
+    assert!(offered(&bench.accepted(6, "10.0.0.2")).is_some());
+    let Ok(Reply::Listeners(all)) = answer(&mut bench.call(Request::Listeners)) else { panic!() };
+    assert_eq!((all[0].streams, all[0].accepted, all[0].refused), (3, 4, 2));
+}
+
+#[test]
+fn a_credit_goes_back_when_the_stream_is_accepted_or_a_refused_one_is_gone() {
+    let mut bench = bench();
+    let credits = |commands: &[Command]| {
+        commands.iter().filter(|c| matches!(c, Command::Credits { more: 1, .. })).count()
+    };
+    assert_eq!(credits(&bench.accepted(1, "10.0.0.2")), 1);
+    bench.accepted(2, "10.0.0.2");
+    bench.incoming(3, "10.0.0.2");
+    assert_eq!(credits(&bench.acknowledge()), 0);
+    bench.closed(3, CloseReason::RejectedHere);
+    assert_eq!(credits(&bench.acknowledge()), 1);
+}
+
+#[test]
+fn workers_share_the_pending_handshakes() {
+    let mut bench = fresh(BASIC);
+    let commands = bench.commands(0);
+    let listener = commands.iter().find_map(|c| match c {
+        Command::AddListener { listener, .. } => Some(listener),
+        _ => None,
+    });
+    let listener = listener.unwrap();
+    assert_eq!((listener.credits, listener.backlog), (2, 2), "3 pending, 2 workers, rounded up");
+}
+
+// RFC 5044 appendix C: after a revision 0 frame either DDP version may come.
+#[test]
+fn the_ddp_version_follows_the_revision() {
+    for (revision, expected) in [
+        (Revision::One, VersionPolicy::V1),
+        (Revision::Zero, VersionPolicy::AdoptFirst),
+        (Revision::Draft, VersionPolicy::V0),
+    ] {
+        let mut bench = bench();
+        let listener = bench.listener("in");
+        bench.event(Event::Incoming {
+            stream: StreamId(1),
+            listener,
+            interface: InterfaceId(0),
+            local: LOCAL.parse().unwrap(),
+            remote: remote("10.0.0.2"),
+            private_data: vec![],
+            revision,
+        });
+        let commands = bench.acknowledge();
+        let accept = commands.iter().find_map(|c| match c {
+            Command::Accept { config, private_data, .. } => Some((config, private_data)),
+            _ => None,
+        });
+        let (config, private_data) = accept.unwrap();
+        assert_eq!(config.version, expected);
+        assert_eq!(private_data.is_empty(), revision == Revision::Draft);
+    }
+}
+
+#[test]
+fn an_echo_goes_back_on_its_queue_and_its_buffer_when_it_has_arrived() {
+    let mut bench = with_queues();
+    bench.event(message(0, b"hello"));
+    let commands = bench.acknowledge();
+    let [Command::Post { message, ticket, .. }] = &commands[..] else { panic!("{commands:?}") };
+    let Message::Untagged { qn: Qn(0), source: Source::Octets(octets), .. } = message else {
+        panic!("{message:?}")
+    };
+    assert_eq!(&octets[..], b"hello");
+    bench.event(Event::Sent { stream: StreamId(1), ticket: *ticket });
+    assert!(gives_back(&bench.acknowledge(), 0));
+}
+
+#[test]
+fn events_and_discard_give_the_buffer_back_at_once() {
+    let mut bench = with_queues();
+    bench.event(message(1, b"for the log"));
+    assert!(gives_back(&bench.acknowledge(), 1));
+    assert!(bench.has_logged(|kind| matches!(
+        kind, EventKind::Message { queue: 1, msn: 1, data, listener, .. }
+            if data == b"for the log" && listener.as_deref() == Some("in")
+    )));
+    bench.event(message(3, b"away"));
+    assert!(gives_back(&bench.acknowledge(), 3));
+    assert_eq!(bench.core.tally.discarded, 1);
+}
+
+#[test]
+fn a_message_for_a_file_keeps_its_buffer_until_it_is_written() {
+    let mut bench = with_queues();
+    bench.event(message(4, b"line"));
+    let mut commands = bench.acknowledge();
+    while !gives_back(&commands, 4) {
+        bench.core.handle_reports();
+        commands = bench.acknowledge();
+        std::thread::yield_now();
+    }
+    let written = std::fs::read(bench.dir.path().join("queue")).unwrap();
+    assert_eq!(written, b"\0\0\0\x04line");
+}
+
+#[test]
+fn the_peers_last_message_is_explained() {
+    let mut bench = with_queues();
+    bench.event(message(2, &[1, 0x11, 0, 0, 0, 0, 0, 0]));
+    assert!(bench.has_logged(|kind| matches!(
+        kind, EventKind::StreamError { code, reason, .. }
+            if code == "1/00" && reason.contains("invalid STag")
+    )));
+}
+
+#[test]
+fn an_error_of_the_peer_is_logged_with_its_number() {
+    let mut bench = bench();
+    bench.accepted(1, "10.0.0.2");
+    let error = sample_error();
+    bench.event(Event::Error { stream: StreamId(1), error: error.clone() });
+    bench.closed(1, CloseReason::Ddp(error));
+    assert!(bench.has_logged(|kind| matches!(
+        kind, EventKind::StreamError { code, layer, .. } if code == "1/02" && layer == "ddp"
+    )));
+    let mut pending = bench.call(Request::Stats);
+    for worker in 0..WORKERS {
+        for command in bench.commands(worker) {
+            if let Command::ListStreams { ticket } = command {
+                bench.event(Event::Streams { ticket, streams: vec![], last: true });
+            }
+        }
+    }
+    let Ok(Reply::Stats(stats)) = answer(&mut pending) else { panic!("no stats") };
+    assert_eq!(stats.workers[0].errors["ddp_1_02"], 1);
+    assert_eq!(stats.control["stream_errors"], 1);
+}
+
+fn sample_error() -> DdpError {
+    let mut found = None;
+    // Only DDP makes errors: let it find one.
+    let mut stags = ddp::StagTable::<ddp::VecMemory>::new();
+    let entry = ddp::StagEntry {
+        stag: ddp::Stag(7),
+        pd: ddp::PdId(99),
+        stream: None,
+        base_to: ddp::TaggedOffset(0),
+        len: 8,
+        access: ddp::Access::REMOTE_WRITE,
+        memory: ddp::VecMemory::new(8),
+        memory_offset: 0,
+    };
+    stags.insert(entry).unwrap();
+    let mut buffers = ddp::BufferPool::new(1 << 20);
+    let mut stream = ddp::Stream::new(StreamId(1), ddp::PdId(1), ddp::StreamConfig::default());
+    let segment = [&[0xc1, 0, 0, 0, 0, 7][..], &[0; 8], b"xx"].concat();
+    let pieces = [&segment[..]];
+    let cx = ddp::Context { stags: &stags, buffers: &mut buffers };
+    {
+        use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
+        let mut sink = stream.sink(cx);
+        assert_eq!(sink.ulpdu(OrderKey(0), Ulpdu::new(&pieces)), Disposition::Ignored);
+        sink.order_complete(OrderKey(1));
+    }
+    while let Some(event) = stream.poll_event() {
+        if let ddp::Event::Error(error) = event {
+            found = Some(error);
+        }
+    }
+    let error = found.expect("an error");
+    assert_eq!(error.code, ErrorCode::StagNotAssociated);
+    error
+}
+
+#[test]
+fn connect_answers_when_the_stream_stands() {
+    let mut bench = bench();
+    let mut pending = bench.call(Request::Connect(connect_spec(&["common"])));
+    let connect = connecting(bench.all_commands());
+    let told = advert::decode(&connect.private_data).unwrap();
+    assert_eq!(told[0].name, "common");
+    assert_eq!(connect.pd, bench.core.regions["common"].pd);
+    let offers = [offer("theirs", 100)];
+    bench.established(5, "10.0.0.9", Some(connect.ticket), &offers);
+    for command in bench.all_commands() {
+        if let Command::ListStreams { ticket } = command {
+            bench.event(Event::Streams { ticket, streams: vec![], last: true });
+        }
+    }
+    let Ok(Reply::Stream(info)) = answer(&mut pending) else { panic!("no stream") };
+    assert_eq!((info.id.0, info.listener), (5, None));
+    assert_eq!(info.peer_regions[0].name, "theirs");
+    assert_eq!(info.regions, ["common"]);
+}
+
+fn offer(name: &str, len: u64) -> Advertised {
+    let name = name.to_owned();
+    Advertised { name, stag: 77, base_to: 1000, len, remote_write: true, remote_read: false }
+}
+
+#[test]
+fn connecting_with_an_exclusive_region_takes_it_and_gives_it_back() {
+    let mut bench = bench();
+    let mut pending = bench.call(Request::Connect(connect_spec(&["own"])));
+    let others = bench.acknowledge();
+    let connect = connecting(others);
+    let mut second = bench.call(Request::Connect(connect_spec(&["own"])));
+    assert_eq!(answer(&mut second).unwrap_err().error, ErrorKind::Conflict);
+    let (ticket, reason) = (connect.ticket, ConnectError::Timeout);
+    bench.event(Event::ConnectFailed { ticket, reason });
+    assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Timeout);
+    bench.acknowledge();
+    assert_eq!(offered(&bench.accepted(1, "10.0.0.2")).unwrap(), ["own", "common"]);
+}
+
+#[test]
+fn a_failed_connect_says_whose_fault_it_was() {
+    for (reason, kind) in [
+        (ConnectError::Closed(CloseReason::ConnectRefused), ErrorKind::PeerRefused),
+        (ConnectError::Unreachable, ErrorKind::Timeout),
+        (ConnectError::NoRoute, ErrorKind::BadRequest),
+        (ConnectError::TooManyStreams, ErrorKind::Unavailable),
+    ] {
+        let mut bench = bench();
+        let mut pending = bench.call(Request::Connect(connect_spec(&[])));
+        let ticket = connecting(bench.all_commands()).ticket;
+        bench.event(Event::ConnectFailed { ticket, reason });
+        assert_eq!(answer(&mut pending).unwrap_err().error, kind);
+        assert_eq!(refusals(&bench).len(), 1);
+    }
+}
+
+#[test]
+fn connects_take_turns_with_the_workers() {
+    let mut bench = bench();
+    for round in 0..4 {
+        let _pending = bench.call(Request::Connect(connect_spec(&[])));
+        let commands = bench.commands(round % WORKERS);
+        let ticket = connecting(commands).ticket;
+        bench.event(Event::ConnectFailed { ticket, reason: ConnectError::Timeout });
+    }
+}
+
+#[test]
+fn nowhere_to_connect_is_said_at_once() {
+    let mut bench = bench();
+    let remote = "192.0.2.1:1".parse().unwrap();
+    let far = ConnectSpec { remote, ..connect_spec(&[]) };
+    let mut pending = bench.call(Request::Connect(far));
+    let error = answer(&mut pending).unwrap_err();
+    assert_eq!(error.message, "no interface has a route to 192.0.2.1");
+    let interface = Some("nope".to_owned());
+    let mut pending = bench.call(Request::Connect(ConnectSpec { interface, ..connect_spec(&[]) }));
+    assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::BadRequest);
+}
+
+#[test]
+fn closing_answers_when_the_stream_is_gone() {
+    let mut bench = bench();
+    bench.accepted(1, "10.0.0.2");
+    let id = crate::api::StreamId(1);
+    let mut pending = bench.call(Request::CloseStream { id, abort: true });
+    assert!(matches!(bench.commands(0)[..], [Command::Close { stream: StreamId(1), abort: true }]));
+    assert!(unanswered(&mut pending));
+    bench.closed(1, CloseReason::LocalAbort);
+    assert_eq!(answer(&mut pending), Ok(Reply::DONE));
+    let mut pending = bench.call(Request::CloseStream { id, abort: true });
+    assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::NotFound);
+}
+
+#[test]
+fn totals_hold_what_ended_streams_did() {
+    let mut bench = bench();
+    bench.accepted(1, "10.0.0.2");
+    let mut stats = EndpointStats::default();
+    stats.tcp.octets_retransmitted = 5;
+    stats.mpa_rx.unlocatable_max = 9;
+    stats.ddp.placed_out_of_order_octets = 3;
+    let (stream, reason) = (StreamId(1), CloseReason::PeerShutdown);
+    bench.event(Event::Closed { stream, reason, stats: Box::new(stats) });
+    let mut pending = bench.call(Request::Stats);
+    for command in bench.all_commands() {
+        if let Command::ListStreams { ticket } = command {
+            bench.event(Event::Streams { ticket, streams: vec![], last: true });
+        }
+    }
+    let Ok(Reply::Stats(stats)) = answer(&mut pending) else { panic!("no stats") };
+    assert_eq!(stats.control["retransmitted_bytes"], 5);
+    assert_eq!(stats.control["unlocatable_bytes_max"], 9);
+    assert_eq!(stats.control["placed_out_of_order_bytes"], 3);
+    assert_eq!(stats.control["frames_lost"], 0);
+}
+
+#[test]
+fn listeners_with_a_place_or_a_region_in_common_with_none_are_refused() {
+    let mut bench = bench();
+    let mut section = bench.core.listeners["in"].section.clone();
+    section.name = "second".into();
+    let mut pending = bench.call(Request::AddListener(section.clone()));
+    assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Conflict);
+    section.port = 7472;
+    section.regions = vec!["none".into()];
+    let mut pending = bench.call(Request::AddListener(section.clone()));
+    assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::BadRequest);
+    section.regions = vec!["own".into()];
+    let mut pending = bench.call(Request::AddListener(section));
+    bench.acknowledge();
+    assert!(matches!(answer(&mut pending), Ok(Reply::Listener(_))));
+    let listeners = &bench.core.listeners;
+    assert_eq!(listeners["second"].pd, listeners["in"].pd, "they share a region");
+}
+
+#[test]
+fn a_removed_listener_keeps_its_streams() {
+    let mut bench = bench();
+    bench.accepted(1, "10.0.0.2");
+    let mut pending = bench.call(Request::RemoveListener { name: "in".into() });
+    bench.acknowledge();
+    assert_eq!(answer(&mut pending), Ok(Reply::DONE));
+    assert!(bench.core.streams.contains_key(&StreamId(1)));
+    assert_eq!(bench.core.retired.len(), 1);
+    bench.closed(1, CloseReason::PeerShutdown);
+    assert!(bench.core.retired.is_empty());
+}

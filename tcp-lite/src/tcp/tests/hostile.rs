@@ -240,6 +240,7 @@ proptest! {
         prop_assert!(victim.sent < 200 * count + 2000, "{} sent", victim.sent);
         // Left alone, it comes to rest or to an end.
         victim.batch = 64;
+        victim.poll();
         if abort {
             victim.step(Step::Abort);
             prop_assert_eq!(victim.conn.state(), State::Closed);

@@ -202,6 +202,40 @@ fn old_segments_do_not_change_the_window() {
     assert_eq!(script.conn.info().send_window, 6000);
 }
 
+// RFC 9293 §3.10.7.4: nor do old acknowledgements, which are ignored.
+#[test]
+fn old_acknowledgements_are_ignored() {
+    let script = established(
+        config(),
+        "1.0 write 100
+         1.0 > P. 1:101(100) ack 1
+         1.1 < . 1:1(0) ack 101 win 6000
+         1.1 < . 1:1(0) ack 51 win 100
+         1.1 acked 100",
+    );
+    assert_eq!(script.conn.info().send_window, 6000);
+}
+
+// RFC 9293 §3.8.6 SHLD-16: what is lost beyond a shrunk window waits.
+#[test]
+fn lost_segments_beyond_a_shrunk_window_wait() {
+    established(
+        config(),
+        "1.00 write 6000
+         1.00 > . 1:1001(1000) ack 1
+         1.00 > . 1001:2001(1000) ack 1
+         1.00 > . 2001:3001(1000) ack 1
+         1.00 > . 3001:4001(1000) ack 1
+         1.00 > . 4001:5001(1000) ack 1
+         1.00 > P. 5001:6001(1000) ack 1
+         1.10 < . 1:1(0) ack 1 win 1500 <sack 1001:2001 3001:6001>
+         1.10 > P. 1:1001(1000) ack 1
+         1.15 < . 1:1(0) ack 2001 win 1500 <sack 3001:6001>
+         1.15 > P. 2001:3001(1000) ack 1
+         1.20 < . 1:1(0) ack 6001 win 20000",
+    );
+}
+
 // RFC 9293 §3.8.6 SHLD-14, §3.8.6.2.2 MUST-39: the right edge stays while the upper layer has no room, and
 // moves by a segment at least.
 #[test]

@@ -345,3 +345,23 @@ fn path_segments_are_escaped() {
     assert_eq!(path_segment("a-b_c.d~9"), "a-b_c.d~9");
     assert_eq!(path_segment("a/b ?%ü"), "a%2Fb%20%3F%25%C3%BC");
 }
+
+#[test]
+fn every_path_in_the_documentation_is_served() {
+    let fake = Fake::start();
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/api.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut checked = 0;
+    for line in text.lines() {
+        let Some((method, rest)) = line.strip_prefix("| ").and_then(|l| l.split_once(" `/v1/"))
+        else {
+            continue;
+        };
+        let path = rest.split(['`', '?']).next().unwrap().replace("NAME", "x").replace("ID", "5");
+        let (status, body) = http(&fake, method, &format!("/v1/{path}"), "");
+        let unknown = body["message"].as_str().is_some_and(|m| m.starts_with("there is no /"));
+        assert!(status != 405 && !unknown, "{method} {path}: {status} {body}");
+        checked += 1;
+    }
+    assert_eq!(checked, 24);
+}

@@ -97,6 +97,20 @@ pub enum Regions {
     List,
     /// Register a region
     Add(RegionAdd),
+    /// Copy a region's octets, as they are now, to a file or the standard output
+    Read {
+        /// Its name
+        name: String,
+        /// The first octet
+        #[arg(long, value_parser = number, default_value = "0")]
+        offset: u64,
+        /// How many; by default all that follow
+        #[arg(long, value_parser = size)]
+        length: Option<u64>,
+        /// The file; - for the standard output
+        #[arg(long, short, default_value = "-")]
+        output: PathBuf,
+    },
     /// Deregister a region: afterwards no octet can be placed in it
     Remove {
         /// Its name

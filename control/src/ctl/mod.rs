@@ -155,12 +155,62 @@ fn regions(command: Regions, client: &Client, output: &mut Output<'_>) -> Result
             let region: RegionInfo = client.post("/v1/regions", &region_body(&add)?)?;
             output.answer(&region, |region| show::regions(std::slice::from_ref(region)))
         }
+        Regions::Read { name, offset, length, output: file } => {
+            let copied = read_region(client, &name, offset, length, &file, output.out)?;
+            if file.as_os_str() == "-" {
+                return Ok(());
+            }
+            let file = file.display().to_string();
+            output.answer(&json!({ "region": name, "octets": copied, "file": file }), |_| {
+                format!("{copied} octets of region \"{name}\" are in {file}\n")
+            })
+        }
         Regions::Remove { name, force } => {
             let path = format!("/v1/regions/{}?force={force}", path_segment(&name));
             client.delete::<Done>(&path)?;
             output.done(format!("region \"{name}\" is gone: no octet can be placed in it"))
         }
     }
+}
+
+/// Copies octets of a region; returns how many.
+fn read_region(
+    client: &Client,
+    name: &str,
+    offset: u64,
+    length: Option<u64>,
+    file: &Path,
+    out: &mut dyn Write,
+) -> Result<u64, Failure> {
+    /// Octets per request, as many as the API gives.
+    const PART: u64 = 16 << 20;
+    let regions: Vec<RegionInfo> = client.get("/v1/regions")?;
+    let region = regions.iter().find(|region| region.name == name);
+    let size = region
+        .map(|region| region.size)
+        .ok_or_else(|| Failure::new(Exit::Failed, format!("there is no region \"{name}\"")))?;
+    let end = length.map_or(size, |length| offset.saturating_add(length));
+    if offset > end || end > size {
+        let message = format!("region \"{name}\" has {size} octets: ask for a part of them");
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let mut sink: Box<dyn Write + '_> =
+        match file.as_os_str() == "-" {
+            true => Box::new(out),
+            false => Box::new(std::fs::File::create(file).map_err(|error| {
+                Failure::new(Exit::Failed, format!("{}: {error}", file.display()))
+            })?),
+        };
+    let mut at = offset;
+    while at < end {
+        let length = (end - at).min(PART);
+        let name = path_segment(name);
+        let path = format!("/v1/regions/{name}/data?offset={at}&length={length}");
+        sink.write_all(&client.octets(&path)?)?;
+        at += length;
+    }
+    sink.flush()?;
+    Ok(end - offset)
 }
 
 /// The keys of `[[region]]`. Paths become absolute: the appliance has another directory.

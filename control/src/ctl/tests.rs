@@ -105,6 +105,23 @@ fn regions_are_added_and_removed() {
 }
 
 #[test]
+fn regions_are_read() {
+    let fake = Fake::start();
+    let file = fake.dir().join("copy");
+    let path = file.to_str().unwrap();
+    let answer = fake.json(&["regions", "read", "inbox", "--output", path]);
+    assert_eq!(answer["octets"], 64 << 20);
+    let copy = std::fs::read(&file).unwrap();
+    assert_eq!(copy.len(), 64 << 20);
+    assert!(copy.iter().enumerate().all(|(at, &octet)| octet == at as u8));
+    assert_eq!(fake.good(&["regions", "read", "inbox", "--offset", "65", "--length", "3"]), "ABC");
+    let wrong = fake.ctl(&["regions", "read", "inbox", "--offset", "0x4000001"]);
+    assert_eq!(wrong.exit, Exit::Usage);
+    assert!(wrong.err.contains("region \"inbox\" has 67108864 octets"), "{}", wrong.err);
+    assert_eq!(fake.ctl(&["regions", "read", "none"]).exit, Exit::Failed);
+}
+
+#[test]
 fn listeners_are_added_from_json() {
     let fake = Fake::start();
     let file = fake.dir().join("listener.json");

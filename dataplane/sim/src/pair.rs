@@ -116,6 +116,33 @@ impl Pair {
         Ok(())
     }
 
+    /// Lets time pass until `done`, however long it takes, while something moves.
+    ///
+    /// # Errors
+    /// When nothing has moved for `patience` of virtual time.
+    pub fn run_while_moving(
+        &mut self,
+        patience: Duration,
+        mut done: impl FnMut(&Pair) -> bool,
+    ) -> Result<(), Stall> {
+        loop {
+            let before = self.moved();
+            match self.run_until(patience, &mut done) {
+                Err(Stall::TooLate(_)) if self.moved() > before => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Octets that either side's TCP has taken in order or has had acknowledged.
+    fn moved(&self) -> u64 {
+        let octets = |host: &Host| {
+            let tcp = host.stats().tcp;
+            tcp.octets_in + tcp.octets_acknowledged
+        };
+        octets(&self.client) + octets(&self.server)
+    }
+
     /// Lets `time` pass.
     ///
     /// # Errors

@@ -15,8 +15,12 @@ use wire::Instant;
 
 use crate::host::{Host, HostConfig};
 use crate::pair::{Config, Pair};
-use crate::transfer::{self, Expected, Load, Patience, condition};
+use crate::transfer::{self, Expected, Load, condition};
 use crate::{middlebox, path};
+
+/// Virtual time without anything that moves after which a stream is stuck: longer than TCP's own
+/// patience, so that a dead path is noticed by TCP first.
+const PATIENCE: Duration = Duration::from_secs(1000);
 
 /// One scenario.
 #[derive(Clone, Debug)]
@@ -94,10 +98,7 @@ impl Scenario {
         ];
         pair.client.connect(pair.now).map_err(|e| e.to_string())?;
         self.twist(&mut pair)?;
-        // A dead path or a reset ends a transfer early; the patience is for those that must end.
-        let patience =
-            Patience { transfer: Duration::from_secs(3000), close: Duration::from_secs(3000) };
-        let done = pair.run_until(patience.transfer, |pair| {
+        let done = pair.run_while_moving(PATIENCE, |pair| {
             expected[0].is_delivered(&pair.server) && expected[1].is_delivered(&pair.client)
                 || pair.client.closed().is_some() && pair.server.state().is_none()
                 || pair.client.closed().is_some() && pair.server.closed().is_some()
@@ -107,7 +108,7 @@ impl Scenario {
         }
         pair.client.shutdown(pair.now);
         pair.server.shutdown(pair.now);
-        pair.run_until(patience.close, |pair| {
+        pair.run_while_moving(PATIENCE, |pair| {
             let over = |host: &Host| host.state().is_none() || host.is_done();
             over(&pair.client) && over(&pair.server)
         })

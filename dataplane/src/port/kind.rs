@@ -301,9 +301,7 @@ pub(super) fn explain(config: &PortConfig, error: dpdk::Error) -> PortError {
     match &config.kind {
         PortKind::Pci { address } => PortError::Pci { port, address: address.clone(), error },
         // The driver answers "invalid argument" to all of it.
-        PortKind::AfXdp { device, .. } => {
-            PortError::Xdp { port, interface: device.clone(), error }
-        }
+        PortKind::AfXdp { device, .. } => PortError::Xdp { port, interface: device.clone(), error },
         _ => PortError::Device { port, error },
     }
 }

@@ -470,7 +470,8 @@ impl PortConfig {
             PortKind::Pci { .. } => device.max_mtu,
             // Frames with header, tag and checksum; the driver of 22.11 refuses jumbo frames.
             PortKind::Tap { .. } => {
-                device.max_rx_packet.saturating_sub(FRAME_OVERHEAD as u32 + 4).min(MAX_MTU.into()) as u16
+                device.max_rx_packet.saturating_sub(FRAME_OVERHEAD as u32 + 4).min(MAX_MTU.into())
+                    as u16
             }
             _ => return Ok(()),
         };

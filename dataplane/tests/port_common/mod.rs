@@ -100,7 +100,10 @@ pub(crate) fn receive(queue: &mut PortQueue, mut wanted: impl FnMut(&[u8]) -> bo
         if let Some(frame) = batch.into_iter().find(|frame| wanted(frame.data())) {
             return frame;
         }
-        assert!(start.elapsed() < Duration::from_secs(10), "no such frame in ten seconds: {queue:?}");
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "no such frame in ten seconds: {queue:?}"
+        );
         std::thread::yield_now();
     }
 }

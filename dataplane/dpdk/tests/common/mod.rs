@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 use dpdk::{
-    DeviceConfig, Eal, EalConfig, Hugepages, IdleFd, LogLevel, Mbuf, Mempool, MempoolConfig, Room, RxOffloads,
-    RxQueue, TxOffloads,
+    DeviceConfig, Eal, EalConfig, Hugepages, IdleFd, LogLevel, Mbuf, Mempool, MempoolConfig, Room,
+    RxOffloads, RxQueue, TxOffloads,
 };
 
 /// An environment in ordinary memory, as any user may have it.
@@ -24,7 +24,8 @@ pub(crate) fn eal() -> Eal {
 }
 
 pub(crate) fn pool(eal: &Eal, buffers: u32, data_room: u16) -> Mempool {
-    Mempool::new(eal, MempoolConfig { buffers, room: Room::Octets(data_room), numa: None }).expect("it fits")
+    Mempool::new(eal, MempoolConfig { buffers, room: Room::Octets(data_room), numa: None })
+        .expect("it fits")
 }
 
 pub(crate) fn device_config(queues: u16) -> DeviceConfig {

@@ -4,6 +4,7 @@
 mod plain;
 mod run;
 pub mod script;
+mod stream;
 pub mod streams;
 
 use std::fs;
@@ -22,9 +23,10 @@ pub fn play(text: &str) -> Result<(), ScriptError> {
     let stack = script.settings.iter().find(|s| s.key == "stack");
     match stack.map(|s| s.value.as_str()) {
         Some("tcp") => run::play::<plain::Plain>(&script),
+        Some("mpa") => run::play::<stream::Stream>(&script),
         other => Err(ScriptError {
             line: stack.map_or(1, |s| s.line),
-            what: format!("`set stack` is {other:?}, not tcp"),
+            what: format!("`set stack` is {other:?}, neither tcp nor mpa"),
         }),
     }
 }

@@ -1,0 +1,331 @@
+//! A whole endpoint under test (`set stack mpa`): TCP, MPA and DDP with one region.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{
+    Access, BufferPool, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag, StagEntry,
+    StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, VersionPolicy,
+};
+use tcp_lite::endpoint::{Context, Endpoint, EndpointConfig, OnPeerClose, Open};
+use tcp_lite::mpa::{HoldBudget, OnBadCrc, Revision, Revisions};
+use tcp_lite::tcp::{self, SeqNumber};
+use wire::Instant;
+
+use super::plain::{tcp_setting, tuple};
+use super::run::{Batch, Settings, Subject};
+use super::script::{Args, ScriptError, number, switch};
+use super::streams::{Streams, octets, pattern, pattern_octets};
+
+const PD: PdId = PdId(1);
+/// Untagged octets that may be unfinished.
+const POOL: u64 = 1 << 20;
+
+/// An endpoint and what a worker would lend to it.
+pub(super) struct Stream {
+    setup: Setup,
+    config: Arc<EndpointConfig>,
+    endpoint: Option<Endpoint<VecMemory>>,
+    stags: StagTable<VecMemory>,
+    buffers: BufferPool,
+    hold: HoldBudget,
+    memory: VecMemory,
+}
+
+/// What the settings say.
+struct Setup {
+    mss: u16,
+    hold: u64,
+    stag: u32,
+    base_to: u64,
+    len: usize,
+    access: Access,
+    private_data: Vec<u8>,
+    stream: StreamConfig,
+    endpoint: EndpointConfig,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            mss: 1460,
+            hold: 1 << 20,
+            stag: 16,
+            base_to: 0,
+            len: 64 * 1024,
+            access: Access::REMOTE_WRITE,
+            private_data: Vec::new(),
+            stream: StreamConfig::default(),
+            endpoint: EndpointConfig::default(),
+        }
+    }
+}
+
+impl Setup {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let tcp = Arc::make_mut(&mut self.endpoint.tcp);
+        if tcp_setting(tcp, key, value)? {
+            return Ok(());
+        }
+        let seconds = || -> Result<Duration, String> {
+            let n: f64 = value.parse().map_err(|_| format!("`{value}` are no seconds"))?;
+            Duration::try_from_secs_f64(n).map_err(|e| e.to_string())
+        };
+        let mpa = &mut self.endpoint.mpa;
+        match key {
+            "mss" => self.mss = number(value)? as u16,
+            "hold" => self.hold = number(value)?,
+            "markers" => mpa.markers = switch(value)?,
+            "crc" => mpa.crc = switch(value)?,
+            "initiate" => mpa.initiate = revision(value)?,
+            "revisions" => {
+                let all: Vec<Revision> =
+                    value.split_whitespace().map(revision).collect::<Result<_, _>>()?;
+                mpa.revisions = Revisions {
+                    draft: all.contains(&Revision::Draft),
+                    zero: all.contains(&Revision::Zero),
+                    one: all.contains(&Revision::One),
+                };
+            }
+            "startup-timeout" => mpa.startup_timeout = seconds()?,
+            "max-fpdu" => mpa.max_fpdu = number(value)? as u32,
+            "hold-limit" => mpa.hold_limit = number(value)? as u32,
+            "on-bad-crc" if value == "report" => mpa.on_bad_crc = OnBadCrc::Report,
+            "on-bad-crc" if value == "drop" => mpa.on_bad_crc = OnBadCrc::Drop,
+            "teardown-timeout" => self.endpoint.teardown_timeout = seconds()?,
+            "idle-timeout" => self.endpoint.idle_timeout = Some(seconds()?),
+            "on-peer-close" if value == "keep" => {
+                self.endpoint.on_peer_close = OnPeerClose::KeepOpen;
+            }
+            "last-message" => self.endpoint.last_message = switch(value)?,
+            "private-data" => self.private_data = octets(value)?,
+            "ddp-version" if value == "0" => self.stream.version = VersionPolicy::V0,
+            "region" => {
+                let mut n = value.split_whitespace().map(number);
+                let mut next = || n.next().unwrap_or(Err("region STAG BASE LEN".into()));
+                (self.stag, self.base_to) = (next()? as u32, next()?);
+                self.len = next()? as usize;
+            }
+            "access" if value == "none" => self.access = Access::NONE,
+            "queue" => {
+                let mut n = value.split_whitespace().map(number);
+                let mut next = || n.next().unwrap_or(Err("queue QN BUFFERS SIZE".into()));
+                self.stream.queues.push(QueueConfig {
+                    qn: Qn(next()? as u32),
+                    buffers: next()? as u32,
+                    buffer_size: next()? as u32,
+                });
+            }
+            other => return Err(format!("`{other}` is no setting, or cannot be `{value}`")),
+        }
+        Ok(())
+    }
+}
+
+fn revision(text: &str) -> Result<Revision, String> {
+    match text {
+        "startkey" => Ok(Revision::Draft),
+        "0" => Ok(Revision::Zero),
+        "1" => Ok(Revision::One),
+        other => Err(format!("`{other}` is none of startkey, 0, 1")),
+    }
+}
+
+impl Stream {
+    fn with<T>(
+        &mut self,
+        f: impl FnOnce(&mut Endpoint<VecMemory>, &mut Context<'_, VecMemory>) -> T,
+    ) -> Result<T, String> {
+        let Stream { endpoint, stags, buffers, hold, .. } = self;
+        let endpoint = endpoint.as_mut().ok_or("there is no endpoint")?;
+        Ok(f(endpoint, &mut Context { stags, buffers, hold }))
+    }
+
+    fn post(&mut self, args: &Args) -> Result<(), String> {
+        let to = args.number("to", 0)?;
+        let len = args.number("len", 0)? as usize;
+        let source = Source::Octets(Arc::from(pattern_octets(to, len)));
+        let message = match args.word(1) {
+            Some("tagged") => Message::Tagged {
+                stag: Stag(args.number("stag", 0)? as u32),
+                to: TaggedOffset(to),
+                rsvd_ulp: args.number("rsvd", 0)? as u8,
+                source,
+                cookie: args.number("cookie", 0)?,
+            },
+            Some("untagged") => Message::Untagged {
+                qn: Qn(args.number("qn", 0)? as u32),
+                rsvd_ulp: [0; 5],
+                source,
+                cookie: args.number("cookie", 0)?,
+            },
+            other => return Err(format!("do post tagged|untagged, not {other:?}")),
+        };
+        self.with(|endpoint, _| endpoint.post(message))?.map_err(|e| e.to_string())
+    }
+
+    /// `FROM..TO` in TOs: every octet is the pattern's, or (`placed` false) zero.
+    fn check_region(&self, range: &str, placed: bool) -> Result<(), String> {
+        let (from, to) = range.split_once("..").ok_or("FROM..TO")?;
+        let (from, to) = (number(from)?, number(to)?);
+        let memory = self.memory.to_vec();
+        for at in from..to {
+            let offset = at.checked_sub(self.setup.base_to).ok_or("before the region")? as usize;
+            let got = *memory.get(offset).ok_or("behind the region")?;
+            let expected = if placed { pattern(at) } else { 0 };
+            if got != expected {
+                return Err(format!("the octet at TO {at} is {got:#04x}, not {expected:#04x}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Subject for Stream {
+    fn new(settings: &Settings, _streams: &Streams) -> Result<Self, ScriptError> {
+        let mut setup = Setup::default();
+        settings.apply(|key, value| setup.set(key, value))?;
+        let memory = VecMemory::new(setup.len);
+        let mut stags = StagTable::new();
+        let entry = StagEntry {
+            stag: Stag(setup.stag),
+            pd: PD,
+            stream: None,
+            base_to: TaggedOffset(setup.base_to),
+            len: memory.len(),
+            access: setup.access,
+            memory: memory.clone(),
+            memory_offset: 0,
+        };
+        stags.insert(entry).map_err(|e| ScriptError { line: 1, what: e.to_string() })?;
+        Ok(Stream {
+            config: Arc::new(setup.endpoint.clone()),
+            endpoint: None,
+            stags,
+            buffers: BufferPool::new(POOL),
+            hold: HoldBudget::new(setup.hold),
+            memory,
+            setup,
+        })
+    }
+
+    fn connect(&mut self, now: Instant, iss: SeqNumber) -> Result<(), String> {
+        let open = Open {
+            pd: PD,
+            stream: self.setup.stream.clone(),
+            private_data: self.setup.private_data.clone(),
+        };
+        let (config, mss) = (Arc::clone(&self.config), self.setup.mss);
+        let endpoint = Endpoint::connect(config, StreamId(1), tuple(), iss, mss, now, open);
+        self.endpoint = Some(endpoint.map_err(|e| e.to_string())?);
+        Ok(())
+    }
+
+    fn accept(&mut self, now: Instant, iss: SeqNumber, syn: &tcp::Segment<'_>) {
+        let (config, mss) = (Arc::clone(&self.config), self.setup.mss);
+        self.endpoint = Some(Endpoint::accept(config, StreamId(1), tuple(), iss, mss, syn, now));
+    }
+
+    fn is_open(&self) -> bool {
+        self.endpoint.as_ref().is_some_and(|e| e.connection().state() != tcp::State::Closed)
+    }
+
+    fn reopens(&self, seg: &tcp::Segment<'_>) -> bool {
+        self.endpoint.as_ref().is_some_and(|e| e.connection().may_reopen(seg))
+    }
+
+    fn input(&mut self, now: Instant, seg: &tcp::Segment<'_>) -> Result<(), String> {
+        let result = self.with(|endpoint, cx| endpoint.input(now, seg, cx))?;
+        result.map_err(|reason| reason.name().to_owned())
+    }
+
+    fn transmit(&mut self, now: Instant, tx: &mut Batch) {
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.poll_transmit(now, tx);
+        }
+    }
+
+    fn timeout(&self) -> Option<Instant> {
+        self.endpoint.as_ref().filter(|e| !e.is_done()).and_then(Endpoint::poll_timeout)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        // Without an endpoint there is no timer.
+        let _ = self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
+    }
+
+    fn act(&mut self, now: Instant, args: &Args, _streams: &Streams) -> Result<(), String> {
+        let private_data = match args.get("pd") {
+            Some(text) => octets(text)?,
+            None => self.setup.private_data.clone(),
+        };
+        match args.word(0) {
+            Some("accept") => {
+                let stream = self.setup.stream.clone();
+                self.with(|e, cx| e.mpa_accept(now, PD, &private_data, stream, cx))?
+                    .map_err(|e| e.to_string())
+            }
+            Some("reject") => {
+                self.with(|e, _| e.mpa_reject(now, &private_data))?.map_err(|e| e.to_string())
+            }
+            Some("post") => self.post(args),
+            Some("buffers") => {
+                let (qn, n) = (args.number("qn", 0)? as u32, args.number("n", 1)? as u32);
+                self.with(|e, _| e.post_buffers(Qn(qn), n))?.map_err(|e| e.to_string())
+            }
+            Some("deregister") => {
+                let stag = Stag(args.number("stag", u64::from(self.setup.stag))? as u32);
+                self.stags.remove(stag).map(drop).ok_or_else(|| "no such STag".into())
+            }
+            Some("close") => self.with(|e, _| e.shutdown(now)),
+            Some("abort") => self.with(|e, cx| e.abort(cx)),
+            Some("mtu") => {
+                let mss = args.number("mss", 0)? as u16;
+                self.with(|e, _| e.path_mtu(mss))
+            }
+            other => Err(format!("`{other:?}` is no verb")),
+        }
+    }
+
+    fn event(&mut self) -> Option<String> {
+        self.endpoint.as_mut()?.poll_event().map(|event| format!("{event:?}"))
+    }
+
+    fn check(&self, key: &str, value: &str, _streams: &Streams) -> Result<(), String> {
+        match key {
+            "placed" => return self.check_region(value, true),
+            "untouched" => return self.check_region(value, false),
+            _ => {}
+        }
+        let endpoint = self.endpoint.as_ref().ok_or("there is no endpoint")?;
+        let stats = endpoint.stats();
+        let (rx, tx) = (stats.mpa_rx, stats.mpa_tx);
+        let got = match key {
+            "state" => endpoint.state().name().to_owned(),
+            "tcp" => endpoint.connection().state().name().to_owned(),
+            "emss" => endpoint.connection().emss().to_string(),
+            "mulpdu" => endpoint.params().map_or(0, |p| p.mulpdu).to_string(),
+            "done" => if endpoint.is_done() { "yes" } else { "no" }.to_owned(),
+            "in-order" => rx.placed_in_order.to_string(),
+            "out-of-order" => rx.placed_out_of_order.to_string(),
+            "held" => rx.held.to_string(),
+            "unlocatable" => rx.unlocatable.to_string(),
+            "held-max" => rx.held_max.to_string(),
+            "refused" => rx.refused.to_string(),
+            "misaligned" => rx.alignment_lost.to_string(),
+            "bad-crc-dropped" => rx.bad_crc_dropped.to_string(),
+            "discarded" => rx.discarded.to_string(),
+            "kept" => tx.kept.to_string(),
+            "packed" => tx.packed.to_string(),
+            "cut" => tx.cut.to_string(),
+            "hold-used" => self.hold.used().to_string(),
+            "buffers-used" => self.buffers.in_use().to_string(),
+            other => return Err(format!("nothing is known about `{other}`")),
+        };
+        if got == value { Ok(()) } else { Err(format!("{key} is {got}, expected {value}")) }
+    }
+
+    fn fault(&self) -> Option<String> {
+        None
+    }
+}

@@ -36,11 +36,20 @@ fn main() {
     for file in ["build.rs", "c/shim.c", "c/shim.h", "c/wrapper.h"] {
         println!("cargo:rerun-if-changed={file}");
     }
+    for variable in ["PKG_CONFIG", "PKG_CONFIG_PATH", "PKG_CONFIG_LIBDIR", "LIBCLANG_PATH"] {
+        println!("cargo:rerun-if-env-changed={variable}");
+    }
     let dpdk = pkg_config::Config::new()
         .cargo_metadata(false)
         .atleast_version(OLDEST)
         .probe("libdpdk")
         .unwrap_or_else(|error| refuse(&error));
+    // Another release of libdpdk has another version header.
+    for version in dpdk.include_paths.iter().map(|path| path.join("rte_version.h")) {
+        if version.exists() {
+            println!("cargo:rerun-if-changed={}", version.display());
+        }
+    }
     let flags = cflags();
 
     let mut shim = cc::Build::new();
@@ -116,7 +125,7 @@ fn refuse(error: &pkg_config::Error) -> ! {
 }
 
 fn stop(sentence: &str) -> ! {
-    println!("cargo:warning={sentence}");
-    eprintln!("{sentence}");
-    exit(1)
+    // Cargo prints this line and fails; a status other than 0 would bury it under the script's output.
+    println!("cargo::error={sentence}");
+    exit(0)
 }

@@ -46,9 +46,29 @@ fn frames_reach_a_socket_of_the_kernel() {
         port_common::drain(&mut queue);
         assert!(!port_common::readable(&queue, Duration::ZERO));
     }
+    tags_survive(&netns, &ports);
     several_queues(&netns, &ports);
     an_interface_that_goes_down(&netns, &ports);
     refusals(&netns, &ports);
+}
+
+/// A VLAN tag is in the frame, where the kernel keeps it beside.
+fn tags_survive(netns: &Netns, ports: &Ports) {
+    netns.veth("av", 9000, Ipv4Addr::new(10, 77, 9, 1));
+    let mut one = ports.open(&config("av", 9000)).unwrap();
+    let mut other = ports.open(&config("avk", 9000)).unwrap();
+    let (mut one, mut other) =
+        (port_common::only_queue(&mut one), port_common::only_queue(&mut other));
+    let mut octets = port_common::pattern(9018);
+    octets[..6].copy_from_slice(&other.info().mac);
+    octets[6..12].copy_from_slice(&one.info().mac);
+    octets[12..16].copy_from_slice(&[0x81, 0x00, 0x60, 0x05]);
+    octets[16..18].copy_from_slice(&[0x88, 0xb5]);
+    for len in [60, 1000, 9018] {
+        port_common::send(&mut one, &octets[..len]);
+        let frame = port_common::receive(&mut other, |got| got[12..14] == [0x81, 0x00]);
+        assert_eq!(frame.data(), &octets[..len]);
+    }
 }
 
 /// The kernel spreads flows by a hash of its own: any queue may get a frame, each sends.

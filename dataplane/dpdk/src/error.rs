@@ -54,7 +54,7 @@ pub enum EalError {
          hugetlbfs, or let the configuration do without"
     )]
     NoHugepages,
-    /// A PCI device can only be reached through hugepages or physical addresses.
+    /// DPDK takes arguments that end with a NUL.
     #[error("a string for DPDK holds a NUL octet: {0:?}")]
     Nul(String),
     /// `rte_eal_init` failed.

@@ -56,9 +56,10 @@ fn ring(name: &str, slots: u32) -> Result<NonNull<sys::rte_ring>, Error> {
     let c_name = CString::new(name).expect("no NUL in it");
     // SAFETY: a NUL-terminated name, which is copied.
     let ring = unsafe { sys::ddpd_ring_create(c_name.as_ptr(), slots, -1) };
-    // SAFETY: reads a number of this thread.
     NonNull::new(ring).ok_or_else(|| {
-        Error::new(format!("a ring of {slots} frames cannot be made"), unsafe { sys::ddpd_errno() })
+        // SAFETY: reads a number of this thread.
+        let errno = unsafe { sys::ddpd_errno() };
+        Error::new(format!("a ring of {slots} frames cannot be made"), errno)
     })
 }
 

@@ -13,6 +13,8 @@
 
 mod map;
 pub mod ring;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -205,6 +205,20 @@ struct WaitingEnd {
 #[derive(Debug, Default)]
 struct RingEnds([AtomicBool; 2]);
 
+/// One end of a ring pair.
+#[derive(Debug)]
+struct RingSide {
+    ends: Arc<RingEnds>,
+    /// Which of the two.
+    side: usize,
+}
+
+impl RingSide {
+    fn set_open(&self, open: bool) {
+        self.ends.0[self.side].store(open, Ordering::Relaxed);
+    }
+}
+
 /// An open port, as the control thread sees it. The device closes when this and all queues are gone.
 #[derive(Debug)]
 pub struct Port {
@@ -213,7 +227,7 @@ pub struct Port {
     pool: Mempool,
     queues: Vec<PortQueue>,
     published: Vec<Arc<Published>>,
-    ring: Option<(Arc<RingEnds>, usize)>,
+    ring: Option<RingSide>,
 }
 
 impl Ports {
@@ -271,8 +285,8 @@ impl Ports {
                 PortQueue::new(info.clone(), rx, tx, pool.clone(), config.impair.as_ref())
             })
             .collect();
-        if let Some((ends, end)) = &ring {
-            ends.0[*end].store(true, Ordering::Relaxed);
+        if let Some(ring) = &ring {
+            ring.set_open(true);
         }
         let published = queues.iter().map(|queue| queue.published().clone()).collect();
         Ok(Port { info, device, pool, queues, published, ring })
@@ -286,15 +300,12 @@ impl Ports {
         links
     }
 
-    fn device(
-        &self,
-        config: &PortConfig,
-    ) -> Result<(Device, Option<(Arc<RingEnds>, usize)>), PortError> {
+    fn device(&self, config: &PortConfig) -> Result<(Device, Option<RingSide>), PortError> {
         let failed = |error| kind::explain(config, error);
         match &config.kind {
             PortKind::Ring { link } => {
-                let (device, ends, end) = self.ring_end(config, link)?;
-                Ok((device, Some((ends, end))))
+                let (device, side) = self.ring_end(config, link)?;
+                Ok((device, Some(side)))
             }
             PortKind::Pci { address } => {
                 Ok((Device::pci(&self.eal, address).map_err(failed)?, None))
@@ -306,11 +317,7 @@ impl Ports {
         }
     }
 
-    fn ring_end(
-        &self,
-        config: &PortConfig,
-        link: &str,
-    ) -> Result<(Device, Arc<RingEnds>, usize), PortError> {
+    fn ring_end(&self, config: &PortConfig, link: &str) -> Result<(Device, RingSide), PortError> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(end) = waiting.get(link) {
             if end.queues != config.queues {
@@ -322,7 +329,7 @@ impl Ports {
                 });
             }
             let end = waiting.remove(link).expect("it was there, under the lock");
-            return Ok((end.device, end.ends, 1));
+            return Ok((end.device, RingSide { ends: end.ends, side: 1 }));
         }
         let slots = u32::from(config.tx_descriptors);
         let (mine, other) = dpdk::ring_pair(&self.eal, config.queues, slots)
@@ -330,7 +337,7 @@ impl Ports {
         let ends = Arc::new(RingEnds::default());
         let end = WaitingEnd { device: other, queues: config.queues, ends: ends.clone() };
         waiting.insert(link.to_owned(), end);
-        Ok((mine, ends, 0))
+        Ok((mine, RingSide { ends, side: 0 }))
     }
 
     fn pool(&self, config: &PortConfig, device: &DeviceInfo) -> Result<Mempool, PortError> {
@@ -361,7 +368,7 @@ impl Port {
     /// The link's state now. A memif is up while a peer is connected, a ring while both ends are open.
     pub fn link(&self) -> LinkState {
         let up = match (&self.ring, &self.info.kind) {
-            (Some((ends, _)), _) => ends.0.iter().all(|open| open.load(Ordering::Relaxed)),
+            (Some(ring), _) => ring.ends.0.iter().all(|open| open.load(Ordering::Relaxed)),
             // These drivers say "up" for ever.
             (None, PortKind::AfPacket { device } | PortKind::AfXdp { device, .. }) => {
                 dpdk::interface(device).is_some_and(|interface| interface.running)
@@ -389,8 +396,8 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        if let Some((ends, end)) = &self.ring {
-            ends.0[*end].store(false, Ordering::Relaxed);
+        if let Some(ring) = &self.ring {
+            ring.set_open(false);
         }
     }
 }

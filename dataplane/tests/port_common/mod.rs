@@ -1,6 +1,7 @@
 //! What the tests of ports share: an environment, network namespaces, frames.
 
 #![allow(dead_code, reason = "each test uses a part")]
+#![allow(clippy::print_stderr, reason = "shown with a test that fails")]
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::net::{Ipv4Addr, UdpSocket};
@@ -16,7 +17,7 @@ pub(crate) fn ports() -> Ports {
     let config = EalConfig {
         hugepages: Hugepages::Never,
         memory_mib: 256,
-        log_level: LogLevel::Debug,
+        log_level: LogLevel::Warning,
         log: |level, line| eprintln!("dpdk {level:?}: {line}"),
         ..EalConfig::default()
     };

@@ -2,6 +2,7 @@
 //! process of its own: the environment starts once in a process.
 
 #![allow(dead_code, reason = "each test uses a part")]
+#![allow(clippy::print_stderr, reason = "shown with a test that fails")]
 
 use std::time::{Duration, Instant};
 

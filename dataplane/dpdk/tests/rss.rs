@@ -1,0 +1,52 @@
+//! A device takes an RSS key and table, and says what offloads it has. DPDK's null device stands for one
+//! with hardware: it keeps what it is told and receives frames of nothing.
+
+mod common;
+
+use arrayvec::ArrayVec;
+use dpdk::{Device, DeviceConfig, Mbuf, Rss};
+
+#[test]
+fn a_device_takes_key_and_table() {
+    let eal = common::eal();
+    let pool = common::pool(&eal, 2047, 2048);
+    let device = Device::virtual_device(&eal, "net_null0", "size=100").unwrap();
+    let info = device.info().unwrap();
+    assert_eq!(info.driver, "net_null");
+    assert_eq!(info.reta_size, 128);
+    assert!(!info.tx.tcp_checksum);
+    assert_ne!(device.mac().unwrap(), [0; 6]);
+    let key: Vec<u8> = [0x6d, 0x5a].into_iter().cycle().take(40).collect();
+    let table: Vec<u16> = (0..2).cycle().take(128).collect();
+    let config = DeviceConfig {
+        rss: Some(Rss { key: key.clone(), table: table.clone() }),
+        promiscuous: true,
+        all_multicast: true,
+        ..common::device_config(2)
+    };
+    let (started, mut rx, mut tx) = device.start(&config, &pool).unwrap();
+    assert!(started.link().up);
+    for (rx, tx) in rx.iter_mut().zip(&mut tx) {
+        let mut frames = ArrayVec::<Mbuf, 8>::new();
+        assert_eq!(rx.burst(&mut frames), 8);
+        assert!(frames.iter().all(|frame| frame.len() == 100 && frame.segments() == 1));
+        assert_eq!(tx.burst(&mut frames), 8);
+        assert!(frames.is_empty());
+    }
+    let stats = started.stats().unwrap();
+    assert_eq!((stats.rx_frames, stats.tx_frames), (16, 16));
+    drop((started, rx, tx));
+
+    // What the device refuses is an error that says what DPDK said, and leaves nothing behind.
+    let short = Rss { key, table: table[..64].to_vec() };
+    let device = Device::virtual_device(&eal, "net_null0", "").unwrap();
+    let config = DeviceConfig { rss: Some(short), ..config };
+    let error = device.start(&config, &pool).expect_err("the table is too short");
+    assert!(error.to_string().contains("refuses the RSS table"), "{error}");
+    let error = Device::virtual_device(&eal, "net_nothing0", "").expect_err("no such driver");
+    assert!(error.to_string().contains("net_nothing0"), "{error}");
+    assert!(!error.said.is_empty());
+    drop(Device::virtual_device(&eal, "net_null0", "").unwrap());
+    drop(pool);
+    assert_eq!(eal.retired_pools(), 0);
+}

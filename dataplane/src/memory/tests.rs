@@ -1,0 +1,205 @@
+//! Memory of every backing: what is written is read, bounds hold, names and limits are refused in words.
+
+use std::io::Write;
+use std::os::fd::AsRawFd;
+
+use proptest::prelude::*;
+use rustix::io::Errno;
+
+use super::*;
+
+fn config(backing: Backing, len: u64) -> MemoryConfig {
+    MemoryConfig { backing, len, remote_write: false, lock: false }
+}
+
+fn anonymous(len: u64) -> Memory {
+    Memory::new(&config(Backing::Anonymous, len)).unwrap()
+}
+
+fn all(memory: &Memory) -> Vec<u8> {
+    let mut out = vec![0xee; memory.len() as usize];
+    memory.read(0, &mut out);
+    out
+}
+
+/// KiB that this process has locked.
+fn locked() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
+    value.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn fresh_memory_is_zero_and_keeps_what_is_written() {
+    for backing in
+        [Backing::Anonymous, Backing::Huge, Backing::Shared { name: "ddpd-test".to_owned() }]
+    {
+        let memory = Memory::new(&config(backing.clone(), 10_001)).unwrap();
+        assert_eq!(memory.len(), 10_001, "{backing:?}");
+        assert_eq!(all(&memory), vec![0; 10_001]);
+        memory.write(10_000, &[7]);
+        memory.clone().write(0, b"start");
+        memory.write(10_001, &[]);
+        let mut out = [0; 5];
+        memory.read(0, &mut out);
+        assert_eq!(&out, b"start");
+        memory.read(10_000, &mut out[..1]);
+        assert_eq!(out[0], 7);
+    }
+}
+
+proptest! {
+    #[test]
+    fn writes_land_where_they_should(writes in prop::collection::vec((0u64..5000, prop::collection::vec(any::<u8>(), 0..600)), 1..20)) {
+        let memory = anonymous(5600);
+        let mut model = vec![0; 5600];
+        for (offset, octets) in &writes {
+            memory.write(*offset, octets);
+            model[*offset as usize..][..octets.len()].copy_from_slice(octets);
+        }
+        prop_assert_eq!(all(&memory), model);
+    }
+
+    #[test]
+    fn bounds_are_those_of_the_region(len in 1u64..100_000, offset: u64, n in 0u64..200_000) {
+        let memory = anonymous(len);
+        prop_assert_eq!(memory.contains(offset, n), u128::from(offset) + u128::from(n) <= u128::from(len));
+        prop_assert_eq!(memory.contains(offset % len, len - offset % len), true);
+        prop_assert_eq!(memory.contains(offset % len, len - offset % len + 1), false);
+    }
+}
+
+#[test]
+#[should_panic(expected = "copy of 2 octets at 9 outside a region of 10 octets")]
+fn a_write_across_the_end_panics() {
+    anonymous(10).write(9, &[1, 2]);
+}
+
+#[test]
+#[should_panic(expected = "outside a region")]
+fn a_read_at_the_top_of_the_numbers_panics() {
+    anonymous(10).read(u64::MAX, &mut [0; 2]);
+}
+
+#[test]
+#[should_panic(expected = "outside a region")]
+fn the_rest_of_the_last_page_is_outside() {
+    anonymous(10).read(10, &mut [0]);
+}
+
+#[test]
+fn memory_is_there_before_it_is_used() {
+    for backing in [Backing::Anonymous, Backing::Shared { name: "ddpd-fault".to_owned() }] {
+        let memory = Memory::new(&config(backing, 32 << 20)).unwrap();
+        let before = faults();
+        for page in 0..8192 {
+            memory.write(page * 4096, &[1]);
+        }
+        // Reading the count may fault; 8192 pages did not.
+        assert!(faults() < before + 100, "{before}, then {}", faults());
+    }
+}
+
+/// Minor page faults of this thread so far.
+fn faults() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    // After the name in brackets: state, ppid, pgrp, session, tty, tpgid, flags, minflt.
+    let (_, fields) = text.rsplit_once(')').unwrap();
+    fields.split_whitespace().nth(7).unwrap().parse().unwrap()
+}
+
+#[test]
+fn only_private_memory_that_peers_cannot_write_is_stable() {
+    let stable = |backing, remote_write| {
+        Memory::new(&MemoryConfig { remote_write, ..config(backing, 100) }).unwrap().is_stable()
+    };
+    assert!(stable(Backing::Anonymous, false));
+    assert!(!stable(Backing::Anonymous, true));
+    assert!(!stable(Backing::Shared { name: "x".to_owned() }, false));
+}
+
+#[test]
+fn a_shared_region_is_one_file_of_a_size_that_nobody_changes() {
+    let name = "ddpd-seal".to_owned();
+    let memory = Memory::new(&config(Backing::Shared { name }, 5000)).unwrap();
+    let fd = memory.shared_fd().unwrap();
+    // A local program opens or is sent the descriptor: the same octets.
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+        .unwrap();
+    memory.write(4998, b"by");
+    let mut seen = [0; 2];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut seen, 4998).unwrap();
+    assert_eq!(&seen, b"by");
+    std::os::unix::fs::FileExt::write_all_at(&file, b"me", 4998).unwrap();
+    memory.read(4998, &mut seen);
+    assert_eq!(&seen, b"me");
+    for len in [0, 4999, 5001] {
+        assert_eq!(rustix::fs::ftruncate(&file, len), Err(Errno::PERM));
+    }
+    let more = rustix::fs::fcntl_add_seals(fd, rustix::fs::SealFlags::WRITE);
+    assert_eq!(more, Err(Errno::PERM));
+    assert!(anonymous(1).shared_fd().is_none());
+}
+
+#[test]
+fn a_staged_region_begins_as_its_file() {
+    let path = std::env::temp_dir().join(format!("ddpd-staged-{}", std::process::id()));
+    let content: Vec<u8> = (0..3_000_000u32).map(|i| (i * 31) as u8).collect();
+    std::fs::File::create(&path).unwrap().write_all(&content).unwrap();
+    let staged = |len| Memory::new(&config(Backing::Staged { path: path.clone() }, len));
+    let memory = staged(3_000_100).unwrap();
+    let octets = all(&memory);
+    assert_eq!(octets[..3_000_000], content);
+    assert_eq!(octets[3_000_000..], [0; 100]);
+    memory.write(0, b"changed");
+    assert_eq!(std::fs::read(&path).unwrap(), content, "somebody else writes it back");
+    let error = staged(2_999_999).expect_err("it does not fit").to_string();
+    assert!(error.contains("has 3000000 octets, more than the region's 2999999"), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    let error = staged(100).expect_err("it is gone").to_string();
+    assert!(error.contains("cannot be read: No such file"), "{error}");
+}
+
+#[test]
+fn impossible_memory_is_refused_in_words() {
+    let error =
+        |backing, len| Memory::new(&config(backing, len)).expect_err("impossible").to_string();
+    assert!(error(Backing::Anonymous, 0).contains("0 octets"));
+    assert!(error(Backing::Anonymous, u64::MAX).contains("larger than this machine can address"));
+    // Virtual addresses would do, memory would not: refused before anything is killed for it.
+    let text = error(Backing::Anonymous, 1 << 45);
+    assert!(text.contains("not to be had"), "{text}");
+    let text = error(Backing::Shared { name: "big".to_owned() }, 1 << 45);
+    assert!(text.contains("not to be had"), "{text}");
+    let text = error(Backing::Shared { name: "n".repeat(300) }, 1);
+    assert!(text.contains("too long"), "{text}");
+    let text = error(Backing::Shared { name: "a\0b".to_owned() }, 1);
+    assert!(text.contains("NUL"), "{text}");
+}
+
+#[test]
+fn missing_hugepages_are_said() {
+    let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+    let free: u64 = free.map_or(0, |text| text.trim().parse().unwrap());
+    let memory = Memory::new(&config(Backing::Huge, 64 << 20)).unwrap();
+    match memory.statements() {
+        [] => assert!(free >= 32, "{free} were free"),
+        [text] => assert!(text.starts_with("32 hugepages of 2 MiB are not free"), "{text}"),
+        more => panic!("{more:?}"),
+    }
+}
+
+#[test]
+fn locking_is_done_or_its_absence_said() {
+    let before = locked();
+    let lock = MemoryConfig { lock: true, ..config(Backing::Anonymous, 1 << 20) };
+    let memory = Memory::new(&lock).unwrap();
+    match memory.statements() {
+        [] => assert_eq!(locked(), before + 1024),
+        [text] => assert!(text.contains("RLIMIT_MEMLOCK is"), "{text}"),
+        more => panic!("{more:?}"),
+    }
+}

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 #
 #   namespace A                         namespace B
-#   ddpd on veth A (af_packet/af_xdp)   kernel sockets on veth B (ddpctl put --kernel, serve-kernel)
+#   ddpd on veth A (af_packet, af_xdp)  kernel sockets on veth B (ddpctl put --kernel, serve-kernel)
 #   10.77.0.1, fd77::1                  10.77.0.2, fd77::2
 
 [ "$(id -u)" -eq 0 ] || die "kernel: needs root, to make network namespaces"
@@ -10,44 +10,61 @@
 tag=ddp$$
 a=${tag}a b=${tag}b
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-interop.XXXXXX")
-pids=()
-failed=0 rows=0
+octets=$((mib * 1024 * 1024))
+ddpd_pid= capture_pid= serve_pid=
+rows=0 failed=0
 
 cleanup() {
-    for pid in "${pids[@]}"; do stop_pid "$pid"; done
+    for pid in $serve_pid $capture_pid $ddpd_pid; do stop_pid "$pid"; done
     ip netns del "$a" 2>/dev/null || true
     ip netns del "$b" 2>/dev/null || true
-    [ -n "${KEEP:-}" ] || rm -rf "$work"
+    rm -rf "$work"
 }
 trap cleanup EXIT
 
 in_a() { ip netns exec "$a" "$@"; }
 in_b() { ip netns exec "$b" "$@"; }
+api() { "$ddpctl" --socket "$work/a.sock" "$@"; }
 
-# make_net MTU: two namespaces, one cable, no segmentation or checksum offload that would hide frames.
+# make_net MTU: two namespaces and a cable, without offloads that would hide what is on the wire.
 make_net() {
     ip netns del "$a" 2>/dev/null || true
     ip netns del "$b" 2>/dev/null || true
-    ip netns add "$a" && ip netns add "$b"
-    ip link add v"$a" netns "$a" type veth peer name v"$b" netns "$b"
-    in_a ethtool -K v"$a" tx off rx off gso off tso off gro off >/dev/null
-    in_b ethtool -K v"$b" tx off rx off gso off tso off gro off >/dev/null
-    in_a sysctl -qw net.ipv6.conf.v"$a".disable_ipv6=1
-    in_b sysctl -qw net.ipv6.conf.v"$b".accept_dad=0
-    in_a ip link set v"$a" mtu "$1" up && in_a ip link set lo up
-    in_b ip addr add 10.77.0.2/24 dev v"$b"
-    in_b ip -6 addr add fd77::2/64 dev v"$b" nodad
-    in_b ip link set v"$b" mtu "$1" up && in_b ip link set lo up
+    ip netns add "$a"
+    ip netns add "$b"
+    ip link add "v$a" netns "$a" type veth peer name "v$b" netns "$b"
+    in_a ethtool -K "v$a" tx off rx off gso off tso off gro off >/dev/null
+    in_b ethtool -K "v$b" tx off rx off gso off tso off gro off >/dev/null
+    # The appliance answers for its addresses, the kernel of A has none.
+    in_a sh -c "echo 1 >/proc/sys/net/ipv6/conf/v$a/disable_ipv6"
+    in_b ip address add 10.77.0.2/24 dev "v$b"
+    in_b ip address add fd77::2/64 dev "v$b" nodad
+    in_a ip link set "v$a" mtu "$1" up
+    in_b ip link set "v$b" mtu "$1" up
 }
 
-# config KIND MTU: one region, four listeners: markers on or off, CRC required or not.
+# listener PORT MARKERS CRC
+listener() {
+    cat <<END
+
+[[listener]]
+name = "l$1"
+interface = "front"
+port = $1
+regions = ["sink"]
+revisions = [0, 1]
+markers = $2
+crc = $3
+END
+}
+
+# config KIND MTU: one region; one listener for each of markers and CRC asked for or not.
 config() {
     cat <<END
-[management]
-socket = "$work/a.sock"
+name = "interop"
 
 [workers]
-cores = [0]
+count = 1
 idle = "adaptive"
 
 [[port]]
@@ -63,23 +80,157 @@ addresses = ["10.77.0.1/24", "fd77::1/64"]
 
 [[region]]
 name = "sink"
-size = "${mib}MiB"
-access = ["remote_write"]
-END
-    local port=7471 markers crc
-    for markers in true false; do
-        for crc in true false; do
-            cat <<END
+size = "$mib MiB"
+access = "w"
 
-[[listener]]
-name = "l$port"
-interface = "front"
-port = $port
-regions = ["sink"]
-markers = $markers
-crc = $crc
+[management]
+socket = "$work/a.sock"
 END
-            port=$((port + 1))
+    listener 7471 true true
+    listener 7472 true false
+    listener 7473 false true
+    listener 7474 false false
+}
+
+start_ddpd() {
+    config "$1" "$2" >"$work/a.toml"
+    in_a "$ddpd" --config "$work/a.toml" >"$work/ddpd.out" 2>"$work/ddpd.err" &
+    ddpd_pid=$!
+    if ! wait_until 60 grep -q '^ready' "$work/ddpd.out"; then
+        cat "$work/ddpd.out" "$work/ddpd.err" >&2
+        die "ddpd did not start on $1"
+    fi
+}
+
+stop_ddpd() {
+    stop_pid "$ddpd_pid"
+    ddpd_pid=
+}
+
+# Two files take turns, so that a transfer that places nothing cannot look good.
+file() { echo "$work/file$((rows % 2)).bin"; }
+
+row() { # what... verdict
+    rows=$((rows + 1))
+    printf '%-10s %5s %-5s %-10s %-8s %-4s %9s  %s\n' "$@"
+}
+
+# verdict: compares the region with the file.
+verdict() {
+    if api regions read sink --length "$octets" --output "$work/region.bin" >/dev/null 2>"$work/read.err" &&
+        cmp -s "$(file)" "$work/region.bin"; then
+        echo ok
+    else
+        echo "FAILED: the region differs from the file"
+    fi
+}
+
+# to_appliance KIND MTU HOST REVISION PORT MARKERS CRC: put --kernel, compare.
+to_appliance() {
+    local kind=$1 mtu=$2 host=$3 revision=$4 port=$5 markers=$6 crc=$7 place=() url rate='-' result
+    url="tcp://$host:$port/sink"
+    api --json regions list >"$work/regions.json"
+    if [ "$revision" = start-key ]; then
+        place=(--stag "$(jq -r '.[0].stag' "$work/regions.json")" --to "$(jq -r '.[0].base_to' "$work/regions.json")")
+        url="tcp://$host:$port"
+    fi
+    if in_b "$ddpctl" --json put --kernel --mpa-rev "$revision" --markers "$markers" --crc "$crc" \
+        "${place[@]}" "$(file)" "$url" >"$work/put.json" 2>"$work/put.err"; then
+        # The parameters must be those that were asked for, or the row would prove something else.
+        if jq -e --arg m "$markers" --arg c "$crc" \
+            '.mpa.markers_tx == ($m == "on") and .mpa.crc == ($c == "on")' "$work/put.json" >/dev/null; then
+            result=$(verdict)
+            rate=$(jq -r '.gbit_per_s * 100 | round / 100' "$work/put.json")
+        else
+            result="FAILED: other parameters: $(tr -d '\n' <"$work/put.json")"
+        fi
+    else
+        result="FAILED: $(tr '\n' ' ' <"$work/put.err")"
+    fi
+    [ "$result" = ok ] || failed=$((failed + 1))
+    row "$kind" "$mtu" "$(family "$host")" "$revision" "$markers" "$crc" "$rate" "$result"
+}
+
+family() { case $1 in \[*) echo IPv6 ;; *) echo IPv4 ;; esac }
+
+# from_appliance KIND MTU HOST REVISION MARKERS CRC: the appliance opens the stream to kernel sockets.
+from_appliance() {
+    local kind=$1 mtu=$2 host=$3 revision=$4 markers=$5 crc=$6 result=ok rate='-'
+    : >"$work/serve.out"
+    rm -f "$work/served.bin"
+    in_b "$ddpctl" --json serve-kernel "$host:7475" --size "${mib}MiB" --file "$work/served.bin" \
+        --markers "$markers" --crc "$crc" --connections 1 >"$work/serve.out" 2>"$work/serve.err" &
+    serve_pid=$!
+    if ! wait_until 10 test -s "$work/serve.out"; then
+        result="FAILED: no listener: $(tr '\n' ' ' <"$work/serve.err")"
+    elif ! api --json put --mpa-rev "$revision" --markers "$markers" --crc "$crc" "$(file)" \
+        "tcp://$host:7475/inbox" >"$work/put.json" 2>"$work/put.err"; then
+        result="FAILED: $(tr '\n' ' ' <"$work/put.err")"
+    else
+        rate=$(jq -r '.gbit_per_s * 100 | round / 100' "$work/put.json")
+        wait "$serve_pid" || result="FAILED: the listener: $(tr '\n' ' ' <"$work/serve.err")"
+        serve_pid=
+        cmp -s "$(file)" "$work/served.bin" || result="FAILED: the file differs"
+    fi
+    [ -z "$serve_pid" ] || stop_pid "$serve_pid"
+    serve_pid=
+    [ "$result" = ok ] || failed=$((failed + 1))
+    row "$kind" "$mtu" "$(family "$host")" "$revision" "$markers" "$crc" "$rate" "$result"
+}
+
+# check_capture: with markers off and revision 1 tshark must find DDP, and nothing malformed.
+check_capture() {
+    local result=ok segments malformed wrong_crc
+    in_b dumpcap -q -i "v$b" -f 'tcp port 7473' -w "$work/cap.pcap" -a filesize:65536 >/dev/null 2>&1 &
+    capture_pid=$!
+    wait_until 10 test -s "$work/cap.pcap" || die "dumpcap did not start"
+    to_appliance "$@"
+    stop_pid "$capture_pid"
+    capture_pid=
+    local tshark=(tshark -n -r "$work/cap.pcap")
+    segments=$("${tshark[@]}" -Y iwarp_ddp_rdmap 2>/dev/null | wc -l)
+    malformed=$("${tshark[@]}" -Y _ws.malformed 2>/dev/null | wc -l)
+    wrong_crc=$("${tshark[@]}" -V -c 3000 2>/dev/null | grep 'CRC check:' | grep -vc 'Good CRC32' || true)
+    if [ "$segments" -lt 100 ] || [ "$wrong_crc" -ne 0 ] || [ "$malformed" -ne 0 ]; then
+        result="FAILED"
+        failed=$((failed + 1))
+    fi
+    row "$1" "$2" "$(family "$3")" tshark off - - "$result: $segments frames with DDP, $malformed malformed, $wrong_crc wrong CRCs"
+}
+
+# suite KIND MTU
+suite() {
+    local kind=$1 mtu=$2 host revision
+    make_net "$mtu"
+    start_ddpd "$kind" "$mtu"
+    for host in 10.77.0.1 '[fd77::1]'; do
+        for revision in 1 0 start-key; do
+            to_appliance "$kind" "$mtu" "$host" "$revision" 7471 on on
+            to_appliance "$kind" "$mtu" "$host" "$revision" 7472 on off
+            to_appliance "$kind" "$mtu" "$host" "$revision" 7473 off on
+            to_appliance "$kind" "$mtu" "$host" "$revision" 7474 off off
         done
     done
+    check_capture "$kind" "$mtu" 10.77.0.1 1 7473 off on
+    for host in 10.77.0.2 '[fd77::2]'; do
+        for revision in 1 0; do
+            from_appliance "$kind" "$mtu" "$host" "$revision" on on
+            from_appliance "$kind" "$mtu" "$host" "$revision" off off
+        done
+    done
+    stop_ddpd
 }
+
+build_programs
+say "making a file of $mib MiB"
+real_file "$work/file0.bin" "$mib"
+real_file "$work/file1.bin" "$((mib + 1))"
+tail -c "$octets" "$work/file1.bin" >"$work/file.bin" && mv "$work/file.bin" "$work/file1.bin"
+printf '%-10s %5s %-5s %-10s %-8s %-4s %9s  %s\n' PORT MTU IP REVISION MARKERS CRC Gbit/s RESULT
+for part in ${INTEROP_PARTS:-af_packet:1500 af_packet:9000 af_xdp:1500}; do
+    suite "${part%:*}" "${part#*:}"
+done
+if [ "$failed" -ne 0 ]; then
+    die "$failed of $rows rows failed"
+fi
+say "all $rows rows are good"

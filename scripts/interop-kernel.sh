@@ -11,7 +11,7 @@ tag=ddp$$
 a=${tag}a b=${tag}b
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-interop.XXXXXX")
 octets=$((mib * 1024 * 1024))
-ddpd_pid= capture_pid= serve_pid=
+ddpd_pid="" capture_pid="" serve_pid=""
 rows=0 failed=0
 
 cleanup() {
@@ -94,7 +94,7 @@ END
 
 start_ddpd() {
     config "$1" "$2" >"$work/a.toml"
-    in_a "$ddpd" --config "$work/a.toml" >"$work/ddpd.out" 2>"$work/ddpd.err" &
+    ip netns exec "$a" "$ddpd" --config "$work/a.toml" >"$work/ddpd.out" 2>"$work/ddpd.err" &
     ddpd_pid=$!
     if ! wait_until 60 grep -q '^ready' "$work/ddpd.out"; then
         cat "$work/ddpd.out" "$work/ddpd.err" >&2
@@ -104,7 +104,7 @@ start_ddpd() {
 
 stop_ddpd() {
     stop_pid "$ddpd_pid"
-    ddpd_pid=
+    ddpd_pid=""
 }
 
 # Two files take turns, so that a transfer that places nothing cannot look good.
@@ -158,7 +158,7 @@ from_appliance() {
     local kind=$1 mtu=$2 host=$3 revision=$4 markers=$5 crc=$6 result=ok rate='-'
     : >"$work/serve.out"
     rm -f "$work/served.bin"
-    in_b "$ddpctl" --json serve-kernel "$host:7475" --size "${mib}MiB" --file "$work/served.bin" \
+    ip netns exec "$b" "$ddpctl" --json serve-kernel "$host:7475" --size "${mib}MiB" --file "$work/served.bin" \
         --markers "$markers" --crc "$crc" --connections 1 >"$work/serve.out" 2>"$work/serve.err" &
     serve_pid=$!
     if ! wait_until 10 test -s "$work/serve.out"; then
@@ -169,11 +169,11 @@ from_appliance() {
     else
         rate=$(jq -r '.gbit_per_s * 100 | round / 100' "$work/put.json")
         wait "$serve_pid" || result="FAILED: the listener: $(tr '\n' ' ' <"$work/serve.err")"
-        serve_pid=
+        serve_pid=""
         cmp -s "$(file)" "$work/served.bin" || result="FAILED: the file differs"
     fi
     [ -z "$serve_pid" ] || stop_pid "$serve_pid"
-    serve_pid=
+    serve_pid=""
     [ "$result" = ok ] || failed=$((failed + 1))
     row "$kind" "$mtu" "$(family "$host")" "$revision" "$markers" "$crc" "$rate" "$result"
 }
@@ -181,12 +181,12 @@ from_appliance() {
 # check_capture: with markers off and revision 1 tshark must find DDP, and nothing malformed.
 check_capture() {
     local result=ok segments malformed wrong_crc
-    in_b dumpcap -q -i "v$b" -f 'tcp port 7473' -w "$work/cap.pcap" -a filesize:65536 >/dev/null 2>&1 &
+    ip netns exec "$b" dumpcap -q -i "v$b" -f 'tcp port 7473' -w "$work/cap.pcap" -a filesize:65536 >/dev/null 2>&1 &
     capture_pid=$!
     wait_until 10 test -s "$work/cap.pcap" || die "dumpcap did not start"
     to_appliance "$@"
     stop_pid "$capture_pid"
-    capture_pid=
+    capture_pid=""
     local tshark=(tshark -n -r "$work/cap.pcap")
     segments=$("${tshark[@]}" -Y iwarp_ddp_rdmap 2>/dev/null | wc -l)
     malformed=$("${tshark[@]}" -Y _ws.malformed 2>/dev/null | wc -l)

@@ -296,9 +296,19 @@ fn sleep<Io: PortIo>(core: &Core<Io>, wake: &Wake, at: Instant) {
         let limit = Timespec { tv_sec: 0, tv_nsec: until.subsec_nanos().into() };
         // Woken, interrupted or out of time: the next turn looks at everything.
         let _ = poll(&mut fds, Some(&limit));
+        if fds[1..].iter().any(|fd| is_broken(fd.revents())) {
+            // An interface that is down or gone says so at once, again and again: sleep without it.
+            let _ = poll(&mut fds[..1], Some(&limit));
+        }
         core.slept();
     }
     wake.disarm();
+}
+
+/// The descriptor reports an error and no frames.
+fn is_broken(events: PollFlags) -> bool {
+    let errors = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+    events.intersects(errors) && !events.contains(PollFlags::IN)
 }
 
 #[cfg(test)]

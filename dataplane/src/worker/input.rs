@@ -155,7 +155,9 @@ impl<Io: PortIo> Core<Io> {
         };
         let Some(conn) = self.conns.get_mut(slot) else { return };
         if conn.endpoint.connection().may_reopen(&segment) {
-            // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place.
+            // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place. The burst that brought this
+            // SYN may have ended the old one, and nobody has heard of it yet.
+            self.report(slot);
             self.forget(slot);
             return self.no_stream(arrival.flow, arrival.source_mac, &segment, now);
         }
@@ -171,7 +173,8 @@ impl<Io: PortIo> Core<Io> {
             let neighbours = &mut self.stack.interfaces[conn.path.interface].neighbours;
             neighbours.confirm(conn.path.next_hop, now);
         }
-        conn.unanswered += 1;
+        // A stream that waits for its next hop answers nothing, whatever comes.
+        conn.unanswered = conn.unanswered.saturating_add(1);
         let answer = conn.unanswered >= ANSWER && !conn.waiting;
         self.touch(slot);
         if answer {

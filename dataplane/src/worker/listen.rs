@@ -113,7 +113,7 @@ impl Listeners {
         }
         if let Some(listener) = self.get(id) {
             listener.half_open = listener.half_open.saturating_sub(1);
-            listener.credits += u32::from(refund);
+            listener.credits = listener.credits.saturating_add(u32::from(refund));
         }
     }
 

@@ -30,7 +30,6 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use ddp::{BufferPool, Stag, StagTable};
 use hashbrown::HashMap;
 use rtrb::Consumer;
@@ -289,10 +288,11 @@ impl<Io: PortIo> Core<Io> {
     }
 
     fn ask_neighbours(&mut self, now: Instant) {
-        let mut failed = ArrayVec::<(usize, IpAddr), 64>::new();
+        // At most as many as the caches have entries. None may be left out: its streams would wait for
+        // ever, and keep their places.
+        let mut failed = Vec::new();
         let asked = self.stack.poll(now, &mut self.outbox, |interface, address| {
-            // More than that in one moment: their streams ask again by themselves.
-            let _ = failed.try_push((interface, address));
+            failed.push((interface, address));
         });
         self.counters.neighbour_solicitations.add(asked);
         for (interface, address) in failed {

@@ -251,3 +251,52 @@ fn time_wait_gives_way_to_a_new_stream_of_the_same_flow() {
     net.turn();
     assert_eq!((net.hosts[1].count("half_open"), net.hosts[1].count("streams")), (1, 1));
 }
+
+#[test]
+fn many_neighbours_that_fail_at_once_give_all_their_places_back() {
+    let mut e = Established::new(Plan::new(2), 1000);
+    // More than a handful of addresses on the link that nobody has, all asked for in one moment.
+    e.flood((4..103).map(|n| forged((n, 2000), PORT, Flags::SYN)));
+    assert_eq!(e.net.hosts[1].count("half_open"), 99);
+    e.net.pass(Duration::from_secs(5));
+    assert_eq!(e.net.hosts[1].count("half_open"), 0);
+    assert_eq!(e.net.hosts[1].count("streams"), 1);
+    assert_eq!(e.net.hosts[1].count("neighbour_failures"), 99);
+    e.check();
+}
+
+#[test]
+fn a_peer_may_talk_while_its_address_is_asked_for() {
+    let mut e = Established::new(Plan::new(2), 1000);
+    // Nobody answers for the address, so that the stream waits for it and answers nothing.
+    let syn = std::iter::once(forged((9, 2000), PORT, Flags::SYN));
+    e.flood(syn.chain((0..600).map(|_| forged((9, 2000), PORT, Flags::ACK))));
+    e.check();
+}
+
+#[test]
+fn a_stream_that_ends_and_gives_way_in_one_burst_is_reported() {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    net.hosts[1].listen(PORT);
+    let (_, there) = net.open(0, 0, 1, (v4(2), PORT).into());
+    let fin = std::rc::Rc::new(std::cell::RefCell::new(None));
+    let held = fin.clone();
+    net.loses = Box::new(move |from, frame| {
+        let is_fin = from == 0 && frame[23] == 6 && frame[47] & 1 != 0;
+        if is_fin {
+            *held.borrow_mut() = Some(TestFrame(frame.to_vec()));
+        }
+        is_fin
+    });
+    net.hosts[1].tell(0, |_| Command::Close { stream: there, abort: false });
+    let frame = net.until("the peer's FIN", |_| fin.borrow_mut().take());
+    let word = |at: usize| <[u8; 4]>::try_from(&frame.0[at..at + 4]).unwrap();
+    let port = u16::from_be_bytes([frame.0[34], frame.0[35]]);
+    let seq = u32::from_be_bytes(word(38)).wrapping_add(1000);
+    net.hosts[1].arrive(frame);
+    net.hosts[1].arrive(forged_at((1, port), PORT, Flags::SYN, seq));
+    net.turn();
+    assert_eq!(net.hosts[1].count("half_open"), 1, "the new stream has taken its place");
+    let closed = |e: &Event| matches!(e, Event::Closed { stream, .. } if *stream == there);
+    assert!(net.hosts[1].events.iter().any(|(_, e)| closed(e)));
+}

@@ -111,8 +111,9 @@ impl Driver {
             while let Some(load) = self.core.poll_load() {
                 self.loader.request(load);
             }
-            // Programs are looked after at least as often as nothing else is to be done.
-            programs = !busy && self.sleep(full);
+            // Programs are looked after at least as often as nothing else is to be done. Stopped
+            // workers wake nobody: do not wait for them.
+            programs = !busy && !self.core.is_stopped() && self.sleep(full);
         }
         let Driver { core, dataplane, .. } = self;
         dataplane.stop(|worker, event| tracing::debug!("worker {worker} at its end: {event:?}"));

@@ -181,9 +181,11 @@ from_appliance() {
 # check_capture: with markers off and revision 1 tshark must find DDP, and nothing malformed.
 check_capture() {
     local result=ok segments malformed wrong_crc
-    ip netns exec "$b" dumpcap -q -i "v$b" -f 'tcp port 7473' -w "$work/cap.pcap" -a filesize:65536 >/dev/null 2>&1 &
+    rm -f "$work/cap.pcap"
+    ip netns exec "$b" dumpcap -q -i "v$b" -f 'tcp port 7473' -w "$work/cap.pcap" -a filesize:65536 \
+        2>"$work/dumpcap.err" &
     capture_pid=$!
-    wait_until 10 test -s "$work/cap.pcap" || die "dumpcap did not start"
+    wait_until 10 grep -q '^File:' "$work/dumpcap.err" || die "dumpcap did not start"
     to_appliance "$@"
     stop_pid "$capture_pid"
     capture_pid=""

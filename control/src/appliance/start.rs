@@ -133,7 +133,7 @@ fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigErro
         None => Loss::None,
     };
     let rate = impairment.rate.and_then(NonZeroU64::new);
-    let queue = u64::from(impairment.queue);
+    let queue = impairment.queue;
     Ok(link::Config {
         seed: impairment.seed,
         loss,

@@ -10,7 +10,6 @@ const OLDEST: &str = "22.11";
 /// DPDK functions that need no shim: not inline, and without structures in their signatures.
 const FUNCTIONS: &[&str] = &[
     "rte_eal_init",
-    "rte_eal_cleanup",
     "rte_eal_hotplug_add",
     "rte_eal_alarm_set",
     "rte_eal_alarm_cancel",

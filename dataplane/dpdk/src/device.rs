@@ -9,10 +9,11 @@ use std::sync::Arc;
 use dpdk_sys as sys;
 
 use crate::eal::Eal;
-use crate::error::{Error, check};
+use crate::error::{Error, StartError, check};
 use crate::host;
+use crate::interrupts;
 use crate::log;
-use crate::mempool::Mempool;
+use crate::mempool::{Mempool, MempoolConfig};
 use crate::queue::{RxQueue, TxQueue};
 use crate::reconnect::{self, Gate};
 use crate::ring::Rings;
@@ -55,6 +56,8 @@ pub(crate) struct Handle {
     xdp_sockets: Vec<(RawFd, u64)>,
     /// Of a device that reconnects; it knows whether the device is started.
     gate: Option<Gate>,
+    /// The driver works in the interrupt thread, and wants to be started, stopped and removed there.
+    by_interrupts: bool,
 }
 
 /// What a device says of itself.
@@ -210,6 +213,7 @@ impl Device {
     pub(crate) fn from_port(eal: &Eal, port: u16, name: &str, rings: Option<Arc<Rings>>) -> Device {
         let eal = eal.clone();
         let name = name.to_owned();
+        let by_interrupts = name.starts_with("net_memif");
         let handle = Handle {
             port,
             name,
@@ -219,6 +223,7 @@ impl Device {
             rings,
             xdp_sockets: Vec::new(),
             gate: None,
+            by_interrupts,
         };
         Device { handle, sockets_before: Default::default() }
     }
@@ -237,17 +242,42 @@ impl Device {
         Ok(mac)
     }
 
-    /// Sets it up and starts it; the driver allocates from `pool`. Returns what can be asked of it later,
-    /// and its queues.
+    /// Makes its pool, sets it up and starts it. Returns what can be asked of it later, and its queues.
     pub fn start(
         mut self,
         config: &DeviceConfig,
-        pool: &Mempool,
-    ) -> Result<(Started, Vec<RxQueue>, Vec<TxQueue>), Error> {
+        pool: MempoolConfig,
+    ) -> Result<(Started, Vec<RxQueue>, Vec<TxQueue>), StartError> {
         let eal = self.handle.eal.clone();
+        let pool = Mempool::new(&eal, pool).map_err(StartError::Pool)?;
         let lock = eal.lock_devices();
         log::forget_recent();
         self.handle.pool = Some(pool.clone());
+        if let Err(error) = self.set_up(config, &pool) {
+            drop(lock);
+            drop(self);
+            // SAFETY: nobody but this device's driver ever had the pool, and the device is gone. What the
+            // driver took and did not give back (AF_XDP's does not) is in nobody's hands.
+            unsafe { pool.free_with_all_buffers() };
+            return Err(StartError::Device(error));
+        }
+        let fds = self.idle_fds(config);
+        drop(lock);
+        let handle = Arc::new(self.handle);
+        if config.reconnect {
+            // SAFETY: the handle stays in its `Arc`, and stops it when dropped.
+            unsafe { reconnect::start(&handle) }.map_err(StartError::Device)?;
+        }
+        let rx = (0..config.queues)
+            .zip(fds)
+            // SAFETY: the driver opened the descriptor for this device and closes it when it stops.
+            .map(|(q, fd)| unsafe { RxQueue::new(handle.clone(), q, fd) })
+            .collect();
+        let tx = (0..config.queues).map(|q| TxQueue::new(handle.clone(), q)).collect();
+        Ok((Started { handle, pool }, rx, tx))
+    }
+
+    fn set_up(&mut self, config: &DeviceConfig, pool: &Mempool) -> Result<(), Error> {
         let port = self.handle.port;
         let name = self.handle.name.clone();
         let configured = self.configure(config, pool);
@@ -255,11 +285,11 @@ impl Device {
         configured?;
         if config.reconnect {
             let gate = Gate::new();
-            gate.restart(port);
+            self.handle.where_it_works(|| gate.restart(port));
             self.handle.gate = Some(gate);
         } else {
             // SAFETY: the port is ours, set up, and has no user yet.
-            let code = unsafe { sys::rte_eth_dev_start(port) };
+            let code = self.handle.where_it_works(|| unsafe { sys::rte_eth_dev_start(port) });
             check(format!("device {name} does not start"), code)?;
             self.handle.started = true;
         }
@@ -278,20 +308,7 @@ impl Device {
             // SAFETY: the port is ours.
             unsafe { sys::rte_eth_allmulticast_enable(port) };
         }
-        let fds = self.idle_fds(config);
-        drop(lock);
-        let handle = Arc::new(self.handle);
-        if config.reconnect {
-            // SAFETY: the handle stays in its `Arc`, and stops it when dropped.
-            unsafe { reconnect::start(&handle) }?;
-        }
-        let rx = (0..config.queues)
-            .zip(fds)
-            // SAFETY: the driver opened the descriptor for this device and closes it when it stops.
-            .map(|(q, fd)| unsafe { RxQueue::new(handle.clone(), q, fd) })
-            .collect();
-        let tx = (0..config.queues).map(|q| TxQueue::new(handle.clone(), q)).collect();
-        Ok((Started(handle), rx, tx))
+        Ok(())
     }
 
     fn configure(&self, config: &DeviceConfig, pool: &Mempool) -> Result<(), Error> {
@@ -357,25 +374,33 @@ const ENOTSUP: c_int = 95;
 
 /// A started device, to be asked. It stays open while this or one of its queues lives.
 #[derive(Clone)]
-pub struct Started(Arc<Handle>);
+pub struct Started {
+    handle: Arc<Handle>,
+    pool: Mempool,
+}
 
 impl Started {
+    /// The pool that its driver allocates from, and that frames to be sent may come from.
+    pub fn pool(&self) -> &Mempool {
+        &self.pool
+    }
+
     /// Its name with DPDK.
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.handle.name
     }
 
     /// The link's state now.
     pub fn link(&self) -> LinkState {
-        self.0.link()
+        self.handle.link()
     }
 
     /// Its counters now.
     pub fn stats(&self) -> Result<DeviceStats, Error> {
         let mut stats = sys::ddpd_port_stats::default();
         // SAFETY: the port is ours and valid; the structure is filled.
-        let code = unsafe { sys::ddpd_port_stats(self.0.port, &mut stats) };
-        check(format!("the counters of {} cannot be read", self.0.name), code)?;
+        let code = unsafe { sys::ddpd_port_stats(self.handle.port, &mut stats) };
+        check(format!("the counters of {} cannot be read", self.handle.name), code)?;
         Ok(DeviceStats {
             rx_frames: stats.rx_packets,
             rx_octets: stats.rx_octets,
@@ -396,6 +421,11 @@ impl Handle {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Runs a change of the device's state where its driver can bear it.
+    fn where_it_works<T: Send>(&self, change: impl FnOnce() -> T + Send) -> T {
+        if self.by_interrupts { interrupts::run(change) } else { change() }
     }
 
     /// Polls a queue, unless the device is stopped at the moment.
@@ -484,13 +514,14 @@ impl Drop for Handle {
         }
         let _lock = self.eal.lock_devices();
         let started = self.gate.as_ref().map_or(self.started, Gate::is_started);
+        let port = self.port;
         // SAFETY: the last user is gone: queues share this handle. The port is ours and valid.
-        unsafe {
+        self.where_it_works(|| unsafe {
             if started {
-                sys::rte_eth_dev_stop(self.port);
+                sys::rte_eth_dev_stop(port);
             }
-            sys::ddpd_port_remove(self.port);
-        }
+            sys::ddpd_port_remove(port);
+        });
         self.rings = None;
         if !self.xdp_sockets.is_empty() {
             self.close_xdp_sockets();
@@ -541,6 +572,6 @@ impl fmt::Debug for Device {
 
 impl fmt::Debug for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Started({})", self.0.name)
+        write!(f, "Started({})", self.handle.name)
     }
 }

@@ -1,4 +1,5 @@
-//! DPDK's environment: started once in a process, ended when the last user of it is gone.
+//! DPDK's environment: started once in a process, and there until the process ends. DPDK could end it
+//! before, but unmaps its memory then while its interrupt thread may still be at work in it.
 //!
 //! The environment wants a "main lcore" and gives it to the thread that starts it. That thread is one of
 //! ours, made for this and gone afterwards: no thread of the caller's is pinned, renamed or registered.
@@ -62,8 +63,7 @@ impl Default for EalConfig {
     }
 }
 
-/// The running environment. Clones are the same one; it ends with the last of them, which every pool
-/// and device holds.
+/// The running environment. Clones are the same one.
 #[derive(Clone)]
 pub struct Eal(Arc<Inner>);
 
@@ -223,19 +223,6 @@ impl Inner {
             }
             !whole
         });
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.sweep();
-        if !self.retired().is_empty() {
-            // Buffers are still held somewhere: their memory must stay.
-            return;
-        }
-        // SAFETY: every pool and device holds the environment, so none is left; no thread is registered.
-        let code = unsafe { sys::rte_eal_cleanup() };
-        debug_assert_eq!(code, 0, "rte_eal_cleanup");
     }
 }
 

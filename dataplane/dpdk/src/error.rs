@@ -64,3 +64,14 @@ pub enum EalError {
     #[error("the thread that starts DPDK's environment cannot be made: {0}")]
     Thread(String),
 }
+
+/// Why a device does not start.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StartError {
+    /// Its packet buffers do not fit into the environment's memory.
+    #[error("{0}")]
+    Pool(Error),
+    /// The device refuses.
+    #[error("{0}")]
+    Device(Error),
+}

@@ -12,6 +12,7 @@ mod device;
 mod eal;
 mod error;
 mod host;
+mod interrupts;
 mod log;
 mod mbuf;
 mod mempool;
@@ -24,7 +25,7 @@ pub use device::{
     TxOffloads,
 };
 pub use eal::{Eal, EalConfig, Hugepages, ThreadRegistration, next_id, version};
-pub use error::{EalError, Error};
+pub use error::{EalError, Error, StartError};
 pub use host::{
     CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, Interface, has_capability, interface,
 };

@@ -55,7 +55,8 @@ impl Room {
 pub struct Mempool(Arc<Inner>);
 
 struct Inner {
-    pool: Pool,
+    /// Taken only while the value goes.
+    pool: Option<Pool>,
     config: MempoolConfig,
     eal: Eal,
 }
@@ -103,7 +104,7 @@ impl Mempool {
             return Err(Error::new(what, errno));
         };
         let pool = Pool { raw, buffers: config.buffers };
-        Ok(Mempool(Arc::new(Inner { pool, config, eal: eal.clone() })))
+        Ok(Mempool(Arc::new(Inner { pool: Some(pool), config, eal: eal.clone() })))
     }
 
     /// A buffer with no data, or `None` when all are in use.
@@ -133,7 +134,7 @@ impl Mempool {
 
     /// Buffers that are free now, those in caches included; an instant's guess while others run.
     pub fn available(&self) -> u32 {
-        self.0.pool.available()
+        self.0.pool.map_or(0, Pool::available)
     }
 
     /// How it was made.
@@ -141,8 +142,21 @@ impl Mempool {
         &self.0.config
     }
 
+    /// Frees the pool, its buffers with it, unless there are other clones.
+    ///
+    /// # Safety
+    /// No buffer of the pool is or will be used by anybody.
+    pub(crate) unsafe fn free_with_all_buffers(self) {
+        if let Some(mut inner) = Arc::into_inner(self.0)
+            && let Some(pool) = inner.pool.take()
+        {
+            // SAFETY: this was the last owner, and the caller's promise.
+            unsafe { pool.free() };
+        }
+    }
+
     pub(crate) fn raw(&self) -> *mut sys::rte_mempool {
-        self.0.pool.raw.as_ptr()
+        self.0.pool.map_or(std::ptr::null_mut(), |pool| pool.raw.as_ptr())
     }
 }
 
@@ -154,7 +168,9 @@ impl fmt::Debug for Mempool {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.eal.retire(self.pool);
+        if let Some(pool) = self.pool.take() {
+            self.eal.retire(pool);
+        }
     }
 }
 

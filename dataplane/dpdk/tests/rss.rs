@@ -9,7 +9,7 @@ use dpdk::{Device, DeviceConfig, Mbuf, Rss};
 #[test]
 fn a_device_takes_key_and_table() {
     let eal = common::eal();
-    let pool = common::pool(&eal, 2047, 2048);
+    let pool = common::pool_config(2047, 2048);
     let device = Device::virtual_device(&eal, "net_null0", "size=100").unwrap();
     let info = device.info().unwrap();
     assert_eq!(info.driver, "net_null");
@@ -24,7 +24,7 @@ fn a_device_takes_key_and_table() {
         all_multicast: true,
         ..common::device_config(2)
     };
-    let (started, mut rx, mut tx) = device.start(&config, &pool).unwrap();
+    let (started, mut rx, mut tx) = device.start(&config, pool.clone()).unwrap();
     assert!(started.link().up);
     for (rx, tx) in rx.iter_mut().zip(&mut tx) {
         let mut frames = ArrayVec::<Mbuf, 8>::new();
@@ -41,12 +41,11 @@ fn a_device_takes_key_and_table() {
     let short = Rss { key, table: table[..64].to_vec() };
     let device = Device::virtual_device(&eal, "net_null0", "").unwrap();
     let config = DeviceConfig { rss: Some(short), ..config };
-    let error = device.start(&config, &pool).expect_err("the table is too short");
+    let error = device.start(&config, pool.clone()).expect_err("the table is too short");
     assert!(error.to_string().contains("refuses the RSS table"), "{error}");
     let error = Device::virtual_device(&eal, "net_nothing0", "").expect_err("no such driver");
     assert!(error.to_string().contains("net_nothing0"), "{error}");
     assert!(!error.said.is_empty());
     drop(Device::virtual_device(&eal, "net_null0", "").unwrap());
-    drop(pool);
     assert_eq!(eal.retired_pools(), 0);
 }

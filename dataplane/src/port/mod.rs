@@ -24,8 +24,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use dpdk::{Device, DeviceInfo, DeviceStats, Eal, LinkState, Mempool, MempoolConfig, Started};
+use dpdk::{
+    Device, DeviceInfo, DeviceStats, Eal, LinkState, Mempool, MempoolConfig, StartError, Started,
+};
 
 pub use dpdk::{Mbuf, RxChecksum, TxChecksums};
 pub use error::PortError;
@@ -241,8 +244,20 @@ impl Ports {
         &self.eal
     }
 
-    /// Opens a port: makes or takes the device, its pool and its queues, and starts it.
+    /// Opens a port: makes or takes the device, its pool and its queues, and starts it. Blocks, up to a
+    /// second if an AF_XDP socket is not to be had: the kernel lets go of the queues of a closed one, or of a
+    /// killed process, some time later.
     pub fn open(&self, config: &PortConfig) -> Result<Port, PortError> {
+        for _ in 0..20 {
+            match self.try_open(config) {
+                Err(PortError::Xdp { .. }) => std::thread::sleep(Duration::from_millis(50)),
+                done => return done,
+            }
+        }
+        self.try_open(config)
+    }
+
+    fn try_open(&self, config: &PortConfig) -> Result<Port, PortError> {
         config.check()?;
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         kind::check_host(config, &served)?;
@@ -251,7 +266,6 @@ impl Ports {
         let dpdk_failed = |error| kind::explain(config, error);
         let device_info = device.info().map_err(dpdk_failed)?;
         config.check_device(&device_info)?;
-        let pool = self.pool(config, &device_info)?;
         let checksums = checksums(config, &device_info, &mut statements);
         let (rss, table) = rss::choose(config, &device_info, &mut statements);
         let mac = match (config.mac, &config.kind) {
@@ -261,7 +275,20 @@ impl Ports {
             (None, _) => device.mac().ok().filter(usable).unwrap_or_else(random_mac),
         };
         let set_up = kind::device_config(config, checksums, rss);
-        let (device, rx, tx) = device.start(&set_up, &pool).map_err(dpdk_failed)?;
+        let pool = MempoolConfig {
+            buffers: config.pool_buffers(),
+            room: kind::room(config),
+            numa: config.numa.or(device_info.numa),
+        };
+        let (device, rx, tx) = device.start(&set_up, pool).map_err(|error| match error {
+            StartError::Device(error) => kind::explain(config, error),
+            StartError::Pool(error) => PortError::NoMemory {
+                port: config.name.clone(),
+                mib: (config.pool_octets() >> 20) + 1,
+                error,
+            },
+        })?;
+        let pool = device.pool().clone();
         if let PortKind::Memif { socket, role: MemifRole::Server, .. } = &config.kind {
             served.insert(socket.clone());
         }
@@ -338,19 +365,6 @@ impl Ports {
         let end = WaitingEnd { device: other, queues: config.queues, ends: ends.clone() };
         waiting.insert(link.to_owned(), end);
         Ok((mine, RingSide { ends, side: 0 }))
-    }
-
-    fn pool(&self, config: &PortConfig, device: &DeviceInfo) -> Result<Mempool, PortError> {
-        let pool = MempoolConfig {
-            buffers: config.pool_buffers(),
-            room: kind::room(config),
-            numa: config.numa.or(device.numa),
-        };
-        Mempool::new(&self.eal, pool.clone()).map_err(|error| PortError::NoMemory {
-            port: config.name.clone(),
-            mib: (config.pool_octets() >> 20) + 1,
-            error,
-        })
     }
 }
 

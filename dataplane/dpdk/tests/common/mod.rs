@@ -25,8 +25,11 @@ pub(crate) fn eal() -> Eal {
 }
 
 pub(crate) fn pool(eal: &Eal, buffers: u32, data_room: u16) -> Mempool {
-    Mempool::new(eal, MempoolConfig { buffers, room: Room::Octets(data_room), numa: None })
-        .expect("it fits")
+    Mempool::new(eal, pool_config(buffers, data_room)).expect("it fits")
+}
+
+pub(crate) fn pool_config(buffers: u32, data_room: u16) -> MempoolConfig {
+    MempoolConfig { buffers, room: Room::Octets(data_room), numa: None }
 }
 
 pub(crate) fn device_config(queues: u16) -> DeviceConfig {

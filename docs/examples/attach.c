@@ -1,0 +1,206 @@
+/*
+ * Attaches to a shared-memory region of a running ddpd, waits for completions and prints them.
+ *
+ *     cc -std=c11 -Wall -Wextra -O2 -o attach attach.c
+ *     ./attach /run/ddpd/ddpd.sock.attach OBJECT [COUNT]
+ *
+ * Ends after COUNT completions, or when the region or the appliance is gone. shared-memory.md describes
+ * all that is used here. Both ends are on one machine; the layouts are little-endian.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { REPLY_LEN = 48, HEAD = 64, SLOTS = 256, SLOT = 64 };
+
+struct attached {
+	int connection, event;
+	unsigned char *region;
+	const unsigned char *ring;
+	uint64_t region_len, capacity;
+};
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "attach: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static uint64_t word(const unsigned char *at)
+{
+	uint64_t value;
+
+	memcpy(&value, at, sizeof value);
+	return value;
+}
+
+static const _Atomic uint64_t *shared(const struct attached *a, size_t at)
+{
+	return (const _Atomic uint64_t *)(const void *)(a->ring + at);
+}
+
+static int connect_to(const char *path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		fail("socket");
+	if (strlen(path) >= sizeof address.sun_path) {
+		errno = ENAMETOOLONG;
+		fail(path);
+	}
+	strcpy(address.sun_path, path);
+	if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0)
+		fail(path);
+	return fd;
+}
+
+/* Asks for the object; receives the reply and three descriptors. */
+static struct attached attach_to(const char *path, const char *object)
+{
+	struct attached a = { .connection = connect_to(path) };
+	char request[128];
+	unsigned char reply[512];
+	union {
+		char octets[CMSG_SPACE(3 * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec io = { .iov_base = reply, .iov_len = sizeof reply - 1 };
+	struct msghdr message = {
+		.msg_iov = &io, .msg_iovlen = 1,
+		.msg_control = control.octets, .msg_controllen = sizeof control.octets,
+	};
+	int len = snprintf(request, sizeof request, "%s\n", object), fds[3];
+	ssize_t got;
+	struct cmsghdr *c;
+
+	if (len < 0 || (size_t)len >= sizeof request || write(a.connection, request, len) != len)
+		fail("request");
+	got = recvmsg(a.connection, &message, MSG_CMSG_CLOEXEC);
+	if (got < REPLY_LEN || memcmp(reply, "DDPM", 4) != 0) {
+		errno = EPROTO;
+		fail("reply");
+	}
+	if (memcmp(reply + 4, "\0\0\0\0", 4) != 0) {
+		reply[got] = '\0';
+		fprintf(stderr, "attach: %s\n", reply + REPLY_LEN);
+		exit(1);
+	}
+	c = CMSG_FIRSTHDR(&message);
+	if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof fds)) {
+		errno = EPROTO;
+		fail("descriptors");
+	}
+	memcpy(fds, CMSG_DATA(c), sizeof fds);
+	a.region_len = word(reply + 8);
+	a.capacity = word(reply + 32);
+	a.event = fds[2];
+	a.region = mmap(NULL, a.region_len, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+	/* The ring cannot be mapped writable: it is sealed. */
+	a.ring = mmap(NULL, SLOTS + a.capacity * SLOT, PROT_READ, MAP_SHARED, fds[1], 0);
+	if (a.region == MAP_FAILED || a.ring == MAP_FAILED)
+		fail("mmap");
+	return a;
+}
+
+/* Prints record n; 0 if it was overwritten meanwhile. */
+static int print_record(const struct attached *a, uint64_t n)
+{
+	size_t at = SLOTS + (n % a->capacity) * SLOT;
+	uint64_t kind_stag, offset, len, stream, i;
+
+	/* Acquire: the octets that the record speaks of are visible from here on. */
+	if (atomic_load_explicit(shared(a, at), memory_order_acquire) != 2 * n + 2)
+		return 0;
+	offset = atomic_load_explicit(shared(a, at + 8), memory_order_relaxed);
+	len = atomic_load_explicit(shared(a, at + 16), memory_order_relaxed);
+	stream = atomic_load_explicit(shared(a, at + 24), memory_order_relaxed);
+	kind_stag = atomic_load_explicit(shared(a, at + 32), memory_order_relaxed);
+	atomic_thread_fence(memory_order_acquire);
+	if (atomic_load_explicit(shared(a, at), memory_order_relaxed) != 2 * n + 2)
+		return 0;
+
+	printf("%" PRIu64 ": stream %016" PRIx64 " ", n, stream);
+	switch (kind_stag >> 32 & 0xffff) {
+	case 1:
+		printf("STag 0x%08" PRIx32 ": %" PRIu64 " octets at %" PRIu64 ":",
+		       (uint32_t)kind_stag, len, offset);
+		for (i = 0; i < len && i < 16 && offset + i < a->region_len; i++)
+			printf(" %02x", a->region[offset + i]);
+		printf("\n");
+		break;
+	case 2:
+		printf("may write\n");
+		break;
+	case 3:
+		printf("has ended\n");
+		break;
+	case 4:
+		printf("the region is gone from the network\n");
+		break;
+	default:
+		printf("a kind that this program does not know\n");
+	}
+	return 1;
+}
+
+int main(int argc, char **argv)
+{
+	struct attached a;
+	uint64_t count, seen = 0, next, head, oldest, lost, wakes;
+	int open = 1;
+
+	if (argc < 3) {
+		fprintf(stderr, "usage: attach SOCKET OBJECT [COUNT]\n");
+		return 1;
+	}
+	count = argc > 3 ? strtoull(argv[3], NULL, 10) : UINT64_MAX;
+	a = attach_to(argv[1], argv[2]);
+	printf("attached: %" PRIu64 " octets, ring of %" PRIu64 " slots\n", a.region_len, a.capacity);
+	fflush(stdout);
+	head = atomic_load_explicit(shared(&a, HEAD), memory_order_acquire);
+	next = head > a.capacity ? head - a.capacity : 0;
+	for (;;) {
+		struct pollfd fds[2] = {
+			{ .fd = a.event, .events = POLLIN },
+			{ .fd = a.connection, .events = POLLIN },
+		};
+
+		/* Reset before the ring is looked at: what comes later sets it again. */
+		if (read(a.event, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
+			fail("eventfd");
+		while (seen < count
+		       && next < (head = atomic_load_explicit(shared(&a, HEAD), memory_order_acquire))) {
+			oldest = head > a.capacity ? head - a.capacity : 0;
+			if (next < oldest) {
+				lost = oldest - next;
+				printf("lost %" PRIu64 " completions: too slow\n", lost);
+				/* So that it shows in `ddpctl stats`; optional. */
+				if (write(a.connection, &lost, sizeof lost) < 0)
+					open = 0;
+				next = oldest;
+			}
+			seen += print_record(&a, next);
+			next++;
+		}
+		fflush(stdout);
+		if (seen >= count || !open)
+			return 0;
+		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+			fail("poll");
+		/* Once more round the loop for what came before the end. */
+		if (fds[1].revents)
+			open = 0;
+	}
+}

@@ -1,0 +1,174 @@
+//! A running `ddpd` with two appliances that a link joins, for tests of the whole.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use control::api::{Client, Event, EventKind, JobInfo, RegionInfo, Stats, Status};
+
+/// The receiving appliance's address.
+pub(crate) const SINK: &str = "10.9.0.1:7471";
+
+/// A running process, killed when dropped.
+pub(crate) struct Ddpd {
+    child: Child,
+    dir: tempfile::TempDir,
+    pub(crate) sink: Client,
+    pub(crate) source: Client,
+}
+
+/// What the sink serves besides `base`; both ports get `impair`.
+pub(crate) struct Setup<'a> {
+    pub(crate) sink: &'a str,
+    pub(crate) impair: &'a str,
+}
+
+impl Ddpd {
+    /// Starts it and waits until it serves. `DIR` in the configuration is its directory.
+    pub(crate) fn start(setup: &Setup<'_>) -> Ddpd {
+        let dir = tempfile::tempdir().unwrap();
+        let files = [("sink", 1, setup.sink), ("source", 2, "")].map(|(name, host, more)| {
+            let file = dir.path().join(format!("{name}.toml"));
+            std::fs::write(&file, text(dir.path(), name, host, setup.impair, more)).unwrap();
+            file
+        });
+        let mut child = ddpd(&files).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        if line != "ready\n" {
+            let mut said = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            panic!("ddpd did not start: {line:?} {said}");
+        }
+        // Nobody reads its log: a thread keeps the pipe from filling up.
+        let mut log = child.stderr.take().unwrap();
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        let client = |name: &str| Client::new(&dir.path().join(format!("{name}.sock"))).unwrap();
+        let (sink, source) = (client("sink"), client("source"));
+        Ddpd { child, dir, sink, source }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a file of `len` octets that do not repeat.
+    pub(crate) fn file(&self, name: &str, len: usize) -> (PathBuf, Vec<u8>) {
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let octets: Vec<u8> = (0..len)
+            .map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state as u8
+            })
+            .collect();
+        let path = self.path(name);
+        std::fs::write(&path, &octets).unwrap();
+        (path, octets)
+    }
+
+    /// Starts a job and waits for its end.
+    pub(crate) fn put(&self, spec: serde_json::Value) -> JobInfo {
+        let job: JobInfo = self.source.post("/v1/put", &spec).unwrap();
+        let ended = |kind: &EventKind| matches!(kind, EventKind::JobFinished { job: id, .. } if *id == job.id);
+        wait_for(&self.source, ended);
+        self.source.get(&format!("/v1/jobs/{}", job.id)).unwrap()
+    }
+
+    pub(crate) fn stats(&self, client: &Client) -> Stats {
+        client.get("/v1/stats").unwrap()
+    }
+
+    pub(crate) fn region(&self, name: &str) -> RegionInfo {
+        let regions: Vec<RegionInfo> = self.sink.get("/v1/regions").unwrap();
+        regions.into_iter().find(|region| region.name == name).unwrap()
+    }
+
+    pub(crate) fn status(&self, client: &Client) -> Status {
+        client.get("/v1/status").unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// SIGTERM, and how it ended.
+    pub(crate) fn end(mut self) -> (ExitStatus, tempfile::TempDir) {
+        self.signal(rustix::process::Signal::TERM);
+        let status = self.child.wait().unwrap();
+        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
+        (status, dir)
+    }
+}
+
+impl Drop for Ddpd {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `ddpd` with these configuration files.
+pub(crate) fn ddpd(files: &[PathBuf]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ddpd"));
+    for file in files {
+        command.arg("--config").arg(file);
+    }
+    command
+}
+
+/// Waits until the log has such an event, from its beginning.
+pub(crate) fn wait_for(client: &Client, wanted: impl Fn(&EventKind) -> bool) -> EventKind {
+    wait_for_nth(client, 1, wanted)
+}
+
+/// Waits until the log has `n` such events, from its beginning.
+pub(crate) fn wait_for_nth(
+    client: &Client,
+    n: usize,
+    wanted: impl Fn(&EventKind) -> bool,
+) -> EventKind {
+    let mut found = Vec::new();
+    let followed = client.follow("/v1/events?follow=true", |line| {
+        if let Ok(event) = serde_json::from_str::<Event>(line)
+            && wanted(&event.kind)
+        {
+            found.push(event.kind);
+        }
+        Ok(found.len() < n)
+    });
+    followed.unwrap();
+    assert_eq!(found.len(), n, "the appliance ended before it happened");
+    found.swap_remove(n - 1)
+}
+
+pub(crate) fn text(dir: &Path, name: &str, host: u8, impair: &str, more: &str) -> String {
+    let dir = dir.display();
+    format!(
+        r#"
+name = "{name}"
+[memory]
+hugepages = "never"
+[workers]
+count = 1
+[[port]]
+name = "p"
+kind = "ring"
+link = "wire"
+{impair}
+[[interface]]
+name = "i"
+port = "p"
+addresses = ["10.9.0.{host}/24"]
+[management]
+socket = "{dir}/{name}.sock"
+drain_timeout = "10 s"
+{more}
+"#
+    )
+    .replace("DIR", &dir.to_string())
+}

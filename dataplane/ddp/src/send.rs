@@ -133,6 +133,12 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
+    /// Flushes what has not begun, cuts what has, and closes.
+    pub(crate) fn close_now(&mut self, events: &mut VecDeque<Event>, counters: &mut Counters) {
+        self.cut(events, counters);
+        self.closed = true;
+    }
+
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }

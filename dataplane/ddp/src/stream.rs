@@ -140,7 +140,15 @@ impl<M: RegionMemory> Stream<M> {
         self.sender.close();
     }
 
-    /// True after [`close`](Self::close), [`post_last`](Self::post_last) or [`fail`](Self::fail).
+    /// As [`close`](Self::close), but nothing more is given to the LLP: what has not begun is flushed,
+    /// and what has begun is cut after the segment that is out. What is out can still be framed again
+    /// until it is acknowledged, or until [`fail`](Self::fail).
+    pub fn close_now(&mut self) {
+        self.sender.close_now(&mut self.events, &mut self.counters);
+    }
+
+    /// True after [`close`](Self::close), [`close_now`](Self::close_now),
+    /// [`post_last`](Self::post_last) or [`fail`](Self::fail).
     pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }

@@ -176,7 +176,8 @@ impl<M: RegionMemory> Endpoint<M> {
                     // Posting fails only behind another last message, which then goes out.
                     let _posted = full.stream.post_last(message);
                 }
-                _ => full.stream.fail(Failure::LlpLost),
+                // TCP may have to send again what is out, so that stays until the end.
+                _ => full.stream.close_now(),
             }
         }
         self.discard_and_close(why, now);

@@ -1,6 +1,6 @@
 //! How streams end (RFC 5041 §6.2, RFC 5044 §7.2, §8).
 
-use super::net::{Net, Side};
+use super::net::{Fate, Net, Side, has_payload};
 use super::peers::*;
 use super::startup::{fpdus, reply, request, tagged};
 use crate::endpoint::*;
@@ -210,6 +210,51 @@ fn error_during_a_graceful_close() {
     assert_eq!(net.a.messages().len(), 1, "the last message");
     net.a.assert_nothing_left();
     net.b.assert_nothing_left();
+}
+
+/// What is under way when the peer errs, and lost, is sent again as it was: also when no last message
+/// follows, because the configuration says so or because our FIN is out.
+#[test]
+fn what_was_sent_before_an_error_is_sent_again() {
+    for (last_message, shutdown) in [(false, false), (true, true)] {
+        let config = EndpointConfig { last_message, ..EndpointConfig::default() };
+        let lossy = std::rc::Rc::new(std::cell::Cell::new(false));
+        let loses = lossy.clone();
+        let mut net =
+            Net::new(Raw::connect(), Node::responder(config)).with_fate(move |side, _, octets| {
+                match side {
+                    Side::B if loses.get() && has_payload(octets) => Fate::Drop,
+                    _ => Fate::Pass,
+                }
+            });
+        net.a.say(&request(0xc0, 1, &[]));
+        net.run_until(|net| net.b.is_established());
+        let first = fpdus(&[write(0, b"good")]);
+        net.a.say(&first);
+        net.run_for(Duration::from_millis(10));
+        lossy.set(true);
+        net.b.write(0, &[0xd7; 3000], 9);
+        if shutdown {
+            let now = net.now;
+            net.b.ep().shutdown(now);
+        }
+        net.run_for(Duration::from_millis(1));
+        let mut bad = fpdus(&[write(0, b"good"), write(8, b"wrong")]).split_off(first.len());
+        bad[20] ^= 1;
+        net.a.say(&bad);
+        net.run_for(Duration::from_millis(10));
+        assert_eq!(net.b.state(), Some(State::Failing));
+        lossy.set(false);
+        net.run_for(Duration::from_secs(3));
+        let arrived = net.a.up.received.iter().filter(|octet| **octet == 0xd7).count();
+        assert_eq!(arrived, 3000);
+        assert!(net.a.has(tcp::Event::RemoteClosed));
+        assert!(net.b.ddp_events().contains(&ddp::Event::Sent { cookie: 9 }));
+        net.a.close();
+        net.run();
+        assert_eq!(net.b.reason().map(|r| r.name()), Some("mpa_error"));
+        net.b.assert_nothing_left();
+    }
 }
 
 /// Half closed: the peer's direction is over, ours goes on until we say so (RFC 5041 §6.2.1).

@@ -411,9 +411,13 @@ impl Core {
     ) {
         self.tally.tagged_messages += 1;
         self.tally.tagged_octets += len;
-        // A message without octets names its STag unchecked (RFC 5041 §5.2.1): it may be any number.
         let Some(name) = self.by_stag.get(&stag).cloned() else { return };
         let Some(region) = self.regions.get_mut(&name) else { return };
+        // A message without octets names its STag unchecked (RFC 5041 §5.2.1): it may be any number,
+        // also that of a region of others, whose programs it must not reach.
+        if len == 0 && !region.users.contains(&stream) {
+            return;
+        }
         region.placed += len;
         region.messages += 1;
         let offset = to.0.saturating_sub(region.section.base_to).min(region.len);

@@ -243,6 +243,28 @@ fn an_unknown_stag_of_an_empty_message_disturbs_nothing() {
 }
 
 #[test]
+fn an_empty_message_that_names_the_region_of_another_stream_does_not_reach_its_programs() {
+    let text = BASIC
+        .replace("name = \"own\"", "name = \"own\"\nbacking = \"shared-memory\"\nobject = \"mem\"");
+    let mut bench = bench_with(&text);
+    bench.accepted(1, "10.0.0.2");
+    bench.accepted(2, "10.0.0.3");
+    let stag = bench.core.regions["own"].stag;
+    let fd = bench.core.shm.ring_of("mem").unwrap().try_clone_to_owned().unwrap();
+    let mut ring = Consumer::open(std::os::fd::AsFd::as_fd(&fd)).unwrap();
+    for (stream, rsvd_ulp) in [(2, 66), (1, 9)] {
+        let (stream, to) = (StreamId(stream), TaggedOffset(0));
+        bench.event(Event::TaggedDelivered { stream, stag, to, len: 0, rsvd_ulp });
+    }
+    bench.closed(1, CloseReason::PeerShutdown);
+    let records: Vec<_> = std::iter::from_fn(|| ring.poll()).map(|(_, r)| r).collect();
+    let data: Vec<_> = records.iter().filter(|r| r.kind == Kind::Data).collect();
+    assert_eq!(data.len(), 1, "{records:?}");
+    assert_eq!((data[0].stream, data[0].rsvd_ulp), (1, 9));
+    assert_eq!(bench.core.regions["own"].messages, 1);
+}
+
+#[test]
 fn a_file_region_is_written_to_its_end_before_it_is_gone() {
     let text = BASIC.replace("name = \"own\"", "name = \"own\"\npath = \"DIR/region\"");
     let mut bench = bench_with(&text);

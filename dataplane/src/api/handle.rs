@@ -7,12 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rtrb::{Consumer, Producer, RingBuffer};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use super::config::DataplaneConfig;
 use super::counters::Counters;
 use super::ids::{InterfaceId, WorkerId};
 use super::message::{Command, Event};
+
+/// How soon a worker whose command ring was full is told again to stop.
+const TRY_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// The running workers.
 ///
@@ -200,9 +203,10 @@ impl Dataplane {
                     event(worker.id, e);
                 }
             }
-            // Who has ended by now will not wake us.
+            // Who has ended by now will not wake us; nor does room in a command ring.
             if self.arm() && self.workers.iter().any(|w| !w.is_finished()) {
-                self.wake.wait();
+                let told = self.workers.iter().zip(&asked).all(|(w, &a)| a || w.is_finished());
+                self.wake.wait(if told { None } else { Some(&TRY_AGAIN) });
             }
             self.disarm();
         }
@@ -262,11 +266,11 @@ impl Wake {
         }
     }
 
-    /// Sleeps until notified.
-    fn wait(&self) {
+    /// Sleeps until notified, or for as long as `limit` says.
+    fn wait(&self, limit: Option<&Timespec>) {
         let mut fds = [rustix::event::PollFd::new(&self.fd, rustix::event::PollFlags::IN)];
         // An interruption is as good as a notification: the caller looks again.
-        let _ = rustix::event::poll(&mut fds, None);
+        let _ = rustix::event::poll(&mut fds, limit);
     }
 }
 
@@ -330,4 +334,44 @@ pub(crate) fn worker_link(
     let control = control.clone();
     let link = WorkerLink { commands: command_rx, events: event_tx, wake, control, counters, exit };
     Ok((handle, link))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::api::Limits;
+
+    #[test]
+    fn a_worker_whose_command_ring_is_full_is_still_told_to_stop() {
+        let control = Arc::new(Wake::new().unwrap());
+        let (mut handle, mut link) = worker_link(WorkerId(0), 1, 64, &control).unwrap();
+        handle.send(Command::Drain).unwrap();
+        // Makes room, without an event to wake anybody, once the control thread is about to sleep.
+        let worker = std::thread::spawn(move || {
+            let patience = Instant::now() + Duration::from_secs(10);
+            let armed = || link.control.armed.load(Ordering::Relaxed);
+            while !armed() && Instant::now() < patience {
+                std::thread::yield_now();
+            }
+            let mut told = false;
+            while !told && Instant::now() < patience {
+                told = matches!(link.commands.pop(), Ok(Command::Stop));
+                std::thread::yield_now();
+            }
+            link.exit.end((!told).then(|| "nobody said stop".to_owned()));
+            link.control.notify();
+        });
+        handle.attach(worker);
+        let config = DataplaneConfig {
+            workers: Vec::new(),
+            ports: Vec::new(),
+            interfaces: Vec::new(),
+            limits: Limits::default(),
+            secret: [0; 32],
+        };
+        let dataplane = Dataplane::new(vec![handle], &config, control);
+        dataplane.stop(|_, event| panic!("{event:?}"));
+    }
 }

@@ -499,9 +499,15 @@ impl Core {
 
     /// True when memory for a region of this name is being made.
     pub(super) fn is_loading(&self, name: &str) -> bool {
-        let named =
-            |l: &Loading| matches!(l, Loading::Region { section, .. } if section.name == name);
-        self.loading.values().any(named)
+        self.being_loaded().any(|section| section.name == name)
+    }
+
+    /// Regions that the API asked for and whose memory is being made.
+    pub(super) fn being_loaded(&self) -> impl Iterator<Item = &RegionSection> {
+        self.loading.values().filter_map(|loading| match loading {
+            Loading::Region { section, .. } => Some(section),
+            Loading::Put { .. } | Loading::Reload => None,
+        })
     }
 
     /// A number that was not given before in this run.

@@ -138,11 +138,11 @@ impl Core {
         if self.regions.contains_key(name) || self.is_loading(name) {
             return Err(ApiError::conflict(format!("there is already a region `{name}`")));
         }
-        if let Backing::SharedMemory { object } = &section.backing
-            && self.regions.values().any(|r| r.object() == Some(object))
-        {
+        // RFC 5042 §6.3.6: no second STag over the same octets.
+        let known = self.regions.values().map(|region| &region.section).chain(self.being_loaded());
+        if let Some((kind, thing, other)) = known.into_iter().find_map(|r| in_common(section, r)) {
             return Err(ApiError::conflict(format!(
-                "there is already a shared-memory object `{object}`"
+                "{kind} `{thing}` belongs to region `{other}`"
             )));
         }
         if self.regions.len() as u64 >= u64::from(self.config.limits.regions) {
@@ -281,7 +281,6 @@ impl Core {
         Ok(())
     }
 
-    /// Removes a region. Its use is a conflict, unless `force`: then its streams are aborted.
     /// Octets of a region as they are now; peers may be writing them.
     pub(super) fn read_region(
         &self,
@@ -303,6 +302,7 @@ impl Core {
         Ok(octets)
     }
 
+    /// Removes a region. Its use is a conflict, unless `force`: then its streams are aborted.
     pub(super) fn remove_region(&mut self, name: &str, force: bool, answer: Answer) {
         let refused = match self.regions.get(name) {
             None => Some(ApiError::not_found(format!("there is no region `{name}`"))),
@@ -478,6 +478,24 @@ impl Core {
 
     pub(super) fn region_infos(&self) -> Vec<RegionInfo> {
         self.regions.keys().filter_map(|name| self.region_info(name).ok()).collect()
+    }
+}
+
+/// What two regions would both lie in: its kind, its name, and the name of the second region.
+fn in_common<'a>(
+    a: &RegionSection,
+    b: &'a RegionSection,
+) -> Option<(&'static str, String, &'a str)> {
+    match (&a.backing, &b.backing) {
+        (Backing::SharedMemory { object }, Backing::SharedMemory { object: other })
+            if object == other =>
+        {
+            Some(("shared-memory object", object.clone(), &b.name))
+        }
+        (Backing::File { path, .. }, Backing::File { path: other, .. }) if path == other => {
+            Some(("file", path.display().to_string(), &b.name))
+        }
+        _ => None,
     }
 }
 

@@ -203,3 +203,23 @@ fn the_socket_is_private_replaces_a_stale_one_and_respects_a_live_one() {
     drop(server);
     assert!(!path.exists());
 }
+
+// RFC 5042 §6.4.6, §7.1: each region has its own ring; one that overflows costs the others nothing.
+#[test]
+fn an_overflowing_ring_leaves_the_others_alone() {
+    let mut fixture = fixture();
+    fixture.server.export("busy", object(4096));
+    fixture.server.export("quiet", object(4096));
+    let (_a, _, busy) = attach(&mut fixture, "busy\n");
+    let (_b, _, quiet) = attach(&mut fixture, "quiet\n");
+    let open = |fds: &[OwnedFd]| Consumer::open(fds[1].as_fd()).unwrap();
+    let (mut busy, mut quiet) = (open(&busy), open(&quiet));
+    fixture.server.publish("quiet", &record(1, 1));
+    (0..11).for_each(|n| fixture.server.publish("busy", &record(n, 1)));
+    fixture.server.publish("quiet", &record(2, 1));
+    let offsets = |ring: &mut Consumer| -> Vec<u64> {
+        std::iter::from_fn(|| ring.poll()).map(|(_, record)| record.offset).collect()
+    };
+    assert_eq!((offsets(&mut busy), busy.lost()), (vec![7, 8, 9, 10], 7));
+    assert_eq!((offsets(&mut quiet), quiet.lost()), (vec![1, 2], 0));
+}

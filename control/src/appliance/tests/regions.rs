@@ -169,6 +169,32 @@ fn bounds_and_names_are_refused_before_memory_is_made() {
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Unavailable);
 }
 
+// RFC 5042 §6.3.6: no octet can be written by two STags, also while the first region is being made.
+#[test]
+fn an_object_or_a_file_belongs_to_one_region() {
+    let mut bench = bench();
+    let path = bench.dir.path().join("f");
+    let fsync = crate::config::Fsync::Never;
+    let file = Backing::File { path: path.clone(), fsync };
+    let object = Backing::SharedMemory { object: "o".into() };
+    for (n, backing) in [file, object].into_iter().enumerate() {
+        let region =
+            |name: String| RegionSection { backing: backing.clone(), ..section(&name, 64) };
+        let mut first = bench.call(Request::AddRegion(region(format!("first{n}"))));
+        let refused = |bench: &mut Bench| {
+            let mut pending = bench.call(Request::AddRegion(region("second".into())));
+            let error = answer(&mut pending).unwrap_err();
+            assert_eq!(error.error, ErrorKind::Conflict);
+            assert!(error.message.ends_with(&format!("belongs to region `first{n}`")));
+        };
+        refused(&mut bench);
+        bench.load_all();
+        bench.acknowledge();
+        assert!(answer(&mut first).is_ok());
+        refused(&mut bench);
+    }
+}
+
 // RFC 5041 §8.2: an STag may be limited to one stream.
 #[test]
 fn an_exclusive_region_is_bound_on_all_workers_before_the_stream_is_accepted() {

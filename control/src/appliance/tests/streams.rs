@@ -415,3 +415,30 @@ fn a_removed_listener_keeps_its_streams() {
     bench.closed(1, CloseReason::PeerShutdown);
     assert!(bench.core.retired.is_empty());
 }
+
+// RFC 5042 §3, §6.1.1: streams are taken to trust each other only where the operator gave their listeners a
+// region in common.
+#[test]
+fn listeners_without_a_region_in_common_have_domains_of_their_own() {
+    let second = r#"
+[[listener]]
+name = "other"
+interface = "i"
+port = 7472
+[[region]]
+name = "others"
+size = "64 KiB"
+access = "w"
+[[listener]]
+name = "third"
+interface = "i"
+port = 7473
+regions = ["others"]
+"#;
+    let bench = bench_with(&format!("{BASIC}{second}"));
+    let pd = |name: &str| bench.core.listeners[name].pd;
+    let domains = [pd("in"), pd("other"), pd("third")];
+    assert!(domains[0] != domains[1] && domains[1] != domains[2] && domains[0] != domains[2]);
+    assert_eq!(bench.core.regions["common"].pd, pd("in"));
+    assert_eq!(bench.core.regions["others"].pd, pd("third"));
+}

@@ -352,13 +352,33 @@ fn a_lost_llp_is_reported() {
     assert_eq!(rig.pool.in_use(), 0);
 }
 
-// RFC 5041 §8.2: streams are independent; one peer's bounds are not another's.
+// Bounds of untagged buffers are no bounds of tagged ones.
 #[test]
-fn a_full_pool_of_one_stream_refuses_no_tagged_segment_of_another() {
+fn a_full_pool_refuses_no_tagged_segment() {
     let mut rig = Rig::new();
     rig.pool = BufferPool::new(0);
     assert_eq!(rig.give(0, &untagged(1, 0, true, b"x")), Refused);
     assert_eq!(rig.give(0, &tagged(0, true, b"x")), Placed(1));
+}
+
+// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: posted buffers belong to one stream. The octets behind them are
+// the worker's: who takes more than there is is counted, and what comes in order elsewhere gets through.
+#[test]
+fn a_stream_that_takes_too_much_is_seen_and_costs_others_no_buffer() {
+    let (mut greedy, mut other) = (Rig::new(), Rig::new());
+    greedy.pool = BufferPool::new(1024);
+    let taken: Vec<_> = (1..4)
+        .map(|n| greedy.give(n.into(), &untagged(n + 1, 0, false, b"and never the first")))
+        .collect();
+    assert_eq!(taken, [Placed(19), Placed(19), Refused]);
+    core::mem::swap(&mut greedy.pool, &mut other.pool);
+    assert_eq!(other.stream.posted_buffers(QUEUE), Some(4));
+    assert_eq!(other.give(0, &untagged(1, 0, true, b"a")), Placed(1));
+    assert_eq!(other.events(), [untagged_delivered(1, b"a")]);
+    let refused = |rig: &Rig| rig.stream.counters().segments_refused;
+    assert_eq!((refused(&greedy), refused(&other)), (1, 0));
+    greedy.stream.release(&mut other.pool);
+    assert_eq!(other.pool.in_use(), 0);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ddp::{Stag, StreamId};
 use hashbrown::HashMap;
 use tcp_lite::endpoint::{Context, Endpoint, Open};
-use tcp_lite::tcp::{Flags, FourTuple, HEADER_LEN, Segment};
+use tcp_lite::tcp::{Flags, FourTuple, HEADER_LEN, Segment, State};
 use wire::Instant;
 
 use super::conn::{Conn, Origin, Stage};
@@ -25,6 +25,8 @@ const FIRST_PORT: u16 = 32768;
 const PORTS: u16 = 28232;
 /// Ports that are tried; with `n` workers one of `n` fits.
 const PORT_TRIES: u16 = 4096;
+/// Places that are looked at for one in TIME-WAIT, for each stream that finds none free.
+const LOOKS: usize = 64;
 /// After this a stream asks again for a next hop that did not answer.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -66,7 +68,7 @@ impl<Io: PortIo> Core<Io> {
         if self.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }
-        let (_, stream) = self.conns.vacancy().ok_or(DropReason::StreamLimit)?;
+        let stream = self.vacancy().ok_or(DropReason::StreamLimit)?;
         let config = self.listeners.take(listener, remote.ip())?;
         let (tuple, mss) = (FourTuple { local, remote }, self.mss(&path));
         let iss = self.isn.isn(&tuple, now);
@@ -75,6 +77,25 @@ impl<Io: PortIo> Core<Io> {
         let origin = Origin::Accepted { listener, peer: remote.ip() };
         self.begin(flow, endpoint, path, origin, stream, now);
         Ok(())
+    }
+
+    /// The name of a stream that begins now. When all places are taken one in TIME-WAIT gives way: a
+    /// peer that makes us close first could fill them all otherwise, at no cost.
+    fn vacancy(&mut self) -> Option<StreamId> {
+        for _ in 0..LOOKS {
+            if let Some((_, id)) = self.conns.vacancy() {
+                return Some(id);
+            }
+            let slot = self.hand.checked_rem(self.conns.len() as u32)?;
+            self.hand = slot + 1;
+            let over = self.conns.get(slot).is_some_and(|c| {
+                c.stage == Stage::Ended && c.endpoint.connection().state() == State::TimeWait
+            });
+            if over {
+                self.forget(slot);
+            }
+        }
+        self.conns.vacancy().map(|(_, id)| id)
     }
 
     /// Opens a stream, or says at once why not.
@@ -105,7 +126,7 @@ impl<Io: PortIo> Core<Io> {
         };
         let path = Path::new(at, interface, SocketAddr::new(local, 0), remote)
             .ok_or(ConnectError::NoRoute)?;
-        let (_, stream) = self.conns.vacancy().ok_or(ConnectError::TooManyStreams)?;
+        let stream = self.vacancy().ok_or(ConnectError::TooManyStreams)?;
         let local = self.choose_port(at, local, remote).ok_or(ConnectError::NoPort)?;
         let (tuple, mss) = (FourTuple { local, remote }, self.mss(&path));
         let iss = self.isn.isn(&tuple, now);

@@ -84,6 +84,8 @@ pub(crate) struct Core<Io: PortIo> {
     events: Events,
     flows: FlowTable,
     conns: Slab<Box<Conn>>,
+    /// Where the next look for a stream in TIME-WAIT begins.
+    hand: u32,
     /// Streams whose end the control thread has not been told of yet.
     live: u32,
     wheel: TimerWheel,
@@ -165,6 +167,7 @@ impl<Io: PortIo> Core<Io> {
             events: Events::new(events, control),
             flows: FlowTable::new(key(b'f')),
             conns: Slab::new(index, limits.streams),
+            hand: 0,
             live: 0,
             wheel: TimerWheel::new(now),
             listeners: Listeners::new(limits.half_open, limits.half_open_per_peer),

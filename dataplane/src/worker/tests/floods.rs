@@ -300,3 +300,30 @@ fn a_stream_that_ends_and_gives_way_in_one_burst_is_reported() {
     let closed = |e: &Event| matches!(e, Event::Closed { stream, .. } if *stream == there);
     assert!(net.hosts[1].events.iter().any(|(_, e)| closed(e)));
 }
+
+#[test]
+fn streams_in_time_wait_do_not_keep_new_ones_out() {
+    let mut plan = Plan::new(2);
+    plan.limits.streams = 3;
+    let mut net = Net::new(&[Plan::new(1), plan]);
+    net.hosts[1].listen(PORT);
+    for _ in 0..3 {
+        let (_, there) = net.open(0, 0, 1, (v4(2), PORT).into());
+        net.hosts[1].tell(0, |_| Command::Close { stream: there, abort: false });
+        net.until("its end", |net| {
+            net.hosts[1].take(|e| matches!(e, Event::Closed { .. }).then_some(()))
+        });
+    }
+    net.settle();
+    assert_eq!(net.hosts[1].count("streams"), 3, "in TIME-WAIT");
+    let streams: Vec<_> = (0..3).map(|_| net.open(0, 0, 1, (v4(2), PORT).into())).collect();
+    assert_eq!(net.hosts[1].count("stream_limit"), 0);
+    // Streams that are up keep their places.
+    net.hosts[0].connect(0, (v4(2), PORT).into());
+    net.pass(Duration::from_millis(100));
+    assert_eq!(net.hosts[1].count("stream_limit"), 1);
+    for (here, _) in streams {
+        let ticket = net.hosts[0].send(here, b"still here");
+        net.wait_sent(0, ticket);
+    }
+}

@@ -1,8 +1,6 @@
 //! The passive side: streams that peers ask for are accepted within limits, or refused.
 
-use std::net::SocketAddr;
-
-use dataplane::{Command, Event, ListenerId};
+use dataplane::{Command, Event};
 use ddp::{PdId, StreamId, VersionPolicy};
 use tcp_lite::mpa::Revision;
 
@@ -13,14 +11,16 @@ use crate::api::EventKind;
 
 impl Core {
     pub(super) fn on_incoming(&mut self, event: Event) {
-        let Event::Incoming { stream, listener, local, remote, revision, .. } = event else {
+        let Event::Incoming { stream, listener, interface, local, remote, revision, .. } = event
+        else {
             return;
         };
         let running = self.is_running();
         let all = self.streams.len() as u64 >= u64::from(self.config.limits.streams);
         let Some(found) = self.listener_by_id(listener) else {
             self.tally.unexpected_events += 1;
-            self.reject(stream, None, local, remote, "the listener is gone".into());
+            let fresh = new_stream(interface, local, remote, State::Rejecting, PdId(0));
+            self.reject(stream, fresh, "the listener is gone".into());
             return;
         };
         let limits = found.limits();
@@ -32,7 +32,8 @@ impl Core {
             found.ledger.admit(remote.ip(), &limits).err().map(|refusal| refusal.to_string())
         };
         if let Some(reason) = refusal {
-            self.reject(stream, Some(listener), local, remote, reason);
+            let fresh = new_stream(interface, local, remote, State::Rejecting, PdId(0));
+            self.reject(stream, Stream { listener: Some(listener), ..fresh }, reason);
             return;
         }
         found.accepted += 1;
@@ -41,7 +42,8 @@ impl Core {
         self.tally.accepted += 1;
         let (regions, exclusive) = self.take_regions(&listed, stream);
         let state = if exclusive.is_empty() { State::Accepting } else { State::Binding };
-        let known = Stream { regions, queues, revision, ..new_stream(local, remote, state, pd) };
+        let fresh = new_stream(interface, local, remote, state, pd);
+        let known = Stream { regions, queues, revision, ..fresh };
         self.streams.insert(stream, Stream { listener: Some(listener), ..known });
         self.tell(stream.worker(), Command::Credits { listener, more: 1 });
         if exclusive.is_empty() {
@@ -94,28 +96,16 @@ impl Core {
         self.tell(id.worker(), Command::Accept { stream: id, pd, private_data, config });
     }
 
-    fn reject(
-        &mut self,
-        id: StreamId,
-        listener: Option<ListenerId>,
-        local: SocketAddr,
-        remote: SocketAddr,
-        reason: String,
-    ) {
+    fn reject(&mut self, id: StreamId, stream: Stream, reason: String) {
         self.tally.refused += 1;
-        let found = listener.and_then(|listener| self.listener_by_id(listener));
+        let remote = stream.remote.to_string();
+        let found = stream.listener.and_then(|listener| self.listener_by_id(listener));
         let name = found.map(|found| {
             found.refused += 1;
             found.section.name.clone()
         });
-        let state = State::Rejecting;
-        let stream = Stream { listener, ..new_stream(local, remote, state, PdId(0)) };
         self.streams.insert(id, stream);
         self.tell(id.worker(), Command::Reject { stream: id, private_data: Vec::new() });
-        self.log.push(EventKind::StreamRefused {
-            listener: name,
-            remote: remote.to_string(),
-            reason,
-        });
+        self.log.push(EventKind::StreamRefused { listener: name, remote, reason });
     }
 }

@@ -79,6 +79,9 @@ impl Core {
             return Err(ApiError::bad_request(format!("MPA revision {revision} is not spoken")));
         }
         let interface = self.interface_for(spec)?;
+        if let Some(refusal) = self.refused_by_link(interface) {
+            return Err(refusal);
+        }
         let pd = self.domain_of(&spec.regions)?;
         let served = &self.served[usize::from(interface.0)];
         // Streams are spread over the workers of the port.
@@ -211,7 +214,7 @@ impl Core {
         now: Instant,
     ) -> Purpose {
         self.tally.connected += 1;
-        let ConnectPlan { spec, purpose, pd, .. } = plan;
+        let ConnectPlan { spec, interface, purpose, pd, .. } = plan;
         let peer_regions = match advert::decode(private_data) {
             Ok(regions) => regions,
             Err(advert::AdvertError::NotAnAdvertisement) => Vec::new(),
@@ -234,7 +237,7 @@ impl Core {
             Purpose::Job(job) => Some(*job),
             _ => None,
         };
-        let fresh = new_stream(local, remote, State::Established, pd);
+        let fresh = new_stream(interface, local, remote, State::Established, pd);
         let stream =
             Stream { regions: spec.regions, peer_regions, queues: own_queues(), job, ..fresh };
         self.streams.insert(id, Stream { since: now, ..stream });

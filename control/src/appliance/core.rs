@@ -16,6 +16,7 @@ use ddp::{PdId, Stag, StreamId};
 
 use super::connect::ConnectPlan;
 use super::jobs::Job;
+use super::links::Links;
 use super::listeners::Listener;
 use super::loader::{Finished, Load, Loaded, Wanted};
 use super::ports::PortView;
@@ -63,6 +64,7 @@ pub struct Core {
     pub(super) counters: Vec<Arc<Counters>>,
     pub(super) served: Vec<Vec<WorkerId>>,
     pub(super) ports: Vec<PortView>,
+    pub(super) links: Links,
     pub(super) log: EventLog,
     pub(super) writer: Writer<Memory>,
     pub(super) shm: shm::Server,
@@ -211,6 +213,7 @@ impl Core {
     ) -> Result<Core, String> {
         let workers = setup.counters.len();
         let mut core = Core {
+            links: Links::new(setup.config.ports.len(), now),
             config: setup.config,
             counters: setup.counters,
             served: setup.served,
@@ -334,8 +337,8 @@ impl Core {
                 self.on_untagged(stream, qn, msn, data);
             }
             Event::Sent { ticket, .. } => self.on_posted(ticket, Ok(()), now),
-            Event::PostFailed { ticket, reason, .. } => {
-                self.on_posted(ticket, Err(reason.to_string()), now);
+            Event::PostFailed { stream, ticket, reason } => {
+                self.on_post_failed(stream, ticket, &reason, now);
             }
             Event::Error { stream, error } => self.on_stream_error(stream, &error),
             Event::Closed { stream, reason, stats } => {
@@ -404,12 +407,13 @@ impl Core {
             Phase::Draining { deadline, .. } => Some(deadline),
             _ => None,
         };
-        [drain, self.next_send_deadline()].into_iter().flatten().min()
+        [drain, self.next_send_deadline(), self.next_look_at_links()].into_iter().flatten().min()
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.expire_sends(now);
+        self.look_at_links(now);
         self.drain_timeout(now);
     }
 

@@ -20,7 +20,7 @@ use super::connect::Purpose;
 use super::core::{Core, Loading, Post};
 use super::loader::{Loaded, Wanted};
 use super::render;
-use super::streams::State;
+use super::streams::{State, has_ended};
 use crate::advert::Advertised;
 use crate::api::{
     ApiError, Counters, ErrorKind, EventKind, JobInfo, JobState, PutSpec, PutTarget, Via,
@@ -226,7 +226,7 @@ impl Core {
         &mut self,
         id: u64,
         octets: u64,
-        result: Result<(), String>,
+        result: Result<(), ApiError>,
         now: Instant,
     ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
@@ -236,10 +236,7 @@ impl Core {
                 job.acknowledged += octets;
                 self.feed_job(id, now);
             }
-            Err(reason) => {
-                let error = ApiError::peer_refused(format!("the stream has ended: {reason}"));
-                self.fail_job(id, error);
-            }
+            Err(error) => self.fail_job(id, has_ended(error)),
         }
     }
 
@@ -247,7 +244,7 @@ impl Core {
     pub(super) fn job_closed(
         &mut self,
         id: u64,
-        reason: &str,
+        error: ApiError,
         stats: &EndpointStats,
         now: Instant,
     ) {
@@ -260,7 +257,7 @@ impl Core {
             self.end_job(id, JobState::Done, None);
         } else {
             job.ended = Some(now);
-            self.fail_job(id, ApiError::peer_refused(format!("the stream has ended: {reason}")));
+            self.fail_job(id, has_ended(error));
         }
     }
 

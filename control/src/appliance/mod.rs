@@ -16,6 +16,7 @@ mod core;
 mod drain;
 mod jobs;
 pub mod limits;
+mod links;
 mod listeners;
 pub mod loader;
 mod ports;

@@ -71,11 +71,12 @@ impl Core {
         &mut self,
         id: StreamId,
         mut send: PendingSend,
-        result: Result<(), String>,
+        result: Result<(), ApiError>,
         now: Instant,
     ) {
-        if let Err(reason) = result {
-            send.answer.send(Err(ApiError::peer_refused(format!("not delivered: {reason}"))));
+        if let Err(error) = result {
+            let message = format!("not delivered: {}", error.message);
+            send.answer.send(Err(ApiError { message, ..error }));
             self.end_of_send(id, send.opened);
             return;
         }

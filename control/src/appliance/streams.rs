@@ -12,9 +12,9 @@ use std::time::Instant;
 
 use dataplane::memory::Memory;
 use dataplane::memory::ring::Kind;
-use dataplane::{Command, Event, ListenerId, Ticket};
+use dataplane::{Command, Event, InterfaceId, ListenerId, PostFailure, Ticket};
 use ddp::{Message, PdId, Qn, QueueConfig, StreamConfig, StreamId, VersionPolicy};
-use tcp_lite::endpoint::{CloseReason, EndpointStats, StreamParams};
+use tcp_lite::endpoint::{CloseReason, EndpointStats, Origin, StreamParams};
 use tcp_lite::mpa::Revision;
 
 use super::connect::Purpose;
@@ -27,6 +27,7 @@ use crate::config::QueueSection;
 /// A stream that the control thread knows.
 pub(super) struct Stream {
     pub listener: Option<ListenerId>,
+    pub interface: InterfaceId,
     pub local: SocketAddr,
     pub remote: SocketAddr,
     pub state: State,
@@ -47,6 +48,8 @@ pub(super) struct Stream {
     pub awaiting: Vec<PendingSend>,
     /// A job has it for itself.
     pub job: Option<u64>,
+    /// Why the control thread aborts it, one sentence.
+    pub doom: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,7 +124,7 @@ impl Core {
     }
 
     /// A posted message was acknowledged, or could not be posted.
-    pub(super) fn on_posted(&mut self, ticket: Ticket, result: Result<(), String>, now: Instant) {
+    pub(super) fn on_posted(&mut self, ticket: Ticket, result: Result<(), ApiError>, now: Instant) {
         let Some(Then::Posted { stream, post }) = self.tickets.cancel(ticket.0) else {
             return; // its stream is gone, and it was given up then
         };
@@ -131,7 +134,21 @@ impl Core {
         self.posted(stream, post, result, now);
     }
 
-    fn posted(&mut self, stream: StreamId, post: Post, result: Result<(), String>, now: Instant) {
+    /// A message was not acknowledged, and its stream is about to end or has ended. Its poster is told why
+    /// by [`on_closed`](Self::on_closed).
+    pub(super) fn on_post_failed(
+        &mut self,
+        stream: StreamId,
+        ticket: Ticket,
+        reason: &PostFailure,
+        now: Instant,
+    ) {
+        if *reason != PostFailure::Flushed || !self.streams.contains_key(&stream) {
+            self.on_posted(ticket, Err(ApiError::unavailable(reason.to_string())), now);
+        }
+    }
+
+    fn posted(&mut self, stream: StreamId, post: Post, result: Result<(), ApiError>, now: Instant) {
         match post {
             Post::Echo { qn } => self.give_back(stream, Qn(qn)),
             Post::Job { job, octets } => self.job_posted(job, octets, result, now),
@@ -161,7 +178,8 @@ impl Core {
         if let Some(totals) = self.totals.get_mut(usize::from(id.worker())) {
             totals.add(stats, reason);
         }
-        let sentence = reason.to_string();
+        let error = why_ended(reason, stream.doom.take());
+        let sentence = error.message.clone();
         if stream.state == State::Rejecting {
             self.credit_back(stream.listener, id);
             return;
@@ -185,15 +203,14 @@ impl Core {
         });
         for ticket in std::mem::take(&mut stream.posts) {
             if let Some(Then::Posted { post, .. }) = self.tickets.cancel(ticket) {
-                self.posted(id, post, Err(sentence.clone()), now);
+                self.posted(id, post, Err(error.clone()), now);
             }
         }
         for send in stream.awaiting.drain(..) {
-            send.answer
-                .send(Err(ApiError::peer_refused(format!("the stream has ended: {sentence}"))));
+            send.answer.send(Err(has_ended(error.clone())));
         }
         if let Some(job) = stream.job {
-            self.job_closed(job, &sentence, stats, now);
+            self.job_closed(job, error, stats, now);
         }
         stream.closing.drain(..).for_each(|answer| answer.send(Ok(Reply::DONE)));
     }
@@ -226,10 +243,37 @@ impl Core {
     }
 }
 
-pub(super) fn new_stream(local: SocketAddr, remote: SocketAddr, state: State, pd: PdId) -> Stream {
+/// The end of a stream as its users are told of it; `doom` is why the control thread aborted it.
+fn why_ended(reason: &CloseReason, doom: Option<String>) -> ApiError {
+    match (reason, doom) {
+        (CloseReason::LocalAbort, Some(doom)) => ApiError::unavailable(doom),
+        _ => {
+            let sentence = reason.to_string();
+            match reason.origin() {
+                Origin::Peer => ApiError::peer_refused(sentence),
+                Origin::Network => ApiError::timeout(sentence),
+                Origin::Local => ApiError::unavailable(sentence),
+            }
+        }
+    }
+}
+
+/// The same for those who wanted something of it.
+pub(super) fn has_ended(error: ApiError) -> ApiError {
+    ApiError { message: format!("the stream has ended: {}", error.message), ..error }
+}
+
+pub(super) fn new_stream(
+    interface: InterfaceId,
+    local: SocketAddr,
+    remote: SocketAddr,
+    state: State,
+    pd: PdId,
+) -> Stream {
     let now = Instant::now();
     Stream {
         listener: None,
+        interface,
         local,
         remote,
         state,
@@ -244,6 +288,7 @@ pub(super) fn new_stream(local: SocketAddr, remote: SocketAddr, state: State, pd
         closing: Vec::new(),
         awaiting: Vec::new(),
         job: None,
+        doom: None,
     }
 }
 

@@ -92,6 +92,12 @@ pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<Port
         }
         _ => None,
     };
+    // A memif is lost with the process at its other end, and that one's streams are gone with it. A cable
+    // may be put back: TCP waits.
+    let patience = matches!(kind, Some(PortKind::Memif { .. })).then_some(Duration::ZERO);
+    let longest = Duration::from_secs(24 * 3600);
+    let patience =
+        section.or("link_down_timeout", patience, duration_or_off(Duration::ZERO, longest));
     let port_workers = port_workers(&mut section, workers);
     let rx_descriptors = section.or("rx_descriptors", 1024, power_of_two(64, 32768));
     let tx_descriptors = section.or("tx_descriptors", 1024, power_of_two(64, 32768));
@@ -112,6 +118,7 @@ pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<Port
         workers: port_workers,
         rx_descriptors,
         tx_descriptors,
+        link_down_timeout: patience,
         impair,
     });
     (port, section.finish())

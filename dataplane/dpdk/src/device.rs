@@ -448,10 +448,10 @@ impl Handle {
 
     /// Starts anew a device whose link is down. When devices are being made it is for the next time.
     pub(crate) fn reconnect(&self) {
-        if let Some(gate) = &self.gate
-            && !self.link().up
-            && let Some(_lock) = self.eal.try_lock_devices()
-        {
+        let Some(gate) = &self.gate else { return };
+        if self.link().up {
+            gate.is_up();
+        } else if let Some(_lock) = self.eal.try_lock_devices() {
             gate.restart(self.port);
         }
     }

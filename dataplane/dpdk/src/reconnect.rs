@@ -2,10 +2,14 @@
 //! and started. That is done here, every quarter of a second while the link is down, in the environment's
 //! interrupt thread, where the driver also notices a lost peer: the two never run at the same time.
 //!
+//! A connection that was made gets [a while](PATIENCE) to come up. The server may be starting, and its
+//! driver ends its process (`rte_panic`) over a connection that is closed before it has been greeted.
+//!
 //! Queues may be polled meanwhile. So that no poll is inside the driver while it is stopped, each passes a
 //! [`Gate`]; only devices that reconnect have one.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock, TryLockError};
 
 use dpdk_sys as sys;
@@ -14,18 +18,24 @@ use crate::device::Handle;
 use crate::error::{Error, check};
 
 const INTERVAL_US: u64 = 250_000;
+/// Times that a started device is found without link before it is started anew: 5 s.
+const PATIENCE: u32 = 20;
 
 /// Open while the device is started.
-pub(crate) struct Gate(RwLock<bool>);
+pub(crate) struct Gate {
+    started: RwLock<bool>,
+    /// How often the link may still be found down before the device is started anew.
+    patience: AtomicU32,
+}
 
 impl Gate {
     pub(crate) fn new() -> Gate {
-        Gate(RwLock::new(false))
+        Gate { started: RwLock::new(false), patience: AtomicU32::new(0) }
     }
 
     /// Runs `poll` if the device is started, and keeps it so meanwhile.
     pub(crate) fn pass<T>(&self, poll: impl FnOnce() -> T) -> Option<T> {
-        match self.0.try_read() {
+        match self.started.try_read() {
             Ok(started) if *started => Some(poll()),
             Ok(_) | Err(TryLockError::WouldBlock) => None,
             // Nothing that panics runs with the gate closed.
@@ -33,9 +43,20 @@ impl Gate {
         }
     }
 
-    /// Stops the device if it is started, then starts it; that fails when nobody is there.
+    /// The link was found up: when it is down the next time, the peer is gone.
+    pub(crate) fn is_up(&self) {
+        self.patience.store(0, Ordering::Relaxed);
+    }
+
+    /// The link was found down. If the device is started and the peer has had its time, it is stopped. If
+    /// it is not started then, it is started; that fails when nobody is there.
     pub(crate) fn restart(&self, port: u16) {
-        let mut started = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let left = self.patience.load(Ordering::Relaxed);
+        if left > 0 {
+            self.patience.store(left - 1, Ordering::Relaxed);
+            return;
+        }
+        let mut started = self.started.write().unwrap_or_else(PoisonError::into_inner);
         if *started {
             // SAFETY: the port is valid, and no queue is being polled: the gate is closed.
             *started = unsafe { sys::rte_eth_dev_stop(port) } != 0;
@@ -43,11 +64,12 @@ impl Gate {
         if !*started {
             // SAFETY: the port is valid and set up.
             *started = unsafe { sys::rte_eth_dev_start(port) } == 0;
+            self.patience.store(if *started { PATIENCE } else { 0 }, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn is_started(&self) -> bool {
-        *self.0.read().unwrap_or_else(PoisonError::into_inner)
+        *self.started.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -380,7 +380,15 @@ impl Port {
     }
 
     /// The link's state now. A memif is up while a peer is connected, a ring while both ends are open.
+    ///
+    /// The queues learn of it: while the link was found down they drop what the device does not take.
     pub fn link(&self) -> LinkState {
+        let state = self.link_state();
+        self.published.iter().for_each(|queue| queue.set_link(state.up));
+        state
+    }
+
+    fn link_state(&self) -> LinkState {
         let up = match (&self.ring, &self.info.kind) {
             (Some(ring), _) => ring.ends.0.iter().all(|open| open.load(Ordering::Relaxed)),
             // These drivers say "up" for ever.

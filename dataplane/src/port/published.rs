@@ -1,7 +1,7 @@
 //! What a queue counts, where other threads can read it: written by the worker that owns the queue, with
-//! relaxed stores, once per turn of its loop.
+//! relaxed stores, once per turn of its loop. The other way goes what the control thread saw of the link.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::QueueCounters;
 
@@ -10,6 +10,7 @@ use super::QueueCounters;
 pub(super) struct Published {
     queue: [AtomicU64; QUEUE],
     link: Option<[AtomicU64; LINK]>,
+    link_down: AtomicBool,
 }
 
 const QUEUE: usize = 7;
@@ -21,6 +22,7 @@ impl Published {
         Published {
             queue: std::array::from_fn(|_| AtomicU64::new(0)),
             link: impaired.then(|| std::array::from_fn(|_| AtomicU64::new(0))),
+            link_down: AtomicBool::new(false),
         }
     }
 
@@ -35,6 +37,16 @@ impl Published {
         if let (Some(cells), Some(link)) = (&self.link, link) {
             store(cells, &link_values(link));
         }
+    }
+
+    /// Tells the queue how the link was found.
+    pub(super) fn set_link(&self, up: bool) {
+        self.link_down.store(!up, Ordering::Relaxed);
+    }
+
+    /// True when the link was found down last time.
+    pub(super) fn link_is_down(&self) -> bool {
+        self.link_down.load(Ordering::Relaxed)
     }
 
     /// What was stored last.

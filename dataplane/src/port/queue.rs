@@ -31,7 +31,8 @@ pub struct QueueCounters {
     pub tx_frames: u64,
     /// Octets of those.
     pub tx_octets: u64,
-    /// Dropped because the device did not take frames and the queue in front of it was full.
+    /// Dropped because the device did not take frames, and the queue in front of it was full or the link
+    /// down.
     pub tx_dropped: u64,
     /// Times that no packet buffer was free.
     pub no_buffer: u64,
@@ -130,8 +131,8 @@ impl PortQueue {
         }
     }
 
-    /// Offers the device what waits, once. What it does not take stays for the next time. Publishes
-    /// the counters.
+    /// Offers the device what waits, once. What it does not take stays for the next time, or is dropped and
+    /// counted if the link was found down. Publishes the counters.
     pub fn flush(&mut self) {
         if !self.pending.is_empty() {
             self.offer();
@@ -182,6 +183,11 @@ impl PortQueue {
         let sent = self.tx.burst(&mut self.pending);
         self.counters.tx_frames += sent as u64;
         self.counters.tx_octets += before - octets(&self.pending);
+        if !self.pending.is_empty() && self.published.link_is_down() {
+            // What would wait for another peer is of no use to it, and its buffers are to others.
+            self.counters.tx_dropped += self.pending.len() as u64;
+            self.pending.clear();
+        }
     }
 
     /// Makes chains one buffer each; those that do not fit are dropped.

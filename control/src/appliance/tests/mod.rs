@@ -3,6 +3,7 @@
 
 mod drain;
 mod jobs;
+mod links;
 mod regions;
 mod reload;
 mod sends;

@@ -41,6 +41,18 @@ fn the_demo_is_two_appliances_on_one_link() {
 }
 
 #[test]
+fn a_lost_memif_ends_its_streams_and_a_lost_cable_does_not() {
+    for (file, patience) in [("memif-a.toml", Some(Duration::ZERO)), ("af_packet.toml", None)] {
+        let config = Config::load(&configs().join(file)).unwrap();
+        assert_eq!(config.ports[0].link_down_timeout, patience, "{file}");
+    }
+    let off = "kind = \"memif\"\nsocket = \"m\"\nrole = \"client\"\nlink_down_timeout = \"off\"";
+    let text = MINIMAL.replace("kind = \"ring\"\nlink = \"l\"", off);
+    assert_ne!(text, MINIMAL);
+    assert_eq!(parse(&text).unwrap().config.ports[0].link_down_timeout, None);
+}
+
+#[test]
 fn the_pci_file_shows_every_section() {
     let config = Config::load(&configs().join("pci.toml")).unwrap();
     assert_eq!(config.name, "rack12");

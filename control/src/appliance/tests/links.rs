@@ -1,0 +1,185 @@
+//! Links that go down: what is told, and which streams end.
+
+use std::io::Write;
+
+use dataplane::PostFailure;
+
+use super::*;
+use crate::api::{ConnectSpec, JobState, MpaChoice, PutSpec, PutTarget, Via};
+
+/// Two ports; streams of the first one end after two seconds without link.
+const TWO_PORTS: &str = r#"
+[workers]
+count = 2
+[[port]]
+name = "p"
+kind = "ring"
+link = "l"
+link_down_timeout = "2 s"
+[[port]]
+name = "q"
+kind = "ring"
+link = "m"
+[[interface]]
+name = "i"
+port = "p"
+addresses = ["10.0.0.1/24"]
+[[interface]]
+name = "j"
+port = "q"
+addresses = ["10.1.0.1/24"]
+[[region]]
+name = "own"
+size = "64 KiB"
+access = "w"
+[[listener]]
+name = "in"
+interface = "i"
+port = 7471
+regions = ["own"]
+"#;
+
+fn changes(bench: &Bench) -> Vec<(String, bool)> {
+    let changes = bench.logged(|kind| matches!(kind, EventKind::LinkChanged { .. }));
+    let change = |kind| match kind {
+        EventKind::LinkChanged { port, up } => Some((port, up)),
+        _ => None,
+    };
+    changes.into_iter().filter_map(change).collect()
+}
+
+fn link(bench: &mut Bench, port: usize, up: bool) {
+    bench.core.link_is(port, up, bench.now);
+}
+
+fn aborts(commands: &[Command]) -> Vec<u64> {
+    let abort = |command: &Command| match command {
+        Command::Close { stream, abort: true } => Some(stream.0),
+        _ => None,
+    };
+    commands.iter().filter_map(abort).collect()
+}
+
+#[test]
+fn only_changes_are_told() {
+    let mut bench = bench_with(TWO_PORTS);
+    link(&mut bench, 0, true);
+    assert_eq!(changes(&bench), [], "a link that is up from the start is no news");
+    for up in [false, false, true, true, false] {
+        link(&mut bench, 0, up);
+    }
+    let p = |up| ("p".to_owned(), up);
+    assert_eq!(changes(&bench), [p(false), p(true), p(false)]);
+}
+
+#[test]
+fn a_link_that_stays_down_ends_its_streams_and_frees_their_region() {
+    let mut bench = bench_with(TWO_PORTS);
+    bench.accepted(1, "10.0.0.2");
+    assert_eq!(bench.core.regions["own"].bound, Some(StreamId(1)));
+    link(&mut bench, 0, false);
+    bench.now += Duration::from_millis(1999);
+    link(&mut bench, 0, false);
+    assert_eq!(bench.all_commands().len(), 0, "it may come back");
+    bench.now += Duration::from_millis(1);
+    link(&mut bench, 0, false);
+    assert_eq!(aborts(&bench.all_commands()), [1]);
+    link(&mut bench, 0, false);
+    assert_eq!(bench.all_commands().len(), 0, "once is enough");
+    bench.closed(1, CloseReason::LocalAbort);
+    bench.acknowledge();
+    assert_eq!(bench.core.regions["own"].bound, None);
+    let told = |kind: &EventKind| {
+        matches!(kind, EventKind::StreamClosed { reason, .. }
+            if reason == "the link of port `p` is down")
+    };
+    assert!(bench.has_logged(told));
+}
+
+#[test]
+fn a_link_that_comes_back_in_time_or_is_another_ports_ends_nothing() {
+    let mut bench = bench_with(TWO_PORTS);
+    bench.accepted(1, "10.0.0.2");
+    link(&mut bench, 1, false);
+    bench.now += Duration::from_secs(3600);
+    link(&mut bench, 1, false);
+    for up in [false, true, false] {
+        link(&mut bench, 0, up);
+        bench.now += Duration::from_millis(1500);
+    }
+    assert_eq!(bench.all_commands().len(), 0, "neither outage was two seconds long");
+}
+
+#[test]
+fn a_stream_that_ended_by_itself_keeps_its_reason() {
+    let mut bench = bench_with(TWO_PORTS);
+    bench.accepted(1, "10.0.0.2");
+    link(&mut bench, 0, false);
+    bench.now += Duration::from_secs(2);
+    link(&mut bench, 0, false);
+    bench.closed(1, CloseReason::PeerReset);
+    let told = |kind: &EventKind| matches!(kind, EventKind::StreamClosed { reason, .. } if reason.contains("reset"));
+    assert!(bench.has_logged(told));
+}
+
+#[test]
+fn streams_are_opened_on_links_that_may_come_up_and_not_on_lost_ones() {
+    let mut bench = bench_with(TWO_PORTS);
+    let connects = |bench: &mut Bench| {
+        let (remote, mpa) = (remote("10.0.0.9"), MpaChoice::default());
+        let spec = ConnectSpec { remote, interface: None, mpa, regions: Vec::new() };
+        let mut pending = bench.call(Request::Connect(spec));
+        let asked = bench.all_commands().iter().any(|c| matches!(c, Command::Connect(_)));
+        let refused = match asked {
+            true => None,
+            false => Some(answer(&mut pending).unwrap_err().message),
+        };
+        assert_eq!(asked, refused.is_none());
+        refused
+    };
+    for (up, wait, refused) in [
+        (false, 0, false),
+        (false, 3, false),
+        (true, 0, false),
+        (false, 1, false),
+        (false, 1, true),
+        (true, 0, false),
+    ] {
+        link(&mut bench, 0, up);
+        bench.now += Duration::from_secs(wait);
+        link(&mut bench, 0, up);
+        let sentence = "the link of port `p` is down".to_owned();
+        assert_eq!(connects(&mut bench), refused.then_some(sentence), "{up} {wait} s");
+    }
+}
+
+/// The job waits for the stream's end to learn the reason, and it is not the peer's refusal.
+#[test]
+fn a_job_on_a_lost_link_says_so() {
+    let mut bench = bench_with(TWO_PORTS);
+    let path = bench.dir.path().join("payload");
+    std::fs::File::create(&path).unwrap().write_all(&[7; 10]).unwrap();
+    let target = PutTarget::Tagged { stag: 9, to: 0 };
+    bench.accepted(1, "10.0.0.2");
+    let via = Via::Stream(crate::api::StreamId(1));
+    let mut pending = bench.call(Request::Put(PutSpec { file: path, via, target }));
+    let Ok(Reply::Job(job)) = answer(&mut pending) else { panic!("no job") };
+    bench.load_all();
+    let ticket = bench.all_commands().into_iter().find_map(|command| match command {
+        Command::Post { ticket, .. } => Some(ticket),
+        _ => None,
+    });
+    link(&mut bench, 0, false);
+    bench.now += Duration::from_secs(2);
+    link(&mut bench, 0, false);
+    let (stream, reason) = (StreamId(1), PostFailure::Flushed);
+    bench.event(Event::PostFailed { stream, ticket: ticket.expect("a post"), reason });
+    assert_eq!(bench.core.job_info(job.id, bench.now).unwrap().state, JobState::Running);
+    bench.closed(1, CloseReason::LocalAbort);
+    let info = bench.core.job_info(job.id, bench.now).unwrap();
+    let sentence = "the stream has ended: the link of port `p` is down";
+    assert_eq!((info.state, info.error.as_deref()), (JobState::Failed, Some(sentence)));
+    assert!(!info.refused);
+    bench.acknowledge(); // the region is free again
+    assert!(bench.core.tickets.is_empty(), "nothing waits for what is gone");
+}

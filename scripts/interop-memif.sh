@@ -1,0 +1,225 @@
+# Part of scripts/interop: two processes of one host, joined by a memif. Sourced. No root, no hugepages.
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # repo, mib, ddpd and ddpctl come from scripts/interop and scripts/lib.sh
+#
+#   ddpd a (memif server, 10.78.0.1, region inbox-a) ── shared memory ── ddpd b (memif client, 10.78.0.2, inbox-b)
+#
+# Files go both ways. Then each side is killed with SIGKILL in the middle of a transfer, once while it
+# receives and once while it sends; the other side must report the loss, free everything and serve the
+# process that takes the dead one's place.
+
+# A transfer that is killed must last long enough to be hit.
+kill_mib=$((mib < 256 ? 256 : mib))
+# Seconds in which a loss must be known and everything free, and without progress that make a stall.
+loss_limit=5 stall_limit=30
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-memif.XXXXXX")
+declare -A pid=([a]='' [b]='') address=([a]=10.78.0.1 [b]=10.78.0.2) other=([a]=b [b]=a) role=([a]=server [b]=client)
+put_pid=''
+rows=0 failed=0 transfers=0
+
+cleanup() {
+    for process in $put_pid ${pid[a]} ${pid[b]}; do stop_pid "$process"; done
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+api() { # SIDE ddpctl's arguments...
+    local side=$1
+    shift
+    timeout "$stall_limit" "$ddpctl" --socket "$work/$side.sock" "$@"
+}
+
+row() { # CASE CHECK RESULT [DETAIL]
+    rows=$((rows + 1))
+    [ "$3" = ok ] || failed=$((failed + 1))
+    printf '%-30s %-26s %-7s %s\n' "$1" "$2" "$3" "${4:-}"
+}
+
+seconds_since() { # MICROSECONDS
+    printf '%d.%02d s' $(((${EPOCHREALTIME/./} - $1) / 1000000)) $(((${EPOCHREALTIME/./} - $1) / 10000 % 100))
+}
+
+# config SIDE: the distribution's file with its paths in the work directory, and room for the files.
+config() {
+    sed -e "s#\"memif.sock\"#\"$work/memif.sock\"#" \
+        -e "s#\"memif-$1.sock\"#\"$work/$1.sock\"#" \
+        -e "s#\"memif-inbox-$1.bin\"#\"$work/inbox-$1.bin\"#" \
+        -e "s#^size = .*#size = \"$kill_mib MiB\"#" "$repo/configs/memif-$1.toml"
+}
+
+start() { # SIDE
+    config "$1" >"$work/$1.toml"
+    "$ddpd" --config "$work/$1.toml" >"$work/$1.out" 2>>"$work/$1.err" &
+    pid[$1]=$!
+    if ! wait_until "$stall_limit" grep -q '^ready' "$work/$1.out"; then
+        cat "$work/$1.out" "$work/$1.err" >&2
+        die "ddpd $1 did not start"
+    fi
+}
+
+port_is_up() { api "$1" --json ports | jq -e '.[0].up' >/dev/null; }
+newest_event() { api "$1" --json events | tail -n 1 | jq .seq; }
+
+# gauges SIDE: what a stream takes while it lives; the same words before and after it.
+gauges() {
+    api "$1" --json stats | jq -c '[.gauges | .streams, .jobs, .held_bytes, .kept_bytes, .unlocatable_bytes],
+        .ports[0].counters.buffers_free'
+}
+
+# is_free SIDE GAUGES: no stream, no region in use, gauges and packet buffers as they were.
+is_free() {
+    [ "$(api "$1" --json streams list | jq length)" = 0 ] &&
+        api "$1" --json regions list | jq -e 'all(.bound_to == null)' >/dev/null &&
+        [ "$(gauges "$1")" = "$2" ]
+}
+
+# begin_put FROM FILE: starts a transfer to the other side.
+begin_put() {
+    local to=${other[$1]}
+    "$ddpctl" --socket "$work/$1.sock" --json put "$2" "tcp://${address[$to]}:7471/inbox-$to" \
+        >"$work/put.json" 2>"$work/put.err" &
+    put_pid=$!
+}
+
+# end_put FROM: waits for it as long as it gets on; its exit code, 124 for a stall.
+end_put() {
+    local seen='' now moved=$SECONDS code=0
+    while kill -0 "$put_pid" 2>/dev/null; do
+        now=$(api "$1" --json jobs list 2>/dev/null | jq -c 'last | [.id, .state, .acknowledged]' || true)
+        [ "$now" = "$seen" ] || moved=$SECONDS seen=$now
+        if [ $((SECONDS - moved)) -ge "$stall_limit" ]; then
+            stop_pid "$put_pid"
+            put_pid=''
+            return 124
+        fi
+        sleep 0.05
+    done
+    wait "$put_pid" || code=$?
+    put_pid=''
+    return "$code"
+}
+
+# transfer CASE FROM: a file to the other side; region and file there are compared, octet by octet.
+transfer() {
+    local from=$2 to=${other[$2]} octets=$((mib * 1024 * 1024)) code=0 result=ok detail file
+    # Two files take turns, so that a transfer that places nothing cannot look good.
+    transfers=$((transfers + 1))
+    file=$work/file$((transfers / 2 % 2)).bin
+    begin_put "$from" "$file"
+    end_put "$from" || code=$?
+    detail="$mib MiB"
+    if [ "$code" -ne 0 ]; then
+        result=FAILED detail="exit code $code: $(tr '\n' ' ' <"$work/put.err")"
+    elif ! api "$to" regions read "inbox-$to" --length "$octets" --output "$work/region.bin" >/dev/null ||
+        ! cmp -s "$file" "$work/region.bin"; then
+        result=FAILED detail="the region differs from the file"
+    elif ! wait_until "$stall_limit" cmp -s -n "$octets" "$file" "$work/inbox-$to.bin"; then
+        result=FAILED detail="the region's file differs from the file"
+    else
+        detail="$mib MiB at $(jq -r '.gbit_per_s * 100 | round / 100' "$work/put.json") Gbit/s"
+    fi
+    row "$1" "file $from to $to" "$result" "$detail"
+}
+
+# loss_case VICTIM SENDER: the victim is killed while the sender sends; then another takes its place.
+loss_case() {
+    local victim=$1 sender=$2 survivor=${other[$1]} receiver=${other[$2]} name after seen killed
+    if [ "$victim" = "$sender" ]; then name="${role[$1]} killed, sending"; else name="${role[$1]} killed, receiving"; fi
+    after=$(gauges "$survivor")
+    seen=$(newest_event "$survivor")
+    begin_put "$sender" "$work/long.bin"
+    # Eight messages of the transfer have arrived: it is under way.
+    api "$receiver" events --follow --after "$(newest_event "$receiver")" --count 8 >/dev/null || true
+    kill -KILL "${pid[$victim]}"
+    killed=${EPOCHREALTIME/./}
+    wait "${pid[$victim]}" 2>/dev/null || true
+    pid[$victim]=''
+    check_loss "$name" "$survivor" "$seen" "$killed"
+    check_put "$name" "$victim" "$sender"
+    if wait_until "$loss_limit" is_free "$survivor" "$after"; then
+        row "$name" "everything freed" ok "streams, regions, octets held, packet buffers"
+    else
+        row "$name" "everything freed" FAILED "before: $(tr '\n' ' ' <<<"$after"), now: $(gauges "$survivor" | tr '\n' ' ')"
+    fi
+    check_nobody "$name" "$survivor"
+    killed=${EPOCHREALTIME/./}
+    start "$victim"
+    if wait_until "$stall_limit" port_is_up a && wait_until "$stall_limit" port_is_up b; then
+        row "$name" "another takes its place" ok "the link is up after $(seconds_since "$killed")"
+    else
+        row "$name" "another takes its place" FAILED "the link stays down"
+    fi
+    transfer "$name" "$survivor"
+    transfer "$name" "$victim"
+}
+
+# check_loss CASE SURVIVOR SEEN KILLED: the events name the link and why the stream ended.
+check_loss() {
+    local delay
+    lost() {
+        api "$1" --json events --after "$2" | jq -se '[.[] | select(.event == "stream_closed")] as $closed
+            | any(.event == "link_changed" and .up == false) and ($closed | length > 0)' >/dev/null &&
+            api "$1" --json events --after "$2" | jq -sr '[.[] | select(.event == "stream_closed")][0].reason' >"$work/reason"
+    }
+    if ! wait_until "$loss_limit" lost "$2" "$3"; then
+        row "$1" "loss reported" FAILED "not within $loss_limit s"
+        return
+    fi
+    delay=$(seconds_since "$4")
+    if grep -q 'link of port' "$work/reason"; then
+        row "$1" "loss reported" ok "after $delay: $(cat "$work/reason")"
+    else
+        row "$1" "loss reported" FAILED "unclear: $(cat "$work/reason")"
+    fi
+}
+
+# check_put CASE VICTIM SENDER: whoever had asked for the transfer is told that it failed.
+check_put() {
+    local code=0 message
+    end_put "$3" || code=$?
+    message=$(jq -r .message "$work/put.err" 2>/dev/null || cat "$work/put.err")
+    if [ "$code" -eq 0 ]; then
+        row "$1" "put fails" FAILED "it was over before the kill: make the file longer with --mib"
+    elif [ "$code" -eq 124 ]; then
+        row "$1" "put fails" FAILED "it hangs"
+    elif [ "$2" = "$3" ] || [[ $message == *"link of port"* ]]; then
+        row "$1" "put fails" ok "exit code $code: $message"
+    else
+        row "$1" "put fails" FAILED "exit code $code, unclear: $message"
+    fi
+}
+
+# check_nobody CASE SURVIVOR: with nobody at the other end a transfer fails, and soon.
+check_nobody() {
+    local code=0 began=${EPOCHREALTIME/./}
+    begin_put "$2" "$work/file0.bin"
+    end_put "$2" || code=$?
+    if [ "$code" -ne 0 ] && [ "$code" -ne 124 ]; then
+        row "$1" "put to nobody fails" ok "after $(seconds_since "$began"): $(jq -r .message "$work/put.err")"
+    else
+        row "$1" "put to nobody fails" FAILED "exit code $code"
+    fi
+}
+
+build_programs
+say "making files of $mib and $kill_mib MiB"
+real_file "$work/long.bin" "$kill_mib"
+head -c "$((mib * 1024 * 1024))" "$work/long.bin" >"$work/file0.bin"
+# Every octet differs from that of the first file.
+tr '\000-\377' '\001-\377\000' <"$work/file0.bin" >"$work/file1.bin"
+
+printf '%-30s %-26s %-7s %s\n' CASE CHECK RESULT ''
+start a
+start b
+wait_until "$stall_limit" port_is_up a || die "the two do not find each other"
+transfer "both serve" a
+transfer "both serve" b
+loss_case b a
+loss_case b b
+loss_case a b
+loss_case a a
+if [ "$failed" -ne 0 ]; then
+    die "$failed of $rows rows failed"
+fi
+say "all $rows rows are good"

@@ -17,7 +17,6 @@ fn every_corpus_replays() {
             inputs += 1;
         }
         assert!(inputs >= 5, "{}: {inputs} inputs are no corpus", target.name);
-        println!("{}: {inputs} inputs", target.name);
     }
 }
 

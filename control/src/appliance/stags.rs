@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     fn scripted(numbers: &[u32]) -> impl FnMut() -> Result<u32, NoStag> {
-        let mut numbers = numbers.to_vec().into_iter();
+        let mut numbers = numbers.iter().copied();
         move || numbers.next().ok_or(NoStag::Exhausted)
     }
 

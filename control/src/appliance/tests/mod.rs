@@ -260,11 +260,11 @@ fn ticket(command: &Command) -> Option<Ticket> {
 }
 
 fn added(commands: &[Command]) -> Vec<&StagEntry<Memory>> {
-    let entry = |command| match command {
-        &Command::AddStag { ref entry, .. } => Some(entry),
+    let entries = commands.iter().filter_map(|command| match command {
+        Command::AddStag { entry, .. } => Some(entry),
         _ => None,
-    };
-    commands.iter().filter_map(entry).collect()
+    });
+    entries.collect()
 }
 
 /// Names in the advertisement of the first `Accept`.

@@ -21,6 +21,7 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "mpa_frame", run: protocol::mpa_frame },
     Target { name: "ddp_header", run: protocol::ddp_header },
+    Target { name: "advert", run: protocol::advert },
     Target { name: "last_message", run: protocol::last_message },
     Target { name: "tcp_segment", run: protocol::tcp_segment },
     Target { name: "mpa_startup", run: stream::mpa_startup },

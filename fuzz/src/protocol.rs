@@ -35,6 +35,17 @@ pub(crate) fn ddp_header(data: &[u8]) {
     }
 }
 
+pub(crate) fn advert(data: &[u8]) {
+    if let Ok(regions) = ddp::advert::decode(data) {
+        let octets = ddp::advert::encode(&regions);
+        assert!(
+            octets.len() <= data.len(),
+            "what is read cannot be longer than what it was read from"
+        );
+        assert_eq!(ddp::advert::decode(&octets), Ok(regions));
+    }
+}
+
 pub(crate) fn last_message(data: &[u8]) {
     if let Ok(message) = ddp::last_message::LastMessage::parse(data) {
         assert_eq!(ddp::last_message::LastMessage::parse(&message.emit()), Ok(message));

@@ -106,6 +106,10 @@ impl Core {
         self.log.push(EventKind::StreamEstablished { stream: Core::api_id(id), listener, remote });
         self.announce(&regions, id, Kind::Opened);
         match purpose {
+            // The client has gone away and will never learn the stream's number.
+            Some(Purpose::Keep(answer)) if answer.is_abandoned() => {
+                self.tell(id.worker(), Command::Close { stream: id, abort: false });
+            }
             Some(Purpose::Keep(answer)) => self.list_streams(StreamsFor::One(id, answer)),
             Some(Purpose::Job(job)) => self.job_connected(job, id, now),
             Some(Purpose::Send(send)) => self.post_send(id, *send, now),

@@ -292,6 +292,16 @@ fn offer(name: &str, len: u64) -> Advertised {
 }
 
 #[test]
+fn a_stream_whose_client_has_gone_away_is_closed() {
+    let mut bench = bench();
+    let pending = bench.call(Request::Connect(connect_spec(&[])));
+    let connect = connecting(bench.all_commands());
+    drop(pending);
+    bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
+    assert!(matches!(bench.all_commands()[..], [Command::Close { abort: false, .. }]));
+}
+
+#[test]
 fn connecting_with_an_exclusive_region_takes_it_and_gives_it_back() {
     let mut bench = bench();
     let mut pending = bench.call(Request::Connect(connect_spec(&["own"])));

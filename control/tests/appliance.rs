@@ -41,7 +41,7 @@ fn to_region(file: &std::path::Path, name: &str) -> serde_json::Value {
 
 #[test]
 fn a_file_arrives_whole_over_a_link_that_loses_and_reorders() {
-    let ddpd = Ddpd::start(&Setup { sink: REGION, impair: LOSSY });
+    let ddpd = Ddpd::start(&Setup { sink: REGION, impair: LOSSY, workers: 1 });
     let (file, octets) = ddpd.file("file", 6 << 20);
     let job = ddpd.put(to_region(&file, "inbox"));
     assert_eq!((job.state, &job.error), (JobState::Done, &None));
@@ -65,9 +65,77 @@ fn a_file_arrives_whole_over_a_link_that_loses_and_reorders() {
 }
 
 #[test]
+fn two_workers_share_streams_and_a_region_goes_from_all_of_them() {
+    let shared = REGION.replace("access = \"w\"", "access = \"w\"\nshared = true");
+    let ddpd = Ddpd::start(&Setup { sink: &shared, workers: 2, ..Setup::default() });
+    let (file, octets) = ddpd.file("file", 1 << 20);
+    let streams: Vec<StreamInfo> = (0..4)
+        .map(|_| ddpd.source.post("/v1/connect", &json!({ "remote": SINK })).unwrap())
+        .collect();
+    let workers = |streams: &[StreamInfo]| {
+        let mut workers: Vec<u32> = streams.iter().map(|stream| stream.worker).collect();
+        workers.sort_unstable();
+        workers
+    };
+    assert_eq!(workers(&streams), [0, 0, 1, 1], "opened in turn");
+    for (at, stream) in streams.iter().enumerate() {
+        let job = ddpd.put(json!({
+            "file": file,
+            "via": { "stream": stream.id },
+            "target": { "region": { "name": "inbox", "offset": at << 20 } },
+        }));
+        assert_eq!((job.state, job.error), (JobState::Done, None));
+    }
+    let region = ddpd.region("inbox");
+    assert_eq!((region.placed, region.bound_to), (4 << 20, None));
+    assert!(ddpd.sink.delete::<serde_json::Value>("/v1/regions/inbox").is_err(), "it is in use");
+    let removed = ddpd.sink.delete::<serde_json::Value>("/v1/regions/inbox?force=true");
+    assert!(removed.is_ok(), "{removed:?}");
+    wait_for_nth(&ddpd.source, 4, |kind| matches!(kind, EventKind::StreamClosed { .. }));
+    let (status, dir) = ddpd.end();
+    assert!(status.success());
+    let arrived = std::fs::read(dir.path().join("inbox.bin")).unwrap();
+    assert!(arrived.chunks(1 << 20).all(|part| part == octets), "the octets differ");
+}
+
+// RFC 5041 §8.2, §7.2: an STag that is bound to another stream is error 1/02, of that stream alone.
+#[test]
+fn a_stream_that_was_not_told_of_a_region_hurts_only_itself() {
+    let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
+    let (file, octets) = ddpd.file("file", 2 << 20);
+    let owner: StreamInfo = ddpd.source.post("/v1/connect", &json!({ "remote": SINK })).unwrap();
+    assert_eq!(owner.peer_regions.len(), 1);
+    let stag = u32::from_str_radix(&ddpd.region("inbox").stag[2..], 16).unwrap();
+    let job = ddpd.put(json!({
+        "file": file,
+        "via": { "connect": { "remote": SINK } },
+        "target": { "tagged": { "stag": stag, "to": 0 } },
+    }));
+    assert_eq!((job.state, job.refused), (JobState::Failed, true), "{:?}", job.error);
+    for appliance in [&ddpd.sink, &ddpd.source] {
+        let error = wait_for(appliance, |kind| matches!(kind, EventKind::StreamError { .. }));
+        assert!(
+            matches!(&error, EventKind::StreamError { code, .. } if code == "1/02"),
+            "{error:?}"
+        );
+    }
+    let job = ddpd.put(json!({
+        "file": file,
+        "via": { "stream": owner.id },
+        "target": { "region": { "name": "inbox" } },
+    }));
+    assert_eq!((job.state, job.error), (JobState::Done, None));
+    let region = ddpd.region("inbox");
+    assert_eq!((region.placed, region.messages), (2 << 20, 2), "nothing of the other stream");
+    let (status, dir) = ddpd.end();
+    assert!(status.success());
+    assert!(std::fs::read(dir.path().join("inbox.bin")).unwrap() == octets, "the octets differ");
+}
+
+#[test]
 fn start_keys_need_no_private_data_and_mpa_may_do_without_markers_and_crc() {
     let sink = REGION.replace("[\"inbox\"]", "[\"inbox\"]\nmarkers = false\ncrc = false");
-    let ddpd = Ddpd::start(&Setup { sink: &sink, impair: "" });
+    let ddpd = Ddpd::start(&Setup { sink: &sink, ..Setup::default() });
     let stag = u32::from_str_radix(&ddpd.region("inbox").stag[2..], 16).unwrap();
     let (file, octets) = ddpd.file("file", 1 << 20);
     for (round, mpa) in [
@@ -108,7 +176,8 @@ buffer_size = "64 KiB"
 deliver_to = "echo"
 [[listener.queue]]
 qn = 5
-buffers = 4
+# As many as messages: the test does not wait until they are written.
+buffers = 10
 buffer_size = "64 KiB"
 deliver_to = "file"
 path = "DIR/messages"
@@ -118,7 +187,7 @@ buffers = 4
 buffer_size = "64 KiB"
 deliver_to = "events"
 "#;
-    let ddpd = Ddpd::start(&Setup { sink: queues, impair: "" });
+    let ddpd = Ddpd::start(&Setup { sink: queues, ..Setup::default() });
     let stream: StreamInfo = ddpd.source.post("/v1/connect", &json!({ "remote": SINK })).unwrap();
     assert_eq!(stream.state, "established");
     // More messages than buffers: they come back.
@@ -165,7 +234,7 @@ interface = "i"
 port = 7471
 regions = ["inbox"]
 "#;
-    let ddpd = Ddpd::start(&Setup { sink: region, impair: "" });
+    let ddpd = Ddpd::start(&Setup { sink: region, ..Setup::default() });
     let programs: Vec<_> = [rust_example(), c_example(&ddpd)]
         .into_iter()
         .map(|program| attach(&ddpd, program))
@@ -225,7 +294,7 @@ fn c_example(ddpd: &Ddpd) -> std::path::PathBuf {
 
 #[test]
 fn sighup_applies_what_can_change_and_refuses_the_rest() {
-    let ddpd = Ddpd::start(&Setup { sink: REGION, impair: "" });
+    let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let file = ddpd.path("sink.toml");
     let dir = file.parent().unwrap();
     let more = REGION.replace("\"inbox\"]", "\"inbox\"]\n[[listener]]\nname = \"second\"\n\
@@ -250,7 +319,7 @@ fn sighup_applies_what_can_change_and_refuses_the_rest() {
 
 #[test]
 fn a_peer_that_is_not_there_and_a_region_that_is_not_offered_are_said_so() {
-    let ddpd = Ddpd::start(&Setup { sink: REGION, impair: "" });
+    let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let (file, _) = ddpd.file("file", 1000);
     let job = ddpd.put(to_region(&file, "outbox"));
     assert_eq!(job.state, JobState::Failed);

@@ -240,11 +240,11 @@ impl Core {
         }
     }
 
-    /// The job's stream is gone.
+    /// The job's stream is gone; `failed` says why if not in order.
     pub(super) fn job_closed(
         &mut self,
         id: u64,
-        error: ApiError,
+        failed: Option<ApiError>,
         stats: &EndpointStats,
         now: Instant,
     ) {
@@ -253,11 +253,14 @@ impl Core {
         if job.state.is_final() {
             return;
         }
-        if job.state == JobState::Running && job.ended.is_some() {
-            self.end_job(id, JobState::Done, None);
-        } else {
-            job.ended = Some(now);
-            self.fail_job(id, has_ended(error));
+        let all_sent = job.state == JobState::Running && job.ended.is_some();
+        job.ended = job.ended.or(Some(now));
+        match failed {
+            None if all_sent => self.end_job(id, JobState::Done, None),
+            failed => {
+                let early = || ApiError::peer_refused("closed before everything was sent");
+                self.fail_job(id, has_ended(failed.unwrap_or_else(early)));
+            }
         }
     }
 

@@ -50,6 +50,8 @@ pub(super) struct Stream {
     pub job: Option<u64>,
     /// Why the control thread aborts it, one sentence.
     pub doom: Option<String>,
+    /// What the peer's last message said.
+    pub peer_error: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -184,6 +186,8 @@ impl Core {
         }
         let error = why_ended(reason, stream.doom.take());
         let sentence = error.message.clone();
+        // What the peer said is the cause of whatever came after it.
+        let error = stream.peer_error.clone().map_or(error, ApiError::peer_refused);
         if stream.state == State::Rejecting {
             self.credit_back(stream.listener, id);
             return;
@@ -214,7 +218,10 @@ impl Core {
             send.answer.send(Err(has_ended(error.clone())));
         }
         if let Some(job) = stream.job {
-            self.job_closed(job, error, stats, now);
+            // An acknowledgement says that the peer's TCP has the octets, not that they were placed: only
+            // an end in order without a last message does.
+            let in_order = reason.is_graceful() && stream.peer_error.is_none();
+            self.job_closed(job, (!in_order).then_some(error), stats, now);
         }
         stream.closing.drain(..).for_each(|answer| answer.send(Ok(Reply::DONE)));
     }
@@ -293,6 +300,7 @@ pub(super) fn new_stream(
         awaiting: Vec::new(),
         job: None,
         doom: None,
+        peer_error: None,
     }
 }
 

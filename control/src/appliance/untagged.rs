@@ -72,6 +72,9 @@ impl Core {
     /// The peer says why it ends the stream.
     fn on_last_message(&mut self, id: StreamId, data: &[u8]) {
         let (code, reason) = render::last_message(data);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.peer_error = Some(reason.clone());
+        }
         let stream = Core::api_id(id);
         let layer = "ddp".to_owned();
         self.log.push(EventKind::StreamError { stream, layer, code, reason });

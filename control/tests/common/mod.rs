@@ -21,6 +21,14 @@ pub(crate) struct Ddpd {
 pub(crate) struct Setup<'a> {
     pub(crate) sink: &'a str,
     pub(crate) impair: &'a str,
+    /// Workers of each appliance; each has a queue of its port.
+    pub(crate) workers: u16,
+}
+
+impl Default for Setup<'_> {
+    fn default() -> Self {
+        Setup { sink: "", impair: "", workers: 1 }
+    }
 }
 
 impl Ddpd {
@@ -29,7 +37,9 @@ impl Ddpd {
         let dir = tempfile::tempdir().unwrap();
         let files = [("sink", 1, setup.sink), ("source", 2, "")].map(|(name, host, more)| {
             let file = dir.path().join(format!("{name}.toml"));
-            std::fs::write(&file, text(dir.path(), name, host, setup.impair, more)).unwrap();
+            let text = text(dir.path(), name, host, setup.impair, more);
+            let text = text.replace("count = 1", &format!("count = {}", setup.workers));
+            std::fs::write(&file, text).unwrap();
             file
         });
         let mut child = ddpd(&files).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -150,6 +150,23 @@ fn a_stream_that_ends_early_fails_the_job() {
     assert!(bench.core.tickets.is_empty(), "nothing waits for what is gone");
 }
 
+// RFC 5041 §5.4: delivery is the peer's; an acknowledgement of its LLP says nothing about it.
+#[test]
+fn a_last_message_after_the_last_acknowledgement_fails_the_job() {
+    let mut bench = bench();
+    let id = put(&mut bench, 10, target(0));
+    connect(&mut bench);
+    let posts = posted(&bench.all_commands());
+    sent(&mut bench, posts[0].0);
+    let (stream, qn, msn) = (StreamId(5), ddp::ERROR_QUEUE, ddp::Msn(1));
+    let data = vec![1, 0x11, 2, 0, 0, 0, 0, 0];
+    bench.event(Event::Untagged { stream, qn, msn, data, rsvd_ulp: [0; 5] });
+    bench.closed(5, CloseReason::PeerShutdown);
+    let info = job(&mut bench, id);
+    assert_eq!((info.state, info.refused), (JobState::Failed, true));
+    assert!(info.error.as_ref().unwrap().contains("1/02"), "{:?}", info.error);
+}
+
 #[test]
 fn a_missing_file_and_a_relative_path_are_refused() {
     let mut bench = bench();

@@ -122,6 +122,7 @@ fn an_interface_that_goes_down(netns: &Netns, ports: &Ports) {
         queue.flush();
         queue.pending() == 0
     });
+    port_common::until("frames pass again", || exchange.reaches_kernel(&mut queue));
     exchange.both_ways(&mut queue, b"after");
 }
 

@@ -184,6 +184,16 @@ impl Exchange {
         assert_eq!(&frame.data()[42..], payload);
     }
 
+    /// True when a frame from the port comes to a socket of the kernel. For interfaces that have just
+    /// come up: the kernel may still be busy with that and drop the first frames.
+    #[allow(dead_code)]
+    pub(crate) fn reaches_kernel(&self, queue: &mut PortQueue) -> bool {
+        let socket = UdpSocket::bind((self.kernel, 0)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        send(queue, &self.frame(socket.local_addr().unwrap().port(), b"probe"));
+        socket.recv_from(&mut [0; 64]).is_ok()
+    }
+
     /// Sends `payload` from the port to a socket of the kernel and compares.
     pub(crate) fn to_kernel(&self, queue: &mut PortQueue, payload: &[u8]) -> UdpSocket {
         let socket = UdpSocket::bind((self.kernel, 0)).unwrap();

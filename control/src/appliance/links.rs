@@ -83,7 +83,9 @@ impl Core {
         let name = &self.config.interfaces.get(usize::from(at))?.port;
         let port = self.config.ports.iter().position(|port| port.name == *name)?;
         let link = &self.links.links[port];
-        (link.used && link.lost).then(|| ApiError::unavailable(is_down(name)))
+        // What was seen last may be a moment old: a link that has come back since refuses nothing.
+        let is_up = || self.ports.get(port).is_some_and(|port| port.port.link().up);
+        (link.used && link.lost && !is_up()).then(|| ApiError::unavailable(is_down(name)))
     }
 
     fn link_changed(&mut self, port: usize, up: bool) {

@@ -47,6 +47,19 @@ const SACKED: u8 = 1 << 1;
 const LOST: u8 = 1 << 2;
 /// Sent again since it was considered lost, or without being so.
 const AGAIN: u8 = 1 << 3;
+/// Longer than the effective MSS, to see whether the path carries it (RFC 4821 §7); still the first
+/// transmission.
+const PROBE: u8 = 1 << 4;
+
+/// What became of a segment that was sent to probe the path MTU (RFC 4821 §7.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ProbeFate {
+    /// It arrived: the path carries segments with this many octets of payload.
+    Arrived(u16),
+    /// It was lost. That says nothing about congestion; its octets go again in segments of the effective
+    /// MSS.
+    Lost(u16),
+}
 
 impl Record {
     fn is(&self, mark: u8) -> bool {
@@ -106,6 +119,8 @@ pub(crate) struct Scoreboard {
     high_rxt: ExtSeq,
     /// When the latest segment was sent of those that were sent once and have arrived.
     delivered: Instant,
+    /// What became of the probe, until it is asked for.
+    probe_fate: Option<ProbeFate>,
 }
 
 impl Scoreboard {
@@ -164,6 +179,25 @@ impl Scoreboard {
         self.records.push_back(record);
     }
 
+    /// The segment pushed last is a probe of the path MTU.
+    #[allow(dead_code, reason = "packetization-layer probing is its user")]
+    pub(crate) fn last_is_probe(&mut self) {
+        if let Some(record) = self.records.back_mut() {
+            record.marks |= PROBE;
+        }
+    }
+
+    /// What became of the probe of the path MTU, said once.
+    #[allow(dead_code, reason = "packetization-layer probing is its user")]
+    pub(crate) fn take_probe_fate(&mut self) -> Option<ProbeFate> {
+        self.probe_fate.take()
+    }
+
+    /// True when the oldest segment is a probe of the path MTU that was not sent again, lost or not.
+    pub(crate) fn head_is_probe(&self) -> bool {
+        self.records.front().is_some_and(|r| r.is(PROBE))
+    }
+
     /// Everything below `una` is acknowledged. A record of which only a part is keeps the rest.
     pub(crate) fn acknowledge(&mut self, una: ExtSeq) -> Acked {
         let mut acked = Acked::default();
@@ -190,6 +224,9 @@ impl Scoreboard {
                 break;
             }
             left -= len;
+            if record.marks & (PROBE | LOST) == PROBE {
+                self.probe_fate = Some(ProbeFate::Arrived(record.len));
+            }
             self.records.pop_front();
         }
         if sent_twice {
@@ -336,7 +373,8 @@ impl Scoreboard {
         let first = &mut self.records[resend.index];
         let mut second = *first;
         first.len = at as u16;
-        first.marks &= !FIN;
+        first.marks &= !(FIN | PROBE);
+        second.marks &= !PROBE;
         second.start = second.start.wrapping_add(at as u32);
         second.len -= at as u16;
         self.awaiting += usize::from(second.awaits_retransmission());
@@ -382,7 +420,18 @@ impl Scoreboard {
         let record = &mut self.records[index];
         self.pipe -= record.in_pipe();
         self.awaiting -= usize::from(record.awaits_retransmission());
+        let before = record.marks;
         change(record);
+        if record.is(PROBE) && record.marks != before {
+            self.probe_fate = match record.marks & (SACKED | LOST | AGAIN) {
+                SACKED => Some(ProbeFate::Arrived(record.len)),
+                LOST if before & LOST == 0 => Some(ProbeFate::Lost(record.len)),
+                _ => self.probe_fate,
+            };
+            if record.is(SACKED | AGAIN) {
+                record.marks &= !PROBE;
+            }
+        }
         self.pipe += record.in_pipe();
         self.awaiting += usize::from(record.awaits_retransmission());
     }

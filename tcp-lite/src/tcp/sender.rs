@@ -73,6 +73,8 @@ pub(crate) struct Sender {
     peer_mss: u16,
     path_mss: u16,
     options_len: usize,
+    /// SND.NXT at the last reduction by ECN: none below it counts again.
+    ecn_point: ExtSeq,
 }
 
 /// What a segment says about our data.
@@ -126,6 +128,7 @@ impl Sender {
             peer_mss: mss,
             path_mss: mss,
             options_len: 0,
+            ecn_point: iss,
         }
     }
 
@@ -389,12 +392,29 @@ impl Sender {
 
     /// RFC 6675 §5 (4), RFC 6582 §3.2 (2).
     fn enter_recovery(&mut self, stats: &mut Stats) {
+        if self.board.head_is_probe() {
+            self.board.mark_head_lost(); // RFC 4821 §7.6.1: no sign of congestion
+            self.dup_acks = 0;
+            return;
+        }
         stats.fast_recoveries += 1;
         self.phase = Phase::Recovery { point: self.nxt, rescue_above: self.board.head_end() };
         // RFC 5681 §3.2 (2): limited transmit does not count as flight.
         self.cc.on_loss(self.flight().min(self.flight_before_dups.max(self.emss as u64)));
         self.board.mark_head_lost();
         self.force = true;
+    }
+
+    /// The peer echoes that a packet of ours met congestion (RFC 3168 §6.1.2): the window is reduced as for
+    /// a loss, at most once per round trip. Returns whether it was: the peer has to be told (CWR).
+    #[allow(dead_code, reason = "ECN is its user")]
+    pub(crate) fn on_ecn_congestion(&mut self) -> bool {
+        if self.phase != Phase::Open || self.una < self.ecn_point {
+            return false; // reduced in this round trip
+        }
+        self.ecn_point = self.nxt;
+        self.cc.on_loss(self.flight());
+        true
     }
 
     /// The retransmission timer expired (RFC 6298 §5.4 to §5.6, RFC 6675 §5.1).

@@ -169,6 +169,34 @@ fn longer_than_the_path_allows_is_lost() {
     assert_eq!(board.next_lost().unwrap().start, at(100));
 }
 
+// RFC 4821 §7.6: a probe tells whether it arrived; lost, it goes again as an ordinary segment.
+#[test]
+fn a_probe_of_the_path_tells_its_fate() {
+    let probed = || {
+        let mut board = Scoreboard::new(at(0), 4);
+        board.push(at(0), 300, false, Instant::ZERO);
+        board.last_is_probe();
+        board.push(at(300), 100, false, Instant::ZERO);
+        board
+    };
+    let mut board = probed();
+    assert_eq!(board.take_probe_fate(), None);
+    board.acknowledge(at(300));
+    assert_eq!(board.take_probe_fate(), Some(ProbeFate::Arrived(300)));
+    let mut board = probed();
+    board.sack(at(0), at(300));
+    assert_eq!(board.take_probe_fate(), Some(ProbeFate::Arrived(300)));
+    let mut board = probed();
+    board.mark_all_lost();
+    assert!(board.head_is_probe());
+    assert_eq!(board.take_probe_fate(), Some(ProbeFate::Lost(300)));
+    let whole = board.next_lost().unwrap();
+    let first = board.cut(whole, 100);
+    board.resent(first, Instant::ZERO, false);
+    board.acknowledge(at(300));
+    assert_eq!(board.take_probe_fate(), None, "said once");
+}
+
 proptest! {
     // Any SACK blocks, acknowledgements, losses and retransmissions: the counted pipe is what the
     // definition says, and records stay contiguous.

@@ -145,6 +145,7 @@ fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigErro
         jitter: impairment.jitter,
         // The configuration counts frames, the link octets: full frames are meant.
         rate: rate.map(|bits_per_second| Rate { bits_per_second, queue_octets: queue * 1518 }),
+        mark_octets: None,
         duplicate: Probability::new(impairment.duplicate)?,
         corrupt: Probability::new(impairment.corrupt)?,
         black_holes: Vec::new(),

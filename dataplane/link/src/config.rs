@@ -22,6 +22,9 @@ pub struct Config {
     pub jitter: Duration,
     /// The slow link, if it is one.
     pub rate: Option<Rate>,
+    /// A frame that finds more octets than this waiting in front of the slow link is marked, if it can
+    /// be ([`Frame::mark`](crate::Frame::mark)): congestion told before the queue is full.
+    pub mark_octets: Option<u64>,
     /// Frames that arrive twice.
     pub duplicate: Probability,
     /// Frames of which one bit is flipped.
@@ -51,6 +54,7 @@ impl Default for Config {
             delay: Duration::ZERO,
             jitter: Duration::ZERO,
             rate: None,
+            mark_octets: None,
             duplicate: Probability::NEVER,
             corrupt: Probability::NEVER,
             black_holes: Vec::new(),

@@ -17,6 +17,12 @@ pub trait Frame: Sized {
     /// A second frame with the same octets, or `None` where that is impossible now (no packet buffer)
     /// or never.
     fn duplicate(&self) -> Option<Self>;
+
+    /// Says on the frame that it met congestion (RFC 3168 §5); false where the frame's sender does not
+    /// understand that, or where nobody looks.
+    fn mark(&mut self) -> bool {
+        false
+    }
 }
 
 impl Frame for Vec<u8> {

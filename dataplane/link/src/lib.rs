@@ -10,8 +10,9 @@
 //!                                                                                           └─> late ──────> pop
 //! ```
 //!
-//! Not here: re-segmentation, which needs to know TCP (the `sim` crate has it), and queues that mark
-//! instead of dropping.
+//! A queue that is long may mark frames ([`Config::mark_octets`]) before it drops any.
+//!
+//! Not here: re-segmentation and changes of the MTU, which need to know TCP (the `sim` crate has them).
 //!
 //! Invariants: at most [`Config::max_frames`] frames are inside; every frame that was offered, and every
 //! duplicate, is delivered, counted as lost, or still inside; without [`Config::reorder`] the order is kept.
@@ -92,6 +93,8 @@ pub struct Counters {
     pub duplicates_refused: u64,
     /// Frames with one flipped bit.
     pub corrupted: u64,
+    /// Frames marked because the queue was long.
+    pub marked: u64,
     /// Most frames inside at a time.
     pub frames_max: u64,
 }
@@ -137,10 +140,14 @@ impl<F: Frame> FaultyLink<F> {
             self.counters.overflowed += 1;
             return Fate::Full;
         }
+        let waiting = self.waiting(now);
         let Some(sent) = self.transmit(now, len) else {
             self.counters.tail_dropped += 1;
             return Fate::TailDrop;
         };
+        if self.config.mark_octets.is_some_and(|mark| waiting > mark) && frame.mark() {
+            self.counters.marked += 1;
+        }
         if self.rng.chance(self.config.corrupt) {
             self.corrupt(&mut frame);
         }
@@ -187,6 +194,11 @@ impl<F: Frame> FaultyLink<F> {
         self.in_order.len() + self.late.len()
     }
 
+    /// Octets that wait in front of the slow link at `now`, the frame being sent included.
+    pub fn waiting(&self, now: Instant) -> u64 {
+        self.config.rate.map_or(0, |rate| rate.octets_in(self.busy_until.saturating_since(now)))
+    }
+
     /// What it did so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -231,7 +243,7 @@ impl<F: Frame> FaultyLink<F> {
     /// When the slow link has sent the frame's last bit, or `None` when its queue has no room.
     fn transmit(&mut self, now: Instant, len: usize) -> Option<Instant> {
         let Some(rate) = self.config.rate else { return Some(now) };
-        let waiting = rate.octets_in(self.busy_until.saturating_since(now));
+        let waiting = self.waiting(now);
         if waiting > 0 && waiting + len as u64 > rate.queue_octets {
             return None;
         }

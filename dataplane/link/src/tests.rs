@@ -120,6 +120,83 @@ fn a_slow_link_spaces_frames_and_drops_at_the_end_of_its_queue() {
     assert_eq!(link.counters().tail_dropped, 1);
 }
 
+/// A frame whose second field says that it was marked; it can be if the first is set.
+#[derive(Debug, PartialEq)]
+struct Markable(bool, bool);
+
+impl Frame for Markable {
+    fn len(&self) -> usize {
+        100
+    }
+    fn octets_mut(&mut self) -> &mut [u8] {
+        &mut []
+    }
+    fn duplicate(&self) -> Option<Self> {
+        Some(Markable(self.0, self.1))
+    }
+    fn mark(&mut self) -> bool {
+        self.1 = self.0;
+        self.0
+    }
+}
+
+#[test]
+fn a_long_queue_marks_what_can_be_marked_and_drops_only_at_its_end() {
+    let rate =
+        Rate { bits_per_second: NonZeroU64::new(8_000_000).expect("set"), queue_octets: 400 };
+    let config = Config { rate: Some(rate), mark_octets: Some(150), ..Config::default() };
+    let mut link = FaultyLink::new(config);
+    for capable in [true, true, true, false, true] {
+        link.push(us(0), Markable(capable, false));
+    }
+    assert_eq!(link.waiting(us(0)), 400);
+    assert_eq!(link.waiting(us(250)), 150);
+    let mut marks = Vec::new();
+    while let Some(at) = link.next_time() {
+        marks.push(link.pop(at).expect("due").1);
+    }
+    // Found waiting: 0, 100, 200, 300, and no room.
+    assert_eq!(marks, [false, false, true, false]);
+    assert_eq!((link.counters().marked, link.counters().tail_dropped), (1, 1));
+}
+
+#[test]
+fn burst_loss_is_as_frequent_as_its_model_says() {
+    // In the bad state 0.005 / (0.005 + 0.095) of the time, where 60 % are lost: 3 %.
+    let model = BurstLoss {
+        good_to_bad: p(0.005),
+        bad_to_good: p(0.095),
+        loss_in_good: Probability::NEVER,
+        loss_in_bad: p(0.6),
+    };
+    let mut link = FaultyLink::new(Config { loss: Loss::Burst(model), ..Config::seeded(11) });
+    let lost = 100_000 - run(&mut link, 100_000).len();
+    assert!((2500..3500).contains(&lost), "{lost} of 100000 lost");
+}
+
+#[test]
+fn duplicates_are_as_many_as_asked_for_and_are_the_same_frame() {
+    let mut link = FaultyLink::new(Config { duplicate: p(0.1), ..Config::seeded(2) });
+    let got = run(&mut link, 10_000);
+    let twice = got.windows(2).filter(|w| w[0] == w[1]).count() as u64;
+    assert_eq!(twice, link.counters().duplicated);
+    assert!((800..1200).contains(&twice), "{twice}");
+}
+
+#[test]
+fn another_behaviour_holds_from_then_on_and_what_is_inside_keeps_its_time() {
+    let slow = Config { delay: Duration::from_micros(100), ..Config::default() };
+    let mut link = FaultyLink::new(slow.clone());
+    assert_eq!(link.push(us(0), frame(1, 60)), Fate::Queued(us(100)));
+    link.set_config(Config { delay: Duration::from_micros(10), ..slow.clone() });
+    // A shorter path alone does not let the second overtake the first.
+    assert_eq!(link.push(us(1), frame(2, 60)), Fate::Queued(us(100)));
+    link.set_config(Config { loss: Loss::Random(Probability::ALWAYS), ..slow });
+    assert_eq!(link.push(us(2), frame(3, 60)), Fate::Lost);
+    assert_eq!(link.pop(us(100)).map(|f| number(&f)), Some(1));
+    assert_eq!(link.pop(us(100)).map(|f| number(&f)), Some(2));
+}
+
 #[test]
 fn an_idle_slow_link_takes_a_frame_larger_than_its_queue() {
     let rate = Rate { bits_per_second: NonZeroU64::new(8_000_000).expect("set"), queue_octets: 10 };
@@ -214,6 +291,7 @@ fn any_config() -> impl Strategy<Value = Config> {
                 duplicate: p(duplicate),
                 corrupt: p(corrupt),
                 black_holes: Vec::new(),
+                mark_octets: Some(20_000),
                 max_frames,
             }
         },

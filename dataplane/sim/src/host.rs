@@ -16,6 +16,7 @@ use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber};
 use wire::Instant;
 
 use crate::dialogue::Batch;
+use crate::packet::Packet;
 
 /// The region that every host offers: its STag and the TO of its first octet.
 pub const REGION: (Stag, TaggedOffset) = (Stag(0x00C0_FFEE), TaggedOffset(0x7000_0000_0000));
@@ -167,9 +168,9 @@ impl Host {
         }
     }
 
-    /// A segment arrives.
-    pub fn input(&mut self, now: Instant, octets: &[u8], tx: &mut Batch) {
-        let segment = match Segment::parse(octets) {
+    /// A packet arrives.
+    pub fn input(&mut self, now: Instant, packet: &Packet, tx: &mut Batch) {
+        let segment = match Segment::parse(&packet.octets) {
             Ok(segment) => segment,
             Err(reason) => return self.drops.push(reason),
         };

@@ -7,6 +7,7 @@ pub mod dialogue;
 pub mod host;
 pub mod middlebox;
 pub mod oracle;
+pub mod packet;
 pub mod pair;
 pub mod path;
 pub mod scenario;

@@ -57,6 +57,11 @@ pub struct Counters {
 }
 
 impl Middlebox {
+    /// True when it changes nothing.
+    pub fn is_transparent(&self) -> bool {
+        self.config.split.is_never() && self.config.merge.is_never()
+    }
+
     /// One direction of a box.
     pub fn new(config: Config, seed: u64) -> Self {
         Middlebox { config, rng: Rng::new(seed), held: None, counters: Counters::default() }
@@ -91,6 +96,8 @@ impl Middlebox {
                 held.ack = segment.ack;
                 held.window = segment.window;
                 held.options = segment.options;
+                // RFC 3168 §5.3: a mark on a part is a mark on the whole.
+                held.ecn = held.ecn.max(segment.ecn);
                 self.forward(held, out);
                 return;
             }
@@ -136,6 +143,7 @@ fn joinable(first: &Segment, second: &Segment, max_payload: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packet::Ecn;
 
     fn data(seq: u32, len: usize) -> Segment {
         let payload = (0..len).map(|i| (seq as usize + i) as u8).collect();
@@ -190,6 +198,24 @@ mod tests {
         assert_eq!(middlebox.next_time(), Some(Instant::from_micros(10)));
         middlebox.expire(Instant::from_micros(10), &mut out);
         assert_eq!(out, [data(0, 10)]);
+    }
+
+    // RFC 3168 §5.3.
+    #[test]
+    fn a_mark_on_one_part_is_a_mark_on_the_whole_and_on_every_piece() {
+        let mut middlebox = Middlebox::new(config(0.0, 1.0), 0);
+        let mut out = Vec::new();
+        middlebox.push(Instant::ZERO, Segment { ecn: Ecn::Ce, ..data(0, 10) }, &mut out);
+        middlebox.push(Instant::ZERO, Segment { ecn: Ecn::Ect, ..data(10, 10) }, &mut out);
+        assert_eq!(
+            out.iter().map(|s| (s.payload.len(), s.ecn)).collect::<Vec<_>>(),
+            [(20, Ecn::Ce)]
+        );
+
+        let mut middlebox = Middlebox::new(config(1.0, 0.0), 0);
+        out.clear();
+        middlebox.push(Instant::ZERO, Segment { ecn: Ecn::Ce, ..data(0, 100) }, &mut out);
+        assert!(out.len() > 1 && out.iter().all(|s| s.ecn == Ecn::Ce));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use wire::Instant;
 
 use crate::dialogue::Batch;
 use crate::host::{Host, HostConfig};
+use crate::packet::Ecn;
 use crate::path::{self, Entry, Path};
 use crate::segment::Segment;
 
@@ -205,9 +206,9 @@ struct Side<'a> {
 impl Side<'_> {
     fn work(&mut self, now: Instant, names: [&'static str; 2]) {
         for _ in 0..BURST {
-            let Some(octets) = self.from.pop(now) else { break };
-            self.remember(now, names[0], &octets);
-            self.host.input(now, &octets, self.tx);
+            let Some(packet) = self.from.pop(now) else { break };
+            self.remember(now, names[0], &packet.octets);
+            self.host.input(now, &packet, self.tx);
         }
         // A worker fills one batch after the other while there is something to send.
         for _ in 0..SPIN {
@@ -218,7 +219,7 @@ impl Side<'_> {
             }
             for octets in segments {
                 self.remember(now, names[1], &octets);
-                if let Entry::TooBig(mtu) = self.to.push(now, &octets)
+                if let Entry::TooBig(mtu) = self.to.push(now, octets, Ecn::NotEct)
                     && self.icmp
                 {
                     self.host.path_mtu(mtu);

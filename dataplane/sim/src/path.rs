@@ -4,24 +4,29 @@
 //!  push ──> larger than the MTU? ──> hidden damage? ──> middlebox ──> faulty link ──> checksum ──> pop
 //! ```
 //!
+//! The MTU changes at times laid down beforehand ([`Config::mtu_changes`]) or when told
+//! ([`Path::set_mtu`]). The two directions between two hosts are two paths: they may differ in everything.
+//!
 //! The sender fills the checksum in before the link, so a bit that the link flips is noticed at the
 //! other end and the segment dropped. Hidden damage happens before the checksum is computed, as in a
 //! host with bad memory: only MPA's CRC notices it.
+
+use std::collections::VecDeque;
 
 use link::{FaultyLink, Probability, Rng};
 use wire::Instant;
 
 use crate::middlebox::{self, Middlebox};
+use crate::packet::{Ecn, IP_HEADER, Packet};
 use crate::segment::{self, Segment};
-
-/// Octets of an IPv4 header, which count against the MTU.
-pub const IP_HEADER: usize = 20;
 
 /// How one direction treats segments.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// Largest IP packet, in octets.
     pub mtu: usize,
+    /// From when on it is another one, in order of time.
+    pub mtu_changes: Vec<(Instant, usize)>,
     /// Segments of which one payload bit is flipped under a right checksum.
     pub hidden_damage: Probability,
     /// What moves segment boundaries.
@@ -35,6 +40,7 @@ impl Config {
     pub fn new(mtu: usize, link: link::Config) -> Self {
         Config {
             mtu,
+            mtu_changes: Vec::new(),
             hidden_damage: Probability::NEVER,
             middlebox: middlebox::Config::transparent(),
             link,
@@ -55,10 +61,11 @@ pub enum Entry {
 #[derive(Debug)]
 pub struct Path {
     mtu: usize,
+    mtu_changes: VecDeque<(Instant, usize)>,
     hidden_damage: Probability,
     rng: Rng,
     middlebox: Middlebox,
-    link: FaultyLink<Vec<u8>>,
+    link: FaultyLink<Packet>,
     ready: Vec<Segment>,
     counters: Counters,
 }
@@ -82,6 +89,7 @@ impl Path {
         let seed = config.link.seed;
         Path {
             mtu: config.mtu,
+            mtu_changes: config.mtu_changes.into(),
             hidden_damage: config.hidden_damage,
             rng: Rng::new(seed ^ 0xDA3A6E),
             middlebox: Middlebox::new(config.middlebox, seed ^ 0xB0C5),
@@ -92,15 +100,31 @@ impl Path {
     }
 
     /// Sends one segment whose checksum need not be filled in.
-    pub fn push(&mut self, now: Instant, octets: &[u8]) -> Entry {
+    pub fn push(&mut self, now: Instant, mut octets: Vec<u8>, ecn: Ecn) -> Entry {
+        while let Some(&(at, mtu)) = self.mtu_changes.front()
+            && at <= now
+        {
+            self.mtu = mtu;
+            self.mtu_changes.pop_front();
+        }
         if octets.len() + IP_HEADER > self.mtu {
             self.counters.too_big += 1;
             return Entry::TooBig(self.mtu);
         }
-        let Some(mut segment) = Segment::parse(octets) else {
+        if self.middlebox.is_transparent() && self.hidden_damage.is_never() {
+            if segment::is_well_formed(&octets) {
+                segment::fill_checksum(&mut octets);
+                self.link.push(now, Packet { octets, ecn, flow: 0 });
+            } else {
+                self.counters.malformed += 1;
+            }
+            return Entry::Taken;
+        }
+        let Some(mut segment) = Segment::parse(&octets) else {
             self.counters.malformed += 1;
             return Entry::Taken;
         };
+        segment.ecn = ecn;
         if !segment.payload.is_empty() && self.rng.chance(self.hidden_damage) {
             let at = self.rng.below(segment.payload.len() as u64) as usize;
             segment.payload[at] ^= 1 << self.rng.below(8);
@@ -111,14 +135,14 @@ impl Path {
         Entry::Taken
     }
 
-    /// The next segment that arrives at `now`. Call until `None`.
-    pub fn pop(&mut self, now: Instant) -> Option<Vec<u8>> {
+    /// The next packet that arrives at `now`. Call until `None`.
+    pub fn pop(&mut self, now: Instant) -> Option<Packet> {
         self.middlebox.expire(now, &mut self.ready);
         self.forward(now);
         loop {
-            let octets = self.link.pop(now)?;
-            if segment::verify_checksum(&octets) {
-                return Some(octets);
+            let packet = self.link.pop(now)?;
+            if segment::verify_checksum(&packet.octets) {
+                return Some(packet);
             }
             self.counters.bad_checksum += 1;
         }
@@ -159,7 +183,8 @@ impl Path {
 
     fn forward(&mut self, now: Instant) {
         for segment in self.ready.drain(..) {
-            self.link.push(now, segment.emit());
+            let packet = Packet { octets: segment.emit(), ecn: segment.ecn, flow: 0 };
+            self.link.push(now, packet);
         }
     }
 }
@@ -176,26 +201,66 @@ mod tests {
     #[test]
     fn what_is_larger_than_the_mtu_does_not_pass() {
         let mut path = Path::new(Config::new(1500, link::Config::default()));
-        assert_eq!(path.push(Instant::ZERO, &data(1460)), Entry::Taken);
-        assert_eq!(path.push(Instant::ZERO, &data(1461)), Entry::TooBig(1500));
+        assert_eq!(path.push(Instant::ZERO, data(1460), Ecn::NotEct), Entry::Taken);
+        assert_eq!(path.push(Instant::ZERO, data(1461), Ecn::NotEct), Entry::TooBig(1500));
         path.set_mtu(1400);
-        assert_eq!(path.push(Instant::ZERO, &data(1460)), Entry::TooBig(1400));
+        assert_eq!(path.push(Instant::ZERO, data(1460), Ecn::NotEct), Entry::TooBig(1400));
         assert!(path.pop(Instant::ZERO).is_some());
         assert!(path.pop(Instant::ZERO).is_none());
+    }
+
+    #[test]
+    fn the_mtu_changes_when_it_was_laid_down_to() {
+        let at = Instant::from_millis;
+        let mut config = Config::new(1500, link::Config::default());
+        config.mtu_changes = vec![(at(10), 600), (at(20), 9000)];
+        let mut path = Path::new(config);
+        let mut entry = |ms, len| path.push(at(ms), data(len), Ecn::NotEct);
+        assert_eq!(entry(9, 1460), Entry::Taken);
+        assert_eq!(entry(10, 1460), Entry::TooBig(600));
+        assert_eq!(entry(19, 561), Entry::TooBig(600));
+        assert_eq!(entry(20, 8960), Entry::Taken);
+    }
+
+    #[test]
+    fn a_long_queue_marks_packets_with_and_without_a_middlebox() {
+        for split in [Probability::NEVER, Probability::ALWAYS] {
+            let rate = link::Rate {
+                bits_per_second: core::num::NonZeroU64::new(8_000_000).expect("not zero"),
+                queue_octets: 10_000,
+            };
+            let link = link::Config {
+                rate: Some(rate),
+                mark_octets: Some(1000),
+                ..link::Config::default()
+            };
+            let mut config = Config::new(1500, link);
+            config.middlebox = middlebox::Config { split, ..middlebox::Config::transparent() };
+            config.middlebox.min_piece = 400;
+            let mut path = Path::new(config);
+            for _ in 0..5 {
+                path.push(Instant::ZERO, data(1000), Ecn::Ect);
+            }
+            let mut marks = Vec::new();
+            while let Some(at) = path.next_time() {
+                marks.push(path.pop(at).expect("due").ecn == Ecn::Ce);
+            }
+            assert!(!marks[0] && marks.ends_with(&[true; 3]), "{marks:?}");
+        }
     }
 
     #[test]
     fn damage_on_the_link_is_noticed_and_hidden_damage_is_not() {
         let always = link::Config { corrupt: Probability::ALWAYS, ..link::Config::default() };
         let mut path = Path::new(Config::new(1500, always));
-        path.push(Instant::ZERO, &data(100));
+        path.push(Instant::ZERO, data(100), Ecn::NotEct);
         assert!(path.pop(Instant::ZERO).is_none());
         assert_eq!(path.counters().bad_checksum, 1);
 
         let config = Config::new(1500, link::Config::default());
         let mut path = Path::new(Config { hidden_damage: Probability::ALWAYS, ..config });
-        path.push(Instant::ZERO, &data(100));
-        let got = Segment::parse(&path.pop(Instant::ZERO).expect("arrives")).expect("TCP");
+        path.push(Instant::ZERO, data(100), Ecn::NotEct);
+        let got = Segment::parse(&path.pop(Instant::ZERO).expect("arrives").octets).expect("TCP");
         assert_eq!(got.payload.iter().filter(|&&o| o != 0).count(), 1);
     }
 }

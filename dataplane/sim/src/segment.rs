@@ -6,6 +6,7 @@
 
 use core::fmt;
 
+use crate::packet::Ecn;
 use smoltcp::wire::{IpAddress, Ipv4Address, TcpOption, TcpPacket, TcpSeqNumber};
 
 /// Octets of a TCP header without options.
@@ -180,6 +181,8 @@ pub struct Segment {
     pub options: Options,
     /// Payload.
     pub payload: Vec<u8>,
+    /// The ECN field of the IP header around it; not among its octets.
+    pub ecn: Ecn,
 }
 
 impl Segment {
@@ -217,6 +220,7 @@ impl Segment {
             urgent: packet.urgent_at(),
             options: Options::parse(packet.options()),
             payload: packet.payload().to_vec(),
+            ecn: Ecn::NotEct,
         })
     }
 
@@ -235,6 +239,9 @@ impl fmt::Debug for Segment {
         if self.options != Options::default() {
             write!(f, " {:?}", self.options)?;
         }
+        if self.ecn != Ecn::NotEct {
+            write!(f, " {:?}", self.ecn)?;
+        }
         Ok(())
     }
 }
@@ -242,6 +249,11 @@ impl fmt::Debug for Segment {
 /// Writes the checksum of the segment in `octets`.
 pub fn fill_checksum(octets: &mut [u8]) {
     TcpPacket::new_unchecked(octets).fill_checksum(&ADDRESSES.0, &ADDRESSES.1);
+}
+
+/// True when `octets` are a TCP segment: not cut short, lengths that agree.
+pub fn is_well_formed(octets: &[u8]) -> bool {
+    TcpPacket::new_checked(octets).is_ok()
 }
 
 /// True when the segment in `octets` has its checksum.
@@ -272,6 +284,7 @@ mod tests {
                 ..Options::default()
             },
             payload: b"hello".to_vec(),
+            ecn: Ecn::NotEct,
         };
         let mut octets = segment.emit();
         assert!(verify_checksum(&octets));

@@ -14,7 +14,7 @@ pub(super) struct Published {
 }
 
 const QUEUE: usize = 7;
-const LINK: usize = 13;
+const LINK: usize = 14;
 
 impl Published {
     /// All zero; with an impairment if the queue has one.
@@ -93,6 +93,7 @@ fn link_values(c: &link::Counters) -> [u64; LINK] {
         c.duplicates_refused,
         c.corrupted,
         c.frames_max,
+        c.marked,
     ]
 }
 
@@ -111,6 +112,7 @@ fn link_from(v: [u64; LINK]) -> link::Counters {
         duplicates_refused: v[10],
         corrupted: v[11],
         frames_max: v[12],
+        marked: v[13],
     }
 }
 

@@ -304,6 +304,9 @@ pub struct Put {
     /// With --kernel: give up when nothing moves for so long
     #[arg(long, value_parser = humantime::parse_duration, default_value = "10s", value_name = "TIME")]
     pub timeout: Duration,
+    /// With --kernel: the kernel's congestion control, such as cubic
+    #[arg(long, requires = "kernel", value_name = "NAME")]
+    pub congestion: Option<String>,
 }
 
 /// `ddpctl send`.

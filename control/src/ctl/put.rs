@@ -103,6 +103,7 @@ pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
         target,
         mpa: put.mpa.into(),
         timeout: put.timeout,
+        congestion: put.congestion,
     };
     let bar = progress_bar(output, total);
     let result = kernel::put(&request, &mut |progress| {

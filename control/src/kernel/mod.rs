@@ -127,6 +127,14 @@ pub enum KernelError {
         /// Why.
         source: io::Error,
     },
+    /// The kernel does not have or does not grant this congestion control.
+    #[error("congestion control {name:?}: {source}; see net.ipv4.tcp_available_congestion_control")]
+    Congestion {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
     /// The connection broke.
     #[error("the connection to the peer broke after {octets} octets of payload: {source}")]
     Socket {

@@ -57,6 +57,8 @@ pub struct PutRequest {
     pub mpa: MpaOptions,
     /// Longest time without any progress, in each phase.
     pub timeout: Duration,
+    /// The kernel's congestion control, such as `cubic`; by default the host's.
+    pub congestion: Option<String>,
 }
 
 /// How far a transfer is.
@@ -83,6 +85,10 @@ pub fn put(
     let file = |source| KernelError::File { path: request.file.clone(), source };
     let memory = KernelMemory::open(&request.file).map_err(file)?;
     let socket = Socket::connect(&request.host, request.port, request.timeout)?;
+    if let Some(name) = &request.congestion {
+        let refused = |source| KernelError::Congestion { name: name.clone(), source };
+        socket.set_congestion(name).map_err(refused)?;
+    }
     let mut transfer = Transfer::new(request, socket, memory)?;
     let (stag, to) = transfer.start(&request.target)?;
     transfer.send(stag, to, progress)?;

@@ -66,6 +66,11 @@ impl Socket {
         mss.ok().and_then(|mss| usize::try_from(mss).ok()).filter(|&m| m > 0).unwrap_or(DEFAULT_MSS)
     }
 
+    /// Chooses the congestion control by the kernel's name for it.
+    pub(super) fn set_congestion(&self, name: &str) -> io::Result<()> {
+        socket2::SockRef::from(&self.stream).set_tcp_congestion(name.as_bytes())
+    }
+
     /// Sends as much as the kernel takes, as a record that it joins with nothing; `None`: nothing now.
     pub(super) fn send(&self, octets: &[u8]) -> io::Result<Option<usize>> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::EOR;

@@ -41,6 +41,7 @@ fn request(file: PathBuf, address: SocketAddr, target: Target, mpa: MpaOptions) 
         target,
         mpa,
         timeout: TIMEOUT,
+        congestion: None,
     }
 }
 

@@ -1,0 +1,370 @@
+#!/usr/bin/env python3
+"""Part of scripts/interop: the appliance's TCP beside the kernel's under the same losses.
+
+    namespace a: ddpd (10.78.1.2)  ----+
+    namespace s: kernel sender     ----+---- namespace m: router, drops 1 frame in N ---- (each other)
+       (10.78.2.2)                     |
+    namespace r: kernel receiver   ----+
+       (10.78.3.2)
+
+Every role moves the same file with the same program logic: MPA with CRC over one stream. What differs is
+whose TCP sends and whose receives:
+
+    kernel     s -> r    kernel sockets on both sides (CUBIC): the yardstick
+    sender     a -> r    our sender, the kernel's receiver
+    receiver   s -> a    the kernel's sender, our receiver
+
+The router drops every N-th data frame of the sender (nftables `numgen inc`), so that the pattern
+repeats. Segmentation offloads are off everywhere. The roles take turns; medians and spreads are over the
+rounds. After that one stream of ours and one of the kernel's share a link of a fixed rate (tbf) to r.
+
+Prints tables, or JSON with --json. Fails when a transfer fails or its octets differ, never for a rate.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+LOSSES = {"none": None, "1 in 1009": 1009, "1 in 101": 101}
+ROLES = ("kernel", "sender", "receiver")
+HOSTS = {"a": 1, "s": 2, "r": 3}
+STALL = 30.0
+
+
+def address(host):
+    return f"10.78.{HOSTS[host]}.2"
+
+
+def gateway(host):
+    return f"10.78.{HOSTS[host]}.1"
+
+
+class Failed(Exception):
+    """A transfer or a comparison went wrong."""
+
+
+class Net:
+    """The four namespaces. Everything is removed by close()."""
+
+    def __init__(self, mtu):
+        self.tag = f"ddl{os.getpid()}"
+        self.mtu = mtu
+        self.names = []
+
+    def name(self, host):
+        return self.tag + host
+
+    def run(self, host, *command, text=None):
+        done = subprocess.run(
+            ["ip", "netns", "exec", self.name(host), *command],
+            input=text, capture_output=True, text=True, check=False,
+        )
+        if done.returncode != 0:
+            raise Failed(f"{' '.join(command)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def open(self):
+        for host in ("m", *HOSTS):
+            subprocess.run(["ip", "netns", "add", self.name(host)], check=True)
+            self.names.append(self.name(host))
+        for host in HOSTS:
+            subprocess.run(
+                ["ip", "link", "add", "wire0", "netns", self.name(host), "type", "veth",
+                 "peer", "name", f"to-{host}", "netns", self.name("m")], check=True)
+            for where, device in ((host, "wire0"), ("m", f"to-{host}")):
+                self.run(where, "ethtool", "-K", device, "tx", "off", "rx", "off", "gso", "off", "tso", "off", "gro", "off")
+                self.run(where, "ip", "link", "set", "dev", device, "mtu", str(self.mtu), "up")
+            self.run("m", "ip", "address", "add", f"{gateway(host)}/24", "dev", f"to-{host}")
+        for host in ("s", "r"):
+            self.run(host, "ip", "address", "add", f"{address(host)}/24", "dev", "wire0")
+            self.run(host, "ip", "route", "add", "default", "via", gateway(host))
+            self.run(host, "sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1")
+        # The appliance answers for its addresses, the kernel of its namespace has none.
+        self.run("a", "sysctl", "-qw", "net.ipv6.conf.wire0.disable_ipv6=1")
+        self.run("m", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+
+    def loss(self, host, one_in):
+        """Drops every `one_in`-th data frame that comes from `host`; counts them."""
+        self.run("m", "nft", "flush", "ruleset")
+        if one_in is None:
+            return
+        self.run("m", "nft", "-f", "-", text=f"""
+            table netdev loss {{
+                chain drops {{
+                    type filter hook ingress device "to-{host}" priority 0;
+                    ip protocol tcp ip length > 200 numgen inc mod {one_in} == 0 counter drop
+                }}
+            }}""")
+
+    def dropped(self):
+        rules = json.loads(self.run("m", "nft", "-j", "list", "ruleset"))["nftables"]
+        counters = [e["counter"] for r in rules if "rule" in r for e in r["rule"]["expr"] if "counter" in e]
+        return sum(c["packets"] for c in counters)
+
+    def bottleneck(self, mbit, latency_ms):
+        """Everything to r passes one queue of a fixed rate."""
+        self.run("m", "tc", "qdisc", "replace", "dev", "to-r", "root", "tbf", "rate", f"{mbit}mbit",
+                 "burst", "32kb", "latency", f"{latency_ms}ms")
+
+    def count_arrivals(self):
+        self.run("r", "nft", "-f", "-", text=f"""
+            table netdev arrivals {{
+                counter ours {{ }}
+                counter kernels {{ }}
+                chain count {{
+                    type filter hook ingress device "wire0" priority 0;
+                    ip saddr {address("a")} counter name "ours"
+                    ip saddr {address("s")} counter name "kernels"
+                }}
+            }}""")
+
+    def arrivals(self):
+        listed = json.loads(self.run("r", "nft", "-j", "list", "counters"))["nftables"]
+        return {c["counter"]["name"]: c["counter"]["bytes"] for c in listed if "counter" in c}
+
+    def close(self):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+class Bench:
+    def __init__(self, args, net, work):
+        self.args, self.net, self.work = args, net, work
+        self.ctl = [args.ddpctl, "--socket", str(work / "a.sock"), "--json"]
+        self.children = []
+        # Two files take turns, so that a transfer that places nothing cannot look good.
+        self.files = [self.make_file(n) for n in (0, 1)]
+        self.turn = 0
+
+    def make_file(self, n):
+        path = self.work / f"file{n}.bin"
+        chunk = hashlib.shake_256(bytes([n])).digest(1 << 20)
+        with path.open("wb") as out:
+            for index in range(self.args.mib):
+                out.write(bytes([index & 0xFF]) + chunk[1:])
+        return path
+
+    def spawn(self, host, command, name):
+        out = (self.work / f"{name}.out").open("w")
+        err = (self.work / f"{name}.err").open("w")
+        child = subprocess.Popen(["ip", "netns", "exec", self.net.name(host), *command], stdout=out, stderr=err)
+        self.children.append(child)
+        return child
+
+    def said(self, name):
+        return "".join((self.work / f"{name}.{end}").read_text() for end in ("out", "err")).strip()
+
+    def until(self, what, test, child=None, seconds=STALL):
+        deadline = time.monotonic() + seconds
+        while not test():
+            if child is not None and child.poll() is not None and not test():
+                raise Failed(f"{what}: the program has ended with {child.returncode}")
+            if time.monotonic() > deadline:
+                raise Failed(f"{what}: not within {seconds:.0f} s")
+            time.sleep(0.02)
+
+    def end(self, child):
+        if child.poll() is None:
+            child.send_signal(signal.SIGTERM)
+            try:
+                child.wait(10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        self.children.remove(child)
+
+    def start_appliance(self):
+        (self.work / "a.toml").write_text(f"""
+name = "loss"
+[workers]
+count = 1
+idle = "adaptive"
+[[port]]
+name = "wire"
+kind = "{self.args.port}"
+device = "wire0"
+mtu = {self.net.mtu}
+[[interface]]
+name = "front"
+port = "wire"
+addresses = ["{address('a')}/24"]
+gateway = ["{gateway('a')}"]
+[[region]]
+name = "sink"
+size = "{self.args.mib} MiB"
+access = "w"
+[[listener]]
+name = "ingest"
+interface = "front"
+port = 7471
+regions = ["sink"]
+markers = {str(self.args.markers == 'on').lower()}
+[management]
+socket = "{self.work}/a.sock"
+""")
+        child = self.spawn("a", [self.args.ddpd, "--config", str(self.work / "a.toml")], "ddpd")
+        self.until("ddpd", lambda: "ready" in self.said("ddpd"), child)
+
+    def control(self, *command):
+        done = subprocess.run([*self.ctl, *command], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Failed(f"ddpctl {' '.join(command)}: {done.stderr.strip()}")
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    def serve(self, name, port):
+        child = self.spawn("r", [
+            self.args.ddpctl, "--json", "serve-kernel", f"{address('r')}:{port}", "--size", f"{self.args.mib}MiB",
+            "--file", str(self.work / f"{name}.bin"), "--markers", self.args.markers, "--connections", "1"], name)
+        self.until("the kernel's receiver", lambda: self.said(name) != "", child)
+        return child
+
+    def put(self, host, file, url):
+        """The command that sends `file`: through the appliance (a) or over kernel sockets."""
+        kernel = [] if host == "a" else ["--kernel", "--congestion", "cubic", "--timeout", "30s"]
+        return [*self.ctl, "put", *kernel, "--markers", self.args.markers, str(file), url]
+
+    def compare(self, file, arrived, what):
+        done = subprocess.run(["cmp", str(file), str(arrived)], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Failed(f"{what}: {done.stdout.strip() or done.stderr.strip()}")
+
+    def transfer(self, role, one_in):
+        """One file in one role; its Gbit/s as its sender saw it."""
+        self.turn ^= 1
+        file = self.files[self.turn]
+        source = "a" if role == "sender" else "s"
+        self.net.loss(source, one_in)
+        if role == "receiver":
+            url, served = f"tcp://{address('a')}:7471/sink", None
+        else:
+            url, served = f"tcp://{address('r')}:7475/inbox", self.serve("served", 7475)
+        done = subprocess.run(["ip", "netns", "exec", self.net.name(source), *self.put(source, file, url)],
+                              capture_output=True, text=True, check=False, timeout=300)
+        if done.returncode != 0:
+            raise Failed(f"{role}: {done.stderr.strip()}")
+        if served is not None:
+            if served.wait(STALL) != 0:
+                raise Failed(f"{role}: {self.said('served')}")
+            self.children.remove(served)
+            arrived = self.work / "served.bin"
+        else:
+            arrived = self.work / "region.bin"
+            self.control("regions", "read", "sink", "--output", str(arrived))
+        self.compare(file, arrived, role)
+        if one_in is not None and self.net.dropped() == 0:
+            raise Failed(f"{role}: the router has dropped nothing")
+        return json.loads(done.stdout)["gbit_per_s"]
+
+    def losses(self):
+        results = {loss: {role: [] for role in ROLES} for loss in LOSSES}
+        for number in range(self.args.rounds):
+            for loss, one_in in LOSSES.items():
+                for role in ROLES:
+                    results[loss][role].append(self.transfer(role, one_in))
+            print(f"round {number + 1} of {self.args.rounds}", file=sys.stderr)
+        return results
+
+    def share(self):
+        """One stream of ours and one of the kernel's through one queue; octets that reached r by then."""
+        self.net.loss("a", None)
+        self.net.bottleneck(self.args.mbit, 10)
+        self.net.count_arrivals()
+        servers = [self.serve("shared-ours", 7476), self.serve("shared-kernels", 7477)]
+        senders = []
+        for host, port, name in (("a", 7476, "put-ours"), ("s", 7477, "put-kernels")):
+            senders.append(self.spawn(host, self.put(host, self.files[0], f"tcp://{address('r')}:{port}/inbox"), name))
+        began = self.net.arrivals()
+        deadline = time.monotonic() + self.args.share_seconds
+        while time.monotonic() < deadline and all(s.poll() is None for s in senders):
+            time.sleep(0.1)
+        both_ran = [s.poll() is None for s in senders]
+        now = self.net.arrivals()
+        for child in (*senders, *servers):
+            self.end(child)
+        for job in self.control("jobs", "list"):
+            if job.get("state") in ("running", "connecting"):
+                self.control("jobs", "cancel", str(job["id"]))
+        octets = {name: now[name] - began[name] for name in now}
+        total = sum(octets.values())
+        if not all(both_ran) and min(octets.values()) == 0:
+            raise Failed(f"sharing: {self.said('put-ours')} {self.said('put-kernels')}")
+        return {"mbit": self.args.mbit, "octets": octets, "ours": octets["ours"] / total}
+
+    def close(self):
+        for child in list(self.children):
+            self.end(child)
+
+
+def summary(values):
+    return {"median": statistics.median(values), "least": min(values), "most": max(values), "values": values}
+
+
+def report(args, results, shared):
+    rows = []
+    for loss, roles in results.items():
+        base = statistics.median(roles["kernel"])
+        for role, values in roles.items():
+            rows.append({"loss": loss, "role": role, **summary(values), "ratio": statistics.median(values) / base})
+    answer = {"port": args.port, "mtu": args.mtu, "mib": args.mib, "markers": args.markers, "rounds": args.rounds,
+              "rows": rows, "shared_link": shared}
+    if args.json:
+        json.dump(answer, sys.stdout)
+        print()
+        return
+    print(f"{args.port}, MTU {args.mtu}, {args.mib} MiB, markers {args.markers}, {args.rounds} rounds; Gbit/s")
+    print(f"{'LOSS':<10} {'ROLE':<9} {'MEDIAN':>7} {'LEAST':>7} {'MOST':>7}  OF KERNEL TO KERNEL")
+    for row in rows:
+        print(f"{row['loss']:<10} {row['role']:<9} {row['median']:7.2f} {row['least']:7.2f} {row['most']:7.2f}  {row['ratio']:.2f}")
+    for run in shared:
+        ours = run["octets"]["ours"] / 1e6
+        kernels = run["octets"]["kernels"] / 1e6
+        print(f"one link of {run['mbit']} Mbit/s: ours {ours:.0f} MB, the kernel's {kernels:.0f} MB: our share {run['ours']:.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--ddpd", required=True)
+    parser.add_argument("--ddpctl", required=True)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--mtu", type=int, default=1500)
+    parser.add_argument("--markers", choices=("on", "off"), default="off")
+    parser.add_argument("--port", choices=("af_packet", "af_xdp"), default="af_packet")
+    parser.add_argument("--mbit", type=int, default=200, help="rate of the shared link")
+    parser.add_argument("--share-seconds", type=float, default=8)
+    parser.add_argument("--share-rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("loss: needs root, to make network namespaces")
+    work = Path(tempfile.mkdtemp(prefix="ddpd-loss."))
+    net = Net(args.mtu)
+    bench = None
+    try:
+        net.open()
+        bench = Bench(args, net, work)
+        bench.start_appliance()
+        results = bench.losses()
+        shared = [bench.share() for _ in range(args.share_rounds)]
+        report(args, results, shared)
+    except Failed as what:
+        said = bench.said("ddpd") if bench is not None and (work / "ddpd.out").exists() else ""
+        sys.exit(f"loss: {what}\n{said[-2000:]}")
+    finally:
+        if bench is not None:
+            bench.close()
+        net.close()
+        shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

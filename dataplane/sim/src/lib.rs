@@ -12,4 +12,5 @@ pub mod pair;
 pub mod path;
 pub mod scenario;
 pub mod segment;
+pub mod snapshot;
 pub mod transfer;

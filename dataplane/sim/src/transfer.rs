@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ddp::{Message, Source, VecMemory};
 use link::Rng;
+use tcp_lite::endpoint::State;
 
 use crate::host::{Host, QUEUE};
 use crate::pair::{Config, Pair};
@@ -63,7 +64,7 @@ impl Default for Patience {
 /// Gives `host` its messages; half of them come from memory that others may change.
 pub fn load(host: &mut Host, load: &Load) -> Expected {
     let mut rng = Rng::new(load.seed);
-    let octets: Vec<u8> = (0..load.octets).map(|_| rng.next_u64() as u8).collect();
+    let octets = random_octets(&mut rng, load.octets);
     let changing = VecMemory::from_vec(octets.clone());
     let stable = VecMemory::from_vec(octets.clone()).into_stable();
     let mut expected =
@@ -78,7 +79,7 @@ pub fn load(host: &mut Host, load: &Load) -> Expected {
         at += len;
         if load.untagged_every > 0 && rng.below(load.untagged_every) == 0 {
             let len = rng.below(load.max_untagged + 1);
-            let data: Vec<u8> = (0..len).map(|_| rng.next_u64() as u8).collect();
+            let data = random_octets(&mut rng, len);
             let source = Source::Octets(Arc::from(data.as_slice()));
             let cookie = u64::MAX - expected.untagged.len() as u64;
             host.send(Message::Untagged { qn: QUEUE, rsvd_ulp: [0; 5], source, cookie });
@@ -87,6 +88,16 @@ pub fn load(host: &mut Host, load: &Load) -> Expected {
         }
     }
     expected
+}
+
+/// Zero is what untouched memory holds: none of them.
+fn random_octets(rng: &mut Rng, len: u64) -> Vec<u8> {
+    let mut octets = Vec::with_capacity(len as usize + 8);
+    while octets.len() < len as usize {
+        octets.extend(rng.next_u64().to_ne_bytes().map(|o| o.max(1)));
+    }
+    octets.truncate(len as usize);
+    octets
 }
 
 impl Expected {
@@ -145,16 +156,50 @@ pub fn run(
     to_client: &Load,
     patience: Patience,
 ) -> Result<Pair, String> {
+    run_timed(config, to_server, to_client, patience).map(|(pair, _)| pair)
+}
+
+/// How long a transfer took, in virtual time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Times {
+    /// From when the client could send until everything was delivered.
+    pub all: Duration,
+    /// Of this, the second half of the octets to the server: slow start is over by then.
+    pub second_half: Duration,
+}
+
+/// As [`run`], with times.
+///
+/// # Errors
+/// In words, what was not as it must be.
+pub fn run_timed(
+    config: Config,
+    to_server: &Load,
+    to_client: &Load,
+    patience: Patience,
+) -> Result<(Pair, Times), String> {
     let mut pair = Pair::new(config);
     let forward = load(&mut pair.client, to_server);
     let backward = load(&mut pair.server, to_client);
     pair.client.connect(pair.now).map_err(|e| e.to_string())?;
+    let over = |pair: &Pair| pair.client.closed().is_some() || pair.server.closed().is_some();
     pair.run_until(patience.transfer, |pair| {
-        forward.is_delivered(&pair.server) && backward.is_delivered(&pair.client)
-            || pair.client.closed().is_some()
-            || pair.server.closed().is_some()
+        pair.client.state() == Some(State::Established) || over(pair)
+    })
+    .map_err(|stall| format!("start: {stall}; {}", condition(&pair)))?;
+    let began = pair.now;
+    let mut half = began;
+    pair.run_until(patience.transfer, |pair| {
+        if pair.server.stats().tcp.octets_in < to_server.octets / 2 {
+            half = pair.now;
+        }
+        forward.is_delivered(&pair.server) && backward.is_delivered(&pair.client) || over(pair)
     })
     .map_err(|stall| format!("transfer: {stall}; {}", condition(&pair)))?;
+    let times = Times {
+        all: pair.now.saturating_since(began),
+        second_half: pair.now.saturating_since(half),
+    };
     pair.client.shutdown(pair.now);
     pair.run_until(patience.close, |pair| pair.client.is_done() && pair.server.is_done())
         .map_err(|stall| format!("close: {stall}; {}", condition(&pair)))?;
@@ -168,7 +213,7 @@ pub fn run(
             return Err(format!("buffers and held octets in use: {:?}", host.in_use()));
         }
     }
-    Ok(pair)
+    Ok((pair, times))
 }
 
 /// Both ends in one line each and the last segments, for people who look for a fault.

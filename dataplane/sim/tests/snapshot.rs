@@ -1,0 +1,259 @@
+//! How fast, with how many octets sent again and how many held: a matrix over loss, round-trip time, MTU
+//! and markers, pinned in `snapshots/matrix.txt`.
+//!
+//! `SIM_BLESS=1 cargo test -p sim --test snapshot` renews the file.
+
+use core::num::NonZeroU64;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use core::time::Duration;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use link::{Loss, Probability, Rate};
+use sim::host::HostConfig;
+use sim::packet::{ETHERNET, IP_HEADER};
+use sim::pair::{Config, Pair};
+use sim::transfer::{self, Load, Patience, Times};
+use sim::{middlebox, path, snapshot};
+use tcp_lite::tcp;
+
+/// Octets of the TCP header with timestamps.
+const TCP_HEADER: usize = 32;
+const THREADS: usize = 2;
+
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    loss_percent: f64,
+    rtt: Duration,
+    mtu: usize,
+    markers: bool,
+    /// A box on the path cuts and joins segments.
+    resegmented: bool,
+}
+
+impl Cell {
+    /// Bits per second of the link: less where the round-trip time is long, so that a run stays cheap.
+    fn rate(&self) -> u64 {
+        match self.rtt.as_millis() {
+            0..10 => 10_000_000_000,
+            10..100 => 2_500_000_000,
+            _ => 250_000_000,
+        }
+    }
+
+    /// Octets on their way that fill the link.
+    fn bdp(&self) -> u64 {
+        (u128::from(self.rate()) * self.rtt.as_nanos() / 8_000_000_000) as u64
+    }
+
+    fn mss(&self) -> usize {
+        self.mtu - IP_HEADER - TCP_HEADER
+    }
+
+    /// Enough to leave slow start behind: some forty losses, or sixteen times what fills the link.
+    fn octets(&self) -> u64 {
+        let wanted = if self.loss_percent > 0.0 {
+            (40.0 / (self.loss_percent / 100.0) * self.mss() as f64) as u64
+        } else {
+            16 * self.bdp()
+        };
+        wanted.clamp(4 << 20, 48 << 20)
+    }
+
+    /// Bits per second that a flow can have: what the link carries, or what the congestion window can
+    /// be at this loss, the larger of Reno's (Mathis et al. 1997) and CUBIC's (RFC 8312 §5.1).
+    fn limit(&self) -> f64 {
+        let payload = self.mss() as f64 / (self.mtu + ETHERNET) as f64;
+        let line = self.rate() as f64 * payload;
+        if self.loss_percent <= 0.0 {
+            return line;
+        }
+        let (p, rtt) = (self.loss_percent / 100.0, self.rtt.as_secs_f64());
+        let reno = (1.5 / p).sqrt();
+        let cubic = 1.054 * (rtt / p).powf(0.75);
+        line.min(reno.max(cubic) * self.mss() as f64 * 8.0 / rtt)
+    }
+
+    fn direction(&self, seed: u64) -> path::Config {
+        let percent = |p| Probability::from_percent(p).expect("a percentage");
+        let rate = Rate {
+            bits_per_second: NonZeroU64::new(self.rate()).expect("not zero"),
+            queue_octets: self.bdp(),
+        };
+        let link = link::Config {
+            loss: Loss::Random(percent(self.loss_percent)),
+            delay: self.rtt / 2,
+            rate: Some(rate),
+            ..link::Config::seeded(seed)
+        };
+        let mut config = path::Config::new(self.mtu, link);
+        if self.resegmented {
+            config.middlebox = middlebox::Config {
+                split: percent(30.0),
+                min_piece: 100,
+                merge: percent(30.0),
+                max_payload: 30_000,
+                hold: Duration::from_micros(20),
+            };
+        }
+        config
+    }
+
+    fn config(&self, seed: u64) -> Config {
+        let mut host =
+            HostConfig { mtu: self.mtu, region: self.octets() as usize, ..HostConfig::default() };
+        host.endpoint.mpa.markers = self.markers;
+        // The window is never what limits.
+        let receive_window = (4 * self.bdp()).max(4 << 20) as u32;
+        host.endpoint.tcp = Arc::new(tcp::Config { receive_window, ..tcp::Config::default() });
+        Config {
+            client: host.clone(),
+            server: host,
+            forward: self.direction(seed),
+            backward: self.direction(!seed),
+            icmp: false,
+        }
+    }
+
+    /// One line of the snapshot, or what must not be.
+    fn run(&self, seed: u64) -> Result<String, String> {
+        let load = |octets| Load {
+            seed,
+            octets,
+            max_message: 1 << 20,
+            untagged_every: 0,
+            ..Load::default()
+        };
+        let patience = Patience { transfer: Duration::from_secs(3600), ..Patience::default() };
+        let (pair, times) =
+            transfer::run_timed(self.config(seed), &load(self.octets()), &load(0), patience)?;
+        self.judge(&pair)?;
+        Ok(self.line(&pair, times))
+    }
+
+    fn judge(&self, pair: &Pair) -> Result<(), String> {
+        let rx = pair.server.stats().mpa_rx;
+        let budget = u64::from(pair.server.config().endpoint.mpa.hold_limit);
+        let in_order = u64::from(pair.server.config().endpoint.mpa.max_fpdu);
+        if rx.held_max > budget + in_order {
+            return Err(format!("more was held than the budget: {rx:?}"));
+        }
+        if self.resegmented {
+            return Ok(());
+        }
+        if self.markers && rx.held_max != rx.unlocatable_max {
+            return Err(format!("located octets were held: {rx:?}"));
+        }
+        if !self.markers && rx.placed_out_of_order != 0 {
+            return Err(format!("placed ahead of a gap without markers: {rx:?}"));
+        }
+        Ok(())
+    }
+
+    fn line(&self, pair: &Pair, times: Times) -> String {
+        let goodput = self.octets() as f64 * 8.0 / times.all.as_secs_f64();
+        let steady = self.octets() as f64 * 4.0 / times.second_half.as_secs_f64();
+        let (tx, rx) = (pair.client.stats(), pair.server.stats());
+        let mega = |bits: f64| format!("{:.1}", bits / 1e6);
+        let cells: [String; 17] = [
+            format!("{}", self.loss_percent),
+            format!("{}", self.rtt.as_micros() as f64 / 1000.0),
+            self.mtu.to_string(),
+            if self.markers { "on" } else { "off" }.into(),
+            mega(self.rate() as f64),
+            format!("{:.1}", self.octets() as f64 / f64::from(1 << 20)),
+            mega(goodput),
+            mega(steady),
+            mega(self.limit()),
+            format!("{:.2}", steady / self.limit()),
+            tx.tcp.octets_retransmitted.to_string(),
+            rx.tcp.octets_duplicate.to_string(),
+            tx.tcp.timeouts.to_string(),
+            rx.mpa_rx.held_max.to_string(),
+            rx.mpa_rx.unlocatable_max.to_string(),
+            rx.mpa_rx.placed_out_of_order.to_string(),
+            rx.mpa_rx.refused.to_string(),
+        ];
+        columns(&cells)
+    }
+}
+
+const TITLES: [&str; 17] = [
+    "loss %", "rtt ms", "mtu", "markers", "link", "MiB", "goodput", "steady", "limit", "ratio",
+    "resent", "needless", "rto", "held", "unloc", "early", "refused",
+];
+const WIDTHS: [usize; 17] = [6, 6, 5, 7, 8, 5, 8, 8, 8, 6, 9, 9, 4, 7, 7, 9, 9];
+
+fn columns<T: AsRef<str>>(cells: &[T]) -> String {
+    let mut line = String::new();
+    for (cell, width) in cells.iter().zip(WIDTHS) {
+        let _ = write!(line, " {:>width$}", cell.as_ref());
+    }
+    line
+}
+
+const ABOUT: &str = "\
+# One transfer per line, one way, in virtual time; written by: SIM_BLESS=1 cargo test -p sim --test snapshot
+#
+# loss      random, in both directions        link      rate of the link, Mbit/s; its queue holds one BDP
+# MiB       octets written to the peer        goodput   from the first octet until all is delivered, Mbit/s
+# steady    the same for the second half of the octets, when slow start is over; ratio: steady / limit
+# limit     goodput that the link, or the congestion window at this loss (Reno by Mathis, CUBIC by
+#           RFC 8312 section 5.1, the larger one), lets through, Mbit/s
+# resent    octets sent again                 needless  octets that came though the peer had them
+# rto       retransmission time-outs          held      most octets held ahead of gaps or unfinished
+# unloc     most that nothing located         early     octets placed while something before was missing
+# refused   octets not taken for want of room to hold them
+";
+
+fn cells(resegmented: bool, losses: &[f64], rtts_us: &[u64]) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for &loss_percent in losses {
+        for &rtt in rtts_us {
+            for mtu in [1500, 9000] {
+                for markers in [true, false] {
+                    let rtt = Duration::from_micros(rtt);
+                    cells.push(Cell { loss_percent, rtt, mtu, markers, resegmented });
+                }
+            }
+        }
+    }
+    cells
+}
+
+/// Every cell's line in order; the cells are shared out among threads.
+fn run_all(cells: &[Cell]) -> Vec<String> {
+    let next = AtomicUsize::new(0);
+    let lines = Mutex::new(vec![String::new(); cells.len()]);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let Some((n, cell)) = Some(next.fetch_add(1, Ordering::Relaxed))
+                    .and_then(|n| Some((n, cells.get(n)?)))
+                {
+                    let line = cell.run(n as u64).unwrap_or_else(|what| panic!("{cell:?}: {what}"));
+                    lines.lock().expect("no other thread panicked")[n] = line;
+                }
+            });
+        }
+    });
+    lines.into_inner().expect("no thread panicked")
+}
+
+fn section(text: &mut String, title: &str, cells: &[Cell]) {
+    let _ = writeln!(text, "\n# {title}\n#{}", &columns(&TITLES)[1..]);
+    for line in run_all(cells) {
+        let _ = writeln!(text, "{line}");
+    }
+}
+
+#[test]
+fn the_matrix_is_what_it_was() {
+    let losses = [0.0, 0.1, 1.0, 5.0];
+    let mut text = ABOUT.to_owned();
+    section(&mut text, "segments as sent", &cells(false, &losses, &[100, 1000, 10_000, 100_000]));
+    section(&mut text, "cut and joined on the way", &cells(true, &[0.0, 1.0], &[1000, 100_000]));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("snapshots/matrix.txt");
+    snapshot::compare(&path, &text).unwrap_or_else(|what| panic!("{what}"));
+}

@@ -56,6 +56,10 @@ pub trait TxBatch {
     /// when the batch is full or no buffer is left: stop and come back.
     fn segment(&mut self, len: usize) -> Option<&mut [u8]>;
 
+    /// The segment for which room was given last is to be sent as ECN-capable, ECT(0) (RFC 3168 §5); all
+    /// others are not. Called before its [`commit`](Self::commit), or not at all.
+    fn ecn_capable(&mut self) {}
+
     /// The first `len` octets of the room given last are a complete segment; its checksum field is
     /// zero and the owner of the batch fills it in. Never called without a preceding `segment`; a
     /// `segment` not committed is dropped.

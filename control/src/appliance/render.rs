@@ -93,6 +93,8 @@ pub(super) fn stream_counters(stats: &EndpointStats) -> Counters {
     put("tcp_window_probes", tcp.window_probes);
     put("tcp_keepalive_probes", tcp.keepalive_probes);
     put("tcp_challenge_acks", tcp.challenge_acks);
+    put("tcp_ecn_marks_in", tcp.ecn_marks_in);
+    put("tcp_ecn_reductions", tcp.ecn_reductions);
     put("tcp_path_mtu_reductions", tcp.path_mtu_reductions);
     put("mpa_fpdus_in", mpa_rx.fpdus);
     put("held_bytes_max", mpa_rx.held_max);

@@ -9,6 +9,7 @@
 pub mod arp;
 pub mod checksum;
 pub mod demux;
+pub mod ecn;
 pub mod icmp;
 pub mod interface;
 pub mod limit;

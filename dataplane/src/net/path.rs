@@ -14,10 +14,10 @@ use smoltcp::wire::{
     EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, IpRepr, Ipv4Packet, Ipv6Packet,
 };
 
-use super::checksum;
 use super::demux::TCP;
 use super::interface::Interface;
 use super::neighbour::Mac;
+use super::{checksum, ecn};
 use crate::port::ChecksumBy;
 
 /// Most octets of headers in front of a segment.
@@ -132,12 +132,15 @@ impl Path {
     }
 
     /// Completes `frame`, which has room for the headers in front and a TCP segment with a checksum of
-    /// zero in the rest.
-    pub fn finish(&self, frame: &mut [u8], how: TxChecksum) {
+    /// zero in the rest. `ect`: it is sent as ECN-capable (RFC 3168 §5).
+    pub fn finish(&self, frame: &mut [u8], how: TxChecksum, ect: bool) {
         let at = self.header.len();
         frame[..at].copy_from_slice(&self.header);
         let len = frame.len() - at;
         let ip = &mut frame[self.l3..at];
+        if ect {
+            ecn::set_capable(ip);
+        }
         if self.is_v6() {
             ip[IPV6_LEN].copy_from_slice(&(len as u16).to_be_bytes());
         } else {
@@ -262,6 +265,7 @@ mod tests {
             window: 7,
             options: Default::default(),
             payload: b"eleven octets",
+            ce: false,
         };
         for vlan in [None, Some(42)] {
             for (from, to) in [("10.0.0.1", "10.0.0.2"), ("2001:db8::1", "2001:db8::2")] {
@@ -275,7 +279,7 @@ mod tests {
                 path.set_mac(b.mac);
                 let mut frame = vec![0; path.header_len() + segment.wire_len()];
                 segment.emit(&mut frame[path.header_len()..]);
-                path.finish(&mut frame, TxChecksum::SOFTWARE);
+                path.finish(&mut frame, TxChecksum::SOFTWARE, vlan.is_some());
                 let packet = demux(&frame, 0, L4Check::Unknown, &[b]).unwrap();
                 let range = path.header_len()..frame.len();
                 assert_eq!(
@@ -293,7 +297,7 @@ mod tests {
         let path = Path::new(0, &a, local, remote).unwrap();
         let written = |how| {
             let mut frame = vec![0; path.header_len() + 30];
-            path.finish(&mut frame, how);
+            path.finish(&mut frame, how, false);
             (frame[24..26].to_vec(), frame[50..52].to_vec())
         };
         let device = TxChecksum { ip_by_device: true, tcp: ChecksumBy::Device };

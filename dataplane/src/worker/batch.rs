@@ -14,6 +14,8 @@ pub(super) struct Batch<'a, Io: PortIo> {
     how: TxChecksum,
     counters: &'a Counters,
     frame: Option<Io::Frame>,
+    /// The segment being written is ECN-capable.
+    ect: bool,
     quota: usize,
     ended: Option<Ended>,
 }
@@ -38,7 +40,7 @@ impl<'a, Io: PortIo> Batch<'a, Io> {
         quota: usize,
         counters: &'a Counters,
     ) -> Self {
-        Batch { io, path, how, counters, frame: None, quota, ended: None }
+        Batch { io, path, how, counters, frame: None, ect: false, quota, ended: None }
     }
 
     /// Why it refused a segment, if it did: the flow may have more to send.
@@ -57,6 +59,7 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
             self.ended = Some(Ended::RingFull);
             return None;
         }
+        self.ect = false;
         let header = self.path.header_len();
         let unused = self.frame.take().filter(|f| f.octets().len() >= header + len);
         self.frame = unused.or_else(|| self.io.allocate(header + len));
@@ -69,10 +72,14 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
         }
     }
 
+    fn ecn_capable(&mut self) {
+        self.ect = true;
+    }
+
     fn commit(&mut self, len: usize) {
         let Some(mut frame) = self.frame.take() else { return };
         frame.truncate(self.path.header_len() + len);
-        self.path.finish(frame.octets_mut(), self.how);
+        self.path.finish(frame.octets_mut(), self.how, core::mem::take(&mut self.ect));
         if self.how.needs_device() {
             let (l2, l3) = (self.path.l2_len(), self.path.l3_len());
             frame.offload(self.how, l2, l3, self.path.is_v6());

@@ -16,6 +16,7 @@ use crate::io::{BURST, Frame, PortIo};
 use crate::mesh::Message;
 use crate::net::Notice;
 use crate::net::demux::{Kind, L4Check, demux};
+use crate::net::ecn;
 use crate::net::icmp::PathMtu;
 use crate::net::neighbour::{Claim, ClaimOutcome, Mac};
 use crate::net::path::Path;
@@ -35,6 +36,8 @@ struct Arrival<F> {
     hash: u64,
     segment: Range<usize>,
     source_mac: Mac,
+    /// Its packet was marked on the way (RFC 3168).
+    ce: bool,
     slot: Option<u32>,
 }
 
@@ -128,7 +131,8 @@ impl<Io: PortIo> Core<Io> {
         let flow = FlowKey { interface, local: destination, remote: source };
         let hash = self.flows.hash(&flow);
         let (segment, source_mac) = (segment.clone(), packet.source_mac);
-        arrivals.push(Arrival { frame, flow, hash, segment, source_mac, slot: None });
+        let ce = ecn::is_marked(frame.octets());
+        arrivals.push(Arrival { frame, flow, hash, segment, source_mac, ce, slot: None });
     }
 
     /// Second and third stage.
@@ -144,7 +148,7 @@ impl<Io: PortIo> Core<Io> {
     fn input(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
         let octets = &arrival.frame.octets()[arrival.segment.clone()];
         let segment = match Segment::parse(octets) {
-            Ok(segment) => segment,
+            Ok(segment) => Segment { ce: arrival.ce, ..segment },
             Err(reason) => return self.counters.drops.count_tcp(reason),
         };
         // The burst itself may have opened or ended the stream meanwhile.

@@ -68,6 +68,8 @@ pub struct Config {
     pub sack: bool,
     /// Offer and accept timestamps (RFC 7323 §3).
     pub timestamps: bool,
+    /// Offer and accept ECN (RFC 3168).
+    pub ecn: bool,
     /// Longest time an acknowledgement is delayed; zero turns delaying off; below 500 ms
     /// (RFC 9293 §3.8.6.3 MUST-40).
     pub delayed_ack: Duration,
@@ -100,6 +102,7 @@ impl Default for Config {
             window_scale: true,
             sack: true,
             timestamps: true,
+            ecn: true,
             delayed_ack: Duration::from_millis(40),
             keepalive: None,
             time_wait: Duration::from_secs(60),

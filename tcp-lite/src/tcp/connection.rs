@@ -9,6 +9,7 @@ use wire::Instant;
 
 use super::challenge::ChallengeLimit;
 use super::config::Config;
+use super::ecn::Ecn;
 use super::isn::FourTuple;
 use super::receiver::Receiver;
 use super::segment::{Flags, Options, Segment};
@@ -64,6 +65,7 @@ pub struct Connection {
     pub(super) timestamps: bool,
     /// Both sides scale their windows.
     pub(super) scales: bool,
+    pub(super) ecn: Ecn,
     /// Opened by the peer.
     pub(super) passive: bool,
     /// The SYN was sent more than once.
@@ -108,6 +110,7 @@ impl Connection {
             keepalive_due: false,
             timestamps: false,
             scales: false,
+            ecn: Ecn::offering(config.ecn),
             passive: false,
             syn_lost: false,
             recv: Receiver::new(SeqNumber(0), &config, rmss, 0, now),
@@ -157,6 +160,7 @@ impl Connection {
         let shift = if scale.is_some() { config.window_shift() } else { 0 };
         self.send.sack = config.sack && options.sack_permitted; // RFC 2018 §2
         self.timestamps = config.timestamps && options.timestamps.is_some(); // RFC 7323 §3.2
+        self.ecn.negotiate(syn, config.ecn);
         let default = match self.tuple.remote.ip() {
             IpAddr::V4(_) => DEFAULT_MSS_V4,
             IpAddr::V6(_) => DEFAULT_MSS_V6,
@@ -255,6 +259,7 @@ impl Connection {
             ranges: self.recv.ranges(),
             sack: self.send.sack,
             timestamps: self.timestamps,
+            ecn: self.ecn.sends(),
             send_window_shift: self.scales.then_some(self.send.shift),
             receive_window_shift: self.recv.shift,
         }
@@ -363,10 +368,11 @@ impl Connection {
             dst_port: self.tuple.remote.port(),
             seq: seq.wire(),
             ack: self.recv.nxt.wire(),
-            flags: flags.with(Flags::ACK),
+            flags: flags.with(Flags::ACK).with(self.ecn.ack_flags()),
             window,
             options: Options { timestamps, ..Options::default() },
             payload: &[],
+            ce: false,
         }
     }
 }

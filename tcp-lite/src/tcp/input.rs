@@ -7,6 +7,7 @@ use wire::Instant;
 use super::connection::{CloseReason, Connection, Event};
 use super::drop_reason::DropReason;
 use super::receiver::Text;
+use super::recovery::Phase;
 use super::segment::{Flags, Segment};
 use super::sender::AckInfo;
 use super::seq::ExtSeq;
@@ -59,6 +60,12 @@ impl Connection {
         if seg.flags.has(Flags::RST) {
             if !acked {
                 return Err(DropReason::BlindReset);
+            }
+            if self.ecn.withdraw() {
+                // RFC 3168 §6.1.1.1: perhaps it was the flags that were refused.
+                self.syn_due = true;
+                self.timers.stop(Timer::Retransmit);
+                return Ok(());
             }
             self.delete(CloseReason::Refused);
             return Ok(());
@@ -258,6 +265,9 @@ impl Connection {
         let sack_news = self.send.sack && self.send.sack(ack, &seg.options.sack);
         let bare = seg.seq_len() == 0;
         let echo = self.echo(now, seg);
+        if self.ecn.must_slow_down(seg, ack, self.send.nxt) {
+            self.slow_down();
+        }
         let info = AckInfo { seq: start, ack, window, bare, sack_news, echo };
         if self.send.on_ack(now, info, &self.config, &mut self.stats) {
             up.acknowledged(self.send.acknowledged_offset());
@@ -265,6 +275,14 @@ impl Connection {
             if self.send.fin_sent && self.send.una == self.send.nxt {
                 self.fin_acked(now);
             }
+        }
+    }
+
+    /// The peer echoed a congestion mark (RFC 3168 §6.1.2); loss recovery has slowed down already.
+    fn slow_down(&mut self) {
+        if self.send.phase == Phase::Open {
+            self.stats.ecn_reductions += 1;
+            self.send.cc.on_loss(self.send.flight());
         }
     }
 
@@ -323,6 +341,8 @@ impl Connection {
         let past_fin = !seg.payload.is_empty() && self.recv.fin().is_some_and(|fin| end > fin);
         let mut text = Text::Taken;
         if !seg.payload.is_empty() {
+            self.stats.ecn_marks_in += u64::from(seg.ce);
+            self.recv.ack_now |= self.ecn.data_arrived(seg);
             let (config, stats) = (&self.config, &mut self.stats);
             text = self.recv.text(now, start, seg.payload, config, stats, up);
         }

@@ -19,13 +19,14 @@
 //! a reset may be due.
 //!
 //! Left out: Nagle's algorithm (MPA packs what can be packed), the urgent mechanism (its octets are
-//! ordinary octets here), data on SYN segments (ignored, the peer sends it again), ECN.
+//! ordinary octets here), data on SYN segments (ignored, the peer sends it again).
 
 mod challenge;
 mod config;
 mod congestion;
 mod connection;
 mod drop_reason;
+mod ecn;
 mod input;
 mod isn;
 mod output;

@@ -59,6 +59,7 @@ impl Connection {
         let Some(seq) = self.reset_due else { return };
         let mut seg = self.header(now, self.send.nxt, Flags::RST, 0);
         seg.seq = seq;
+        seg.flags = Flags::RST.with(Flags::ACK);
         if !matches!(self.state, State::Closed) || !self.timestamps {
             seg.options = Options::default();
         }
@@ -79,7 +80,8 @@ impl Connection {
         }
         let reply = self.state == State::SynReceived;
         let window = Receiver::syn_window(u64::from(self.config.receive_window), room);
-        let mut seg = self.header(now, self.send.iss(), Flags::SYN, window);
+        let flags = Flags::SYN.with(self.ecn.syn_flags(reply));
+        let mut seg = self.header(now, self.send.iss(), flags, window);
         let config = &self.config;
         // RFC 7323 §2.2, §3.2, RFC 2018 §2: offered in a SYN, repeated in its answer if the peer did.
         let stamps = if reply { self.timestamps } else { config.timestamps };
@@ -95,7 +97,7 @@ impl Connection {
             ..Options::default()
         };
         if !reply {
-            seg.flags = Flags::SYN;
+            seg.flags = flags;
             seg.ack = SeqNumber(0);
         }
         if !self.put(&seg, tx) {
@@ -247,8 +249,15 @@ impl Connection {
         if fin {
             flags = flags.with(Flags::FIN);
         }
+        let probe = self.send.wnd == 0;
+        if !probe {
+            flags = flags.with(self.ecn.data_flags(self.stats.window_reductions()));
+        }
         let window = self.recv.advertise(up.room());
         self.header(now, self.send.nxt, flags, window).emit_header(out);
+        if self.ecn.sends() && !probe {
+            tx.ecn_capable(); // RFC 3168 §6.1.5, §6.1.6: new data only, and no probes
+        }
         tx.commit(header_len + len);
         self.stats.octets_out += len as u64;
         self.stats.segments_out += 1;

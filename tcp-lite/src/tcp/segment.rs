@@ -111,6 +111,9 @@ pub struct Segment<'a> {
     pub options: Options,
     /// Octets of the stream.
     pub payload: &'a [u8],
+    /// The packet that brought it was marked Congestion Experienced on its way (RFC 3168 §5). Not a part
+    /// of the segment: whoever reads the IP header sets it.
+    pub ce: bool,
 }
 
 impl<'a> Segment<'a> {
@@ -134,6 +137,7 @@ impl<'a> Segment<'a> {
             window: view.window_len(),
             options: Options::parse(view.options())?,
             payload: view.payload(),
+            ce: false,
         })
     }
 

@@ -41,10 +41,21 @@ pub struct Stats {
     pub keepalive_probes: u64,
     /// Challenge acknowledgements sent (RFC 5961).
     pub challenge_acks: u64,
+    /// Data segments that the network marked instead of dropping them (RFC 3168).
+    pub ecn_marks_in: u64,
+    /// Times the congestion window was reduced because the peer echoed a mark (RFC 3168).
+    pub ecn_reductions: u64,
     /// Times the path MTU shrank.
     pub path_mtu_reductions: u64,
     /// Most octets ever kept track of beyond a gap.
     pub out_of_order_max: u64,
+}
+
+impl Stats {
+    /// Times the congestion window was reduced, for whatever reason.
+    pub(crate) fn window_reductions(&self) -> u64 {
+        self.fast_recoveries + self.timeouts + self.ecn_reductions
+    }
 }
 
 /// The present condition of a connection, for people and tools.
@@ -74,6 +85,8 @@ pub struct Info {
     pub sack: bool,
     /// Both sides use timestamps.
     pub timestamps: bool,
+    /// Both sides use ECN.
+    pub ecn: bool,
     /// Shift the peer applies to its window; `None` without window scaling.
     pub send_window_shift: Option<u8>,
     /// Shift we apply to ours.

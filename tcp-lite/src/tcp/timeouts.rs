@@ -35,6 +35,7 @@ impl Connection {
             return;
         }
         self.syn_lost = true;
+        self.ecn.withdraw();
         self.syn_due = true;
         self.send.timeouts_in_a_row += 1;
         self.send.rtt.back_off();

@@ -28,6 +28,11 @@ pub(super) fn tuple() -> FourTuple {
     FourTuple { local: address(1, LOCAL_PORT), remote: address(2, PEER_PORT) }
 }
 
+/// Dialogues are about ECN only where they say so.
+pub(super) fn without_ecn(config: Config) -> Config {
+    Config { ecn: false, ..config }
+}
+
 /// Applies one TCP setting; `Ok(false)`: it is none.
 pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result<bool, String> {
     let seconds = || -> Result<Duration, String> {
@@ -51,6 +56,7 @@ pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result
         "window-scale" => config.window_scale = switch(value)?,
         "sack" => config.sack = switch(value)?,
         "timestamps" => config.timestamps = switch(value)?,
+        "ecn" => config.ecn = switch(value)?,
         "congestion" if value == "newreno" => {
             config.congestion = tcp::CongestionControl::NewReno;
         }
@@ -70,7 +76,7 @@ pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result
 
 impl Subject for Plain {
     fn new(settings: &Settings, streams: &Streams) -> Result<Self, ScriptError> {
-        let mut config = Config::default();
+        let mut config = without_ecn(Config::default());
         let mut mss = 1460;
         settings.apply(|key, value| {
             if key == "mss" {
@@ -158,6 +164,7 @@ impl Subject for Plain {
             "state" => connection.state().name().to_owned(),
             "emss" => connection.emss().to_string(),
             "cwnd" => connection.info().cwnd.to_string(),
+            "ecn" => connection.info().ecn.to_string(),
             "flight" => connection.info().flight.to_string(),
             "retransmitted" => connection.stats().segments_retransmitted.to_string(),
             "timeouts" => connection.stats().timeouts.to_string(),

@@ -78,6 +78,10 @@ impl Settings {
 pub struct Batch {
     room: Vec<u8>,
     segments: Vec<Vec<u8>>,
+    /// The segment being written is ECN-capable.
+    capable: bool,
+    /// Which of `segments` are.
+    ect: Vec<bool>,
     bound: usize,
 }
 
@@ -91,12 +95,19 @@ impl Default for Batch {
 impl Batch {
     /// Takes at most `bound` segments at a time.
     pub fn bounded(bound: usize) -> Self {
-        Batch { room: Vec::new(), segments: Vec::new(), bound }
+        Batch { room: Vec::new(), segments: Vec::new(), capable: false, ect: Vec::new(), bound }
     }
 
     /// The segments committed since the last call.
     pub fn take(&mut self) -> Vec<Vec<u8>> {
+        self.ect.clear();
         std::mem::take(&mut self.segments)
+    }
+
+    /// The same, each with whether it is to be sent as ECN-capable.
+    pub fn take_with_ect(&mut self) -> Vec<(Vec<u8>, bool)> {
+        let ect = std::mem::take(&mut self.ect);
+        std::mem::take(&mut self.segments).into_iter().zip(ect).collect()
     }
 }
 
@@ -108,11 +119,17 @@ impl TxBatch for Batch {
         self.room.clear();
         // Octets that the stack leaves as they are show up.
         self.room.resize(len, 0xA5);
+        self.capable = false;
         Some(&mut self.room)
+    }
+
+    fn ecn_capable(&mut self) {
+        self.capable = true;
     }
 
     fn commit(&mut self, len: usize) {
         self.segments.push(self.room[..len].to_vec());
+        self.ect.push(self.capable);
     }
 }
 
@@ -163,8 +180,8 @@ struct Run<S> {
     iss: u32,
     peer_iss: u32,
     now: Instant,
-    /// Sent by the stack and not yet expected by a line.
-    sent: VecDeque<(Instant, Segment)>,
+    /// Sent by the stack and not yet expected by a line, with whether it is ECN-capable.
+    sent: VecDeque<(Instant, Segment, bool)>,
     /// Relative sequence numbers that the peer has used.
     received: Ranges,
     /// Relative sequence number after the last that the stack used.
@@ -224,13 +241,14 @@ impl<S: Subject> Run<S> {
         let relative = segment.seq.wrapping_sub(self.peer_iss);
         let _ = writeln!(self.transcript, "{:?} < {}", self.now, self.show(&segment, true));
         let octets = segment.emit();
-        let seg = match tcp::Segment::parse(&octets) {
+        let mut seg = match tcp::Segment::parse(&octets) {
             Ok(seg) => seg,
             Err(reason) => {
                 self.last_drop = reason.name().to_owned();
                 return Ok(());
             }
         };
+        seg.ce = line.args.has("ce");
         let syn_only =
             seg.flags.has(tcp::Flags::SYN) && !seg.flags.any(tcp::Flags::ACK.with(tcp::Flags::RST));
         self.last_drop = String::from("none");
@@ -254,7 +272,7 @@ impl<S: Subject> Run<S> {
 
     fn written(&self, line: &SegmentLine) -> Result<Segment, String> {
         line.args.only(&[
-            "seq", "ack", "win", "urg", "mss", "ws", "sackok", "ts", "sack", "opt", "len",
+            "seq", "ack", "win", "urg", "mss", "ws", "sackok", "ts", "sack", "opt", "len", "ce",
         ])?;
         let (at, payload) = self.streams.slices(&line.data)?;
         let seq = match line.args.get("seq") {
@@ -305,7 +323,7 @@ impl<S: Subject> Run<S> {
             Some(_) => {}
             None => self.wait_for_segment(self.now + PATIENCE)?,
         }
-        let Some((sent, got)) = self.sent.pop_front() else {
+        let Some((sent, got, ect)) = self.sent.pop_front() else {
             return Err("the stack sends nothing".into());
         };
         if let Some(at) = at
@@ -314,6 +332,9 @@ impl<S: Subject> Run<S> {
             return Err(format!("sent at {sent:?}, expected at {at:?}"));
         }
         self.compare(line, &got)?;
+        if line.args.has(if ect { "no-ect" } else { "ect" }) {
+            return Err(format!("ECN-capable: {ect}"));
+        }
         let relative = got.seq.wrapping_sub(self.iss);
         let end = relative.wrapping_add(got.sequence_len());
         if !got.flags.has(Flags::RST) && (end.wrapping_sub(self.out_next) as i32) > 0 {
@@ -338,6 +359,8 @@ impl<S: Subject> Run<S> {
             "no-mss",
             "no-ws",
             "len",
+            "ect",
+            "no-ect",
         ])?;
         let differs = |what: &str, got: &dyn std::fmt::Debug, expected: &dyn std::fmt::Debug| {
             Err(format!("{what} is {got:?}, expected {expected:?}"))
@@ -502,12 +525,12 @@ impl<S: Subject> Run<S> {
     }
 
     fn collect(&mut self, tx: &mut Batch) -> Result<bool, String> {
-        let segments = tx.take();
+        let segments = tx.take_with_ect();
         let any = !segments.is_empty();
-        for octets in segments {
+        for (octets, ect) in segments {
             let segment = Segment::parse(&octets).ok_or("the stack sent something malformed")?;
             let _ = writeln!(self.transcript, "{:?} > {}", self.now, self.show(&segment, false));
-            self.sent.push_back((self.now, segment));
+            self.sent.push_back((self.now, segment, ect));
         }
         Ok(any)
     }
@@ -515,7 +538,7 @@ impl<S: Subject> Run<S> {
     fn nothing_unexpected(&self) -> Result<(), String> {
         match self.sent.front() {
             None => Ok(()),
-            Some((at, segment)) => {
+            Some((at, segment, _)) => {
                 Err(format!("unexpected: {at:?} > {}", self.show(segment, false)))
             }
         }

@@ -12,7 +12,7 @@ use tcp_lite::mpa::{HoldBudget, OnBadCrc, Revision, Revisions};
 use tcp_lite::tcp::{self, SeqNumber};
 use wire::Instant;
 
-use super::plain::{tcp_setting, tuple};
+use super::plain::{tcp_setting, tuple, without_ecn};
 use super::run::{Batch, Settings, Subject};
 use super::script::{Args, ScriptError, number, switch};
 use super::streams::{Streams, octets, pattern, pattern_octets};
@@ -56,7 +56,10 @@ impl Default for Setup {
             access: Access::REMOTE_WRITE,
             private_data: Vec::new(),
             stream: StreamConfig::default(),
-            endpoint: EndpointConfig::default(),
+            endpoint: EndpointConfig {
+                tcp: Arc::new(without_ecn(tcp::Config::default())),
+                ..EndpointConfig::default()
+            },
         }
     }
 }

@@ -30,6 +30,7 @@ fn forged_at(from: (u8, u16), port: u16, flags: Flags, seq: u32) -> TestFrame {
         window: 1000,
         options: Options { mss: Some(1460), ..Options::default() },
         payload: &[],
+        ce: false,
     };
     let (source, destination) = (v4(from.0), v4(2));
     let (len, ends) = (segment.wire_len(), (source, destination));

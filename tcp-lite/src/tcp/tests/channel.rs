@@ -122,7 +122,7 @@ impl Pair {
             Some(conn) => {
                 let _ = conn.input(self.now, &seg, &mut end.up); // a drop is what faults are for
             }
-            None if seg.flags == Flags::SYN => {
+            None if seg.flags.has(Flags::SYN) && !seg.flags.has(Flags::ACK) => {
                 let FourTuple { local, remote } = tuple();
                 let tuple = FourTuple { local: remote, remote: local };
                 let iss = SeqNumber(77);

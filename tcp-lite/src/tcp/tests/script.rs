@@ -43,6 +43,7 @@ pub(super) struct Script {
 pub(super) fn config() -> Config {
     Config {
         timestamps: false,
+        ecn: false,
         window_scale: false,
         receive_window: 10_000,
         delayed_ack: Duration::from_millis(40),
@@ -316,6 +317,7 @@ fn parse(text: &str, ts_base: u32) -> Vec<u8> {
         window: after("win").unwrap_or(0) as u16,
         options: parse_options(options, ts_base),
         payload: &payload,
+        ce: false,
     };
     let mut octets = vec![0; seg.wire_len()];
     seg.emit(&mut octets);

@@ -42,6 +42,7 @@ proptest! {
             window,
             options,
             payload: &payload,
+            ce: false,
         };
         let mut octets = vec![0xaa; seg.wire_len()];
         prop_assert_eq!(seg.emit(&mut octets), octets.len());

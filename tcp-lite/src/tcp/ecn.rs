@@ -1,0 +1,112 @@
+//! Explicit Congestion Notification (RFC 3168): what was agreed on, what is echoed, when to react.
+//!
+//! ```text
+//!   SYN  ECE+CWR ------------------>           offered
+//!   <------------------ SYN,ACK  ECE           agreed
+//!   data ECT(0)  --- marked CE --->            the receiver echoes
+//!   <------------------ ACK  ECE               in every acknowledgement, until
+//!   data CWR  --------------------->           the sender says that it has slowed down
+//! ```
+//!
+//! The bits of the IP header are their owner's: it sets [`Segment::ce`](super::Segment::ce) on arrival, and
+//! [`TxBatch::ecn_capable`](crate::seam::TxBatch::ecn_capable) tells it which segments to send with ECT(0).
+
+use super::segment::{Flags, Segment};
+use super::seq::ExtSeq;
+
+/// The ECN state of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Ecn {
+    /// Our SYN asks for it.
+    offered: bool,
+    /// It asked once, and then went without (RFC 3168 §6.1.1.1).
+    withdrawn: bool,
+    /// Data is sent as ECN-capable, and the peer's echo is heeded.
+    sends: bool,
+    /// Marks on what arrives are echoed.
+    receives: bool,
+    /// A mark arrived and the peer has not answered the echo yet.
+    echoing: bool,
+    /// Reductions of the congestion window that the peer was told of, or need not be.
+    told: u64,
+    /// SND.NXT at the last reaction: an echo for what was sent before says nothing new.
+    reacted_until: ExtSeq,
+}
+
+impl Ecn {
+    /// Before an active open.
+    pub(crate) fn offering(wanted: bool) -> Ecn {
+        Ecn { offered: wanted, ..Ecn::default() }
+    }
+
+    /// Flags of a SYN, or of its answer (RFC 3168 §6.1.1).
+    pub(crate) fn syn_flags(&self, reply: bool) -> Flags {
+        match reply {
+            true if self.receives => Flags::ECE,
+            false if self.offered => Flags::ECE.with(Flags::CWR),
+            _ => Flags::default(),
+        }
+    }
+
+    /// RFC 3168 §6.1.1.1: a SYN that asked for it got no answer, or a reset. Returns whether it did ask.
+    pub(crate) fn withdraw(&mut self) -> bool {
+        self.withdrawn |= self.offered;
+        core::mem::take(&mut self.offered)
+    }
+
+    /// The peer's SYN, or SYN and ACK, arrived.
+    pub(crate) fn negotiate(&mut self, syn: &Segment<'_>, wanted: bool) {
+        let (ece, cwr) = (syn.flags.has(Flags::ECE), syn.flags.has(Flags::CWR));
+        if syn.flags.has(Flags::ACK) {
+            // RFC 3168 §6.1.1: ECE without CWR; both set is a peer that reflects what it got. §6.1.1.1:
+            // who has also sent a SYN without sends no ECT, though the peer may.
+            self.receives = ece && !cwr && (self.offered || self.withdrawn);
+            self.sends = self.receives && !self.withdrawn;
+        } else {
+            self.receives = wanted && ece && cwr;
+            self.sends = self.receives && !self.withdrawn;
+        }
+    }
+
+    /// True when data goes out as ECN-capable.
+    pub(crate) fn sends(&self) -> bool {
+        self.sends
+    }
+
+    /// A data segment in the window arrived. Returns whether it asks for an acknowledgement now.
+    pub(crate) fn data_arrived(&mut self, seg: &Segment<'_>) -> bool {
+        if !self.receives {
+            return false;
+        }
+        // RFC 3168 §6.1.3: CWR ends the echo; a mark on that very segment begins it anew.
+        if seg.flags.has(Flags::CWR) {
+            self.echoing = false;
+        }
+        let marked = seg.ce && !seg.payload.is_empty();
+        self.echoing |= marked;
+        marked
+    }
+
+    /// ECE, while marks are echoed: for every segment that acknowledges (RFC 3168 §6.1.3).
+    pub(crate) fn ack_flags(&self) -> Flags {
+        if self.echoing { Flags::ECE } else { Flags::default() }
+    }
+
+    /// An acknowledgement of everything below `ack` arrived; whether the congestion window has to shrink:
+    /// once per window of data (RFC 3168 §6.1.2).
+    pub(crate) fn must_slow_down(&mut self, seg: &Segment<'_>, ack: ExtSeq, nxt: ExtSeq) -> bool {
+        let due = self.sends && seg.flags.has(Flags::ECE) && ack > self.reacted_until;
+        if due {
+            self.reacted_until = nxt;
+        }
+        due
+    }
+
+    /// Flags of a new data segment: CWR on the first one after a reduction for any reason, of which there
+    /// were `reductions` (RFC 3168 §6.1.2).
+    pub(crate) fn data_flags(&mut self, reductions: u64) -> Flags {
+        let tell = self.sends && reductions > self.told;
+        self.told = reductions;
+        if tell { Flags::CWR } else { Flags::default() }
+    }
+}

@@ -1,0 +1,172 @@
+#!/usr/bin/env bash
+# Makes the guest that plays the peer in scripts/interop siw: Debian's own kernel, rdma-core and perftest, and
+# the kernel's siw driver, compiled from Debian's kernel source because Debian leaves it out.
+#
+# usage: scripts/siw-guest/build.sh        prints the directory with vmlinuz, initrd and versions
+#
+# Downloads and builds once, into $XDG_CACHE_HOME/ddpd/siw-guest (or ~/.cache/...); a change of a file in this
+# directory remakes the initrd. Needs apt's package lists, a C compiler, make, cpio and kmod (scripts/setup).
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/../lib.sh"
+here=$repo/scripts/siw-guest
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/ddpd/siw-guest
+
+# What runs in the guest. The libraries that it needs are found among the packages' files.
+programs=(rping udaddy ibv_devinfo rdma ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_send_bw ib_send_lat)
+guest_packages=(busybox-static rdma-core rdmacm-utils ibverbs-utils ibverbs-providers libibverbs1 librdmacm1
+    libibumad3 libnl-3-200 libnl-route-3-200 perftest iproute2 libpci3 libc6 libmnl0 libbpf1 libelf1 libcap2
+    libbsd0 libmd0 zlib1g libselinux1 libpcre2-8-0 libudev1 libzstd1 libtirpc3 libgssapi-krb5-2 libkrb5-3
+    libk5crypto3 libcom-err2 libkrb5support0 libkeyutils1 libssl3 libdb5.3 libxtables12 libgcc-s1)
+modules=(virtio_net 9p 9pnet_virtio ib_uverbs rdma_ucm rdma_cm iw_cm ib_core libcrc32c crc32c_generic crc32c-intel)
+
+# fetch DIR PACKAGE...: downloads what is missing and unpacks it into DIR.
+fetch() {
+    local dir=$1 package file
+    shift
+    mkdir -p debs "$dir/.have"
+    for package in "$@"; do
+        [ ! -e "$dir/.have/$package" ] || continue
+        file=$(compgen -G "debs/${package}_*.deb" | tail -n 1 || true)
+        if [ -z "$file" ]; then
+            (cd debs && apt-get -q download "$package" >/dev/null 2>&1) ||
+                die "cannot download $package: run apt-get update, and look at apt's sources"
+            file=$(compgen -G "debs/${package}_*.deb" | tail -n 1)
+        fi
+        dpkg -x "$file" "$dir"
+        : >"$dir/.have/$package"
+    done
+}
+
+kernel_version() {
+    apt-cache depends linux-image-6.12-amd64 2>/dev/null |
+        sed -n 's/.*Depends: linux-image-\([^ ]*\)$/\1/p' | head -n 1
+}
+
+# build_siw VERSION: siw.ko as it is, and once more with its constants turned into module parameters.
+build_siw() {
+    local version=$1 flavour source=linux-source-6.12/drivers/infiniband/sw/siw
+    local headers=$PWD/headers/usr/src/linux-headers-$version
+    mkdir -p source build
+    [ -d "source/$source" ] || tar -xJf headers/usr/src/linux-source-6.12.tar.xz -C source "$source"
+    sed -i "s#include /usr/src/#include $PWD/headers/usr/src/#" "$headers/Makefile"
+    rm -f "$headers/vmlinux" # no type information: pahole is not needed
+    for flavour in stock knobs; do
+        [ ! -e "build/$flavour-$version/siw.ko" ] || continue
+        rm -rf "build/$flavour-$version"
+        cp -r "source/$source" "build/$flavour-$version"
+        [ "$flavour" = stock ] || add_knobs "build/$flavour-$version"
+        make -C "$headers" M="$PWD/build/$flavour-$version" CONFIG_RDMA_SIW=m -j"$(nproc)" modules \
+            >"build/$flavour.log" 2>&1 || { tail -n 20 "build/$flavour.log" >&2; die "siw does not compile"; }
+    done
+}
+
+add_knobs() { # DIR
+    sed -i -E -e 's/^const bool (\w+)( = true)?;/bool \1\2;\nmodule_param(\1, bool, 0644);/' \
+        -e 's/^u_char mpa_version.*/&\nmodule_param(mpa_version, byte, 0644);/' "$1/siw_main.c"
+    sed -i -E 's/^extern const bool/extern bool/' "$1/siw.h"
+    sed -i -E \
+        -e 's/^static __be16 rtr_type.*/&\nmodule_param_named(rtr_type, *(unsigned short *)\&rtr_type, ushort, 0644);/' \
+        -e 's/^static const bool (relaxed_ird_negotiation) = true;/static bool \1 = true;\nmodule_param(\1, bool, 0644);/' \
+        "$1/siw_cm.c"
+}
+
+# add_program FILE: into the tree, with the libraries that it names, and those that they name.
+add_program() {
+    local file=$1 target=root/usr/bin/${1##*/} library
+    [ -e "$target" ] || install -m 755 "$file" "$target"
+    add_libraries "$file"
+}
+
+add_libraries() { # FILE
+    local library found
+    for library in $(objdump -p "$1" | awk '$1 == "NEEDED" { print $2 }'); do
+        [ ! -e "root/usr/lib/x86_64-linux-gnu/$library" ] || continue
+        found=$(find user/lib user/usr/lib user/lib64 -name "$library" | head -n 1)
+        [ -n "$found" ] || die "no package of the guest has $library, which ${1##*/} needs"
+        cp -L "$found" "root/usr/lib/x86_64-linux-gnu/$library"
+        add_libraries "$found"
+    done
+}
+
+add_modules() { # VERSION
+    local tree=$PWD/kernel/lib/modules/$1 path file module
+    depmod -b "$PWD/kernel" "$1"
+    for module in "${modules[@]}"; do
+        modprobe -d "$PWD/kernel" -S "$1" --show-depends "$module" 2>/dev/null || true
+    done | awk '$1 == "insmod" { print $2 }' | sort -u | while read -r path; do
+        file=root/usr/lib/modules/$1/${path#"$tree"/}
+        mkdir -p "${file%/*}"
+        xz -dc "$path" >"${file%.xz}"
+    done
+    mkdir -p "root/usr/lib/modules/$1/extra" root/knobs
+    strip --strip-debug -o "root/usr/lib/modules/$1/extra/siw.ko" "build/stock-$1/siw.ko"
+    strip --strip-debug -o root/knobs/siw.ko "build/knobs-$1/siw.ko"
+    cp "$tree"/modules.builtin "$tree"/modules.builtin.modinfo "$tree"/modules.order "root/usr/lib/modules/$1/"
+    depmod -b "$PWD/root" "$1"
+}
+
+make_initrd() { # VERSION
+    local program applet
+    rm -rf root
+    mkdir -p root/{etc/libibverbs.d,proc,sys,dev,tmp,run,host} root/usr/{bin,sbin,lib64,lib/x86_64-linux-gnu/libibverbs}
+    ln -s usr/bin root/bin
+    ln -s usr/sbin root/sbin
+    ln -s usr/lib root/lib
+    ln -s usr/lib64 root/lib64
+    cp -L user/lib64/ld-linux-x86-64.so.2 root/usr/lib64/
+    install -m 755 user/bin/busybox root/usr/bin/busybox
+    for applet in $(user/bin/busybox --list); do
+        [ -e "root/usr/bin/$applet" ] || ln -s busybox "root/usr/bin/$applet"
+    done
+    ln -sf ../bin/busybox root/usr/sbin/modprobe # for the kernel's request_module
+    for program in "${programs[@]}"; do
+        add_program "$(find user/bin user/sbin user/usr/bin user/usr/sbin -name "$program" | head -n 1)"
+    done
+    for program in user/usr/lib/x86_64-linux-gnu/libibverbs/libsiw*; do
+        cp -a "$program" root/usr/lib/x86_64-linux-gnu/libibverbs/
+        add_libraries "$program"
+    done
+    cp user/etc/libibverbs.d/siw.driver root/etc/libibverbs.d/
+    gcc -O2 -Wall -Wextra -Werror -o build/siwverbs "$here/siwverbs.c" -Idevel/usr/include \
+        -Luser/usr/lib/x86_64-linux-gnu -l:librdmacm.so.1 -l:libibverbs.so.1 -lpthread
+    add_program build/siwverbs
+    add_modules "$1"
+    install -m 755 "$here/init" root/init
+    (cd root && find . -print0 | cpio -0 -o -H newc --quiet) | gzip -1 >initrd.new
+    cp "kernel/boot/vmlinuz-$1" vmlinuz
+    mv initrd.new initrd
+}
+
+# name_versions VERSION: what the table of results names.
+name_versions() {
+    local package
+    echo "kernel $1"
+    for package in rdma-core perftest; do
+        dpkg-deb -f "$(compgen -G "debs/${package}_*.deb" | tail -n 1)" Package Version | awk '{ printf "%s ", $2 } END { print "" }'
+    done
+}
+
+stamp=$(cat "$here/build.sh" "$here/init" "$here/siwverbs.c" | sha256sum | cut -d' ' -f1)
+if [ "$(cat "$cache/stamp" 2>/dev/null)" != "$stamp" ]; then
+    mkdir -p "$cache"
+    (
+        cd "$cache"
+        exec 9>lock
+        flock 9
+        version=$(kernel_version)
+        [ -n "$version" ] || die "apt knows no linux-image-6.12-amd64 (Debian 12): run apt-get update"
+        abi=${version%-amd64}
+        say "making the guest with kernel $version in $cache"
+        rm -f stamp
+        fetch kernel "linux-image-$version"
+        fetch headers "linux-headers-$version" "linux-headers-$abi-common" "linux-kbuild-$abi" linux-source-6.12
+        fetch user "${guest_packages[@]}"
+        fetch devel librdmacm-dev libibverbs-dev
+        build_siw "$version"
+        make_initrd "$version"
+        name_versions "$version" >versions
+        echo "$stamp" >stamp
+    )
+fi
+echo "$cache"

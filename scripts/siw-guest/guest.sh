@@ -1,0 +1,90 @@
+# The guest of scripts/interop siw, from the outside. Sourced.
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # repo and work come from who sources it
+#
+#   guest_boot NS TAP IP/LEN MTU     boots it (TCG, about 5 s); its network is TAP in namespace NS
+#   guest_run SECONDS COMMAND        runs a shell command there, prints its output, returns its status
+#   guest_begin TAG SECONDS COMMAND  starts one in the background; one TAG is used once
+#   guest_end TAG SECONDS            waits for it, prints its output, returns its status
+#   guest_halt                       ends it
+#
+# A command that is not over in time is ended in the guest and counts as status 124; a guest that died as 125.
+
+guest_dir='' guest_pid='' guest_bell='' guest_runs=0
+
+guest_boot() {
+    local ns=$1 tap=$2 address=$3 mtu=$4 image deadline
+    image=$("$repo/scripts/siw-guest/build.sh") || die "there is no guest"
+    guest_dir=$work/guest
+    mkdir -p "$guest_dir/share"
+    mkfifo "$guest_dir/bell.in" "$guest_dir/bell.out"
+    # Without offloads, so that real segments with real checksums leave it.
+    local plain=csum=off,gso=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off
+    plain+=,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off
+    local words="console=ttyS0 quiet panic=-1 mitigations=off audit=0 ipv6.disable=1"
+    words+=" GUEST_IP=$address GUEST_MTU=$mtu"
+    ip netns exec "$ns" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 1 -m 768 \
+        -nodefaults -no-reboot -display none -serial "file:$guest_dir/console" \
+        -kernel "$image/vmlinuz" -initrd "$image/initrd" -append "$words" \
+        -netdev "tap,id=net,ifname=$tap,script=no,downscript=no" \
+        -device "virtio-net-pci,netdev=net,mac=52:54:00:77:00:02,host_mtu=9000,romfile=,$plain" \
+        -device virtio-serial-pci -chardev "pipe,id=bell,path=$guest_dir/bell" \
+        -device virtserialport,chardev=bell,name=bell \
+        -fsdev "local,id=share,path=$guest_dir/share,security_model=none" \
+        -device virtio-9p-pci,fsdev=share,mount_tag=host >"$guest_dir/qemu.log" 2>&1 </dev/null &
+    guest_pid=$!
+    exec {guest_bell}<>"$guest_dir/bell.in"
+    deadline=$((SECONDS + 120))
+    until [ -s "$guest_dir/share/ready" ]; do
+        if ! kill -0 "$guest_pid" 2>/dev/null || [ "$SECONDS" -ge "$deadline" ]; then
+            cat "$guest_dir/qemu.log" "$guest_dir/console" >&2
+            die "the guest did not boot"
+        fi
+        sleep 0.05
+    done
+    say "the guest is up after $(cat "$guest_dir/share/ready") s"
+}
+
+guest_begin() {
+    local tag=$1 limit=$2 command=$3
+    printf '%s\n' "$command" >"$guest_dir/share/$tag.command"
+    # busybox's timeout ends with the status of what it ended.
+    cat >"$guest_dir/share/$tag.sh" <<END
+timeout $limit sh /host/$tag.command
+code=\$?
+[ \$code -ne 143 ] || code=124
+exit \$code
+END
+    echo "$tag" >&"$guest_bell"
+}
+
+guest_end() {
+    local share=$guest_dir/share tag=$1 deadline=$((SECONDS + $2 + 10)) code
+    until [ -e "$share/$tag.rc" ]; do
+        if ! kill -0 "$guest_pid" 2>/dev/null; then
+            say "the guest died: $(tail -n 5 "$guest_dir/console" 2>/dev/null)"
+            return 125
+        fi
+        if [ "$SECONDS" -ge "$deadline" ]; then
+            cat "$share/$tag.out" 2>/dev/null || true
+            return 124
+        fi
+        sleep 0.02
+    done
+    code=$(cat "$share/$tag.rc")
+    cat "$share/$tag.out"
+    return "$code"
+}
+
+guest_run() {
+    guest_runs=$((guest_runs + 1))
+    guest_begin "run$guest_runs" "$1" "$2"
+    guest_end "run$guest_runs" "$1"
+}
+
+guest_halt() {
+    [ -z "$guest_pid" ] || stop_pid "$guest_pid"
+    guest_pid=''
+    [ -z "$guest_bell" ] || exec {guest_bell}>&-
+    guest_bell=''
+}

@@ -138,6 +138,11 @@ impl Host {
         self.outbox.push_back(message);
     }
 
+    /// Messages that wait to be posted.
+    pub fn backlog(&self) -> usize {
+        self.outbox.len()
+    }
+
     /// Writes octets `from` of `memory` to `at` in the peer's region.
     pub fn write(&mut self, memory: &VecMemory, from: core::ops::Range<u64>, at: u64) {
         let source = Source::Region {

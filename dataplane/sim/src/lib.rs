@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod dialogue;
+pub mod dumbbell;
 pub mod host;
 pub mod middlebox;
 pub mod oracle;

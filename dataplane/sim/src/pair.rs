@@ -13,9 +13,9 @@ use crate::path::{self, Entry, Path};
 use crate::segment::Segment;
 
 /// Steps at one instant after which the pair is taken to be spinning.
-const SPIN: usize = 10_000;
+pub(crate) const SPIN: usize = 10_000;
 /// Segments of one burst.
-const BURST: usize = 32;
+pub(crate) const BURST: usize = 32;
 /// Segments that are remembered for people who look for a fault.
 const MEMORY: usize = 60;
 
@@ -207,33 +207,55 @@ impl Side<'_> {
     fn work(&mut self, now: Instant, names: [&'static str; 2]) {
         for _ in 0..BURST {
             let Some(packet) = self.from.pop(now) else { break };
-            self.remember(now, names[0], &packet.octets);
+            remember(self.log, now, names[0], &packet.octets);
             self.host.input(now, &packet, self.tx);
         }
-        // A worker fills one batch after the other while there is something to send.
-        for _ in 0..SPIN {
-            self.host.work(now, self.tx);
-            let segments = self.tx.take();
-            if segments.is_empty() {
-                break;
-            }
-            for octets in segments {
-                self.remember(now, names[1], &octets);
-                if let Entry::TooBig(mtu) = self.to.push(now, octets, Ecn::NotEct)
-                    && self.icmp
-                {
-                    self.host.path_mtu(mtu);
-                }
-            }
-        }
+        let Side { host, to, icmp, tx, log, .. } = self;
+        transmit(now, host, to, tx, |host, sent| match sent {
+            Sent::Segment(octets) => remember(log, now, names[1], octets),
+            Sent::TooBig(mtu) if *icmp => host.path_mtu(mtu),
+            Sent::TooBig(_) => {}
+        });
     }
+}
 
-    fn remember(&mut self, at: Instant, what: &'static str, octets: &[u8]) {
-        if self.log.len() == MEMORY {
-            self.log.pop_front();
+/// What [`transmit`] tells about.
+pub(crate) enum Sent<'a> {
+    /// A segment that goes to the path.
+    Segment(&'a [u8]),
+    /// It was larger than the path's MTU, which is this.
+    TooBig(usize),
+}
+
+/// Runs a host's timers and sends what it has to send: a worker fills one batch after the other while
+/// there is something.
+pub(crate) fn transmit(
+    now: Instant,
+    host: &mut Host,
+    to: &mut Path,
+    tx: &mut Batch,
+    mut tell: impl FnMut(&mut Host, Sent<'_>),
+) {
+    for _ in 0..SPIN {
+        host.work(now, tx);
+        let segments = tx.take();
+        if segments.is_empty() {
+            break;
         }
-        let len = octets.len();
-        let octets = octets[..len.min(60)].to_vec();
-        self.log.push_back(Seen { at, what, octets, len });
+        for octets in segments {
+            tell(host, Sent::Segment(&octets));
+            if let Entry::TooBig(mtu) = to.push(now, octets, Ecn::NotEct) {
+                tell(host, Sent::TooBig(mtu));
+            }
+        }
     }
+}
+
+fn remember(log: &mut VecDeque<Seen>, at: Instant, what: &'static str, octets: &[u8]) {
+    if log.len() == MEMORY {
+        log.pop_front();
+    }
+    let len = octets.len();
+    let octets = octets[..len.min(60)].to_vec();
+    log.push_back(Seen { at, what, octets, len });
 }

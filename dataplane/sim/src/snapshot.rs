@@ -33,7 +33,7 @@ fn difference(before: &str, now: &str) -> Option<String> {
         return None;
     }
     let mut text = String::new();
-    if let Some(columns) = now.lines().filter(|line| line.starts_with('#')).next_back() {
+    if let Some(columns) = now.lines().rfind(|line| line.starts_with('#')) {
         let _ = writeln!(text, "  {columns}");
     }
     let (mut old, mut new) = (before.lines(), now.lines());

@@ -1,0 +1,225 @@
+//! Several pairs of hosts whose data share one slow link: who gets how much of it.
+//!
+//! ```text
+//!  client 0 ──> path ─┐                                     ┌──> server 0 ──> path ──> client 0
+//!  client 1 ──> path ─┼──> queue, slow link (shared) ───────┼──> server 1 ──> path ──> client 1
+//!  client 2 ──> path ─┘                                     └──> server 2 ──> path ──> client 2
+//! ```
+//!
+//! Clients write to their servers without end. Each flow has its own paths there and back, which give it
+//! its round-trip time.
+
+use core::time::Duration;
+
+use ddp::{RegionMemory, VecMemory};
+use link::{FaultyLink, Rng};
+use wire::Instant;
+
+use crate::dialogue::Batch;
+use crate::host::{Host, HostConfig};
+use crate::packet::Packet;
+use crate::pair::{BURST, SPIN, Stall, transmit};
+use crate::path::{self, Path};
+
+/// Octets of each message.
+const MESSAGE: u64 = 64 * 1024;
+/// Messages that wait to be posted.
+const BACKLOG: usize = 8;
+
+/// What makes one flow.
+#[derive(Clone, Debug)]
+pub struct FlowConfig {
+    /// Both hosts.
+    pub host: HostConfig,
+    /// From the client to the shared link.
+    pub forward: path::Config,
+    /// From the server to the client.
+    pub backward: path::Config,
+    /// When the client connects, after the start.
+    pub start: Duration,
+}
+
+/// One client, its server, and what is theirs alone.
+#[derive(Debug)]
+pub struct Flow {
+    /// The host that writes.
+    pub client: Host,
+    /// The host that is written to.
+    pub server: Host,
+    forward: Path,
+    backward: Path,
+    start: Option<Instant>,
+    source: VecMemory,
+    written: u64,
+}
+
+/// Hosts around one shared link.
+#[derive(Debug)]
+pub struct Dumbbell {
+    /// The time.
+    pub now: Instant,
+    /// The flows, in the order of their configurations.
+    pub flows: Vec<Flow>,
+    bottleneck: FaultyLink<Packet>,
+    tx: Batch,
+}
+
+impl Dumbbell {
+    /// Hosts that have not spoken yet, around a shared link.
+    pub fn new(bottleneck: link::Config, flows: Vec<FlowConfig>) -> Self {
+        let now = Instant::from_millis(1000);
+        let flow = |(n, config): (usize, FlowConfig)| {
+            let mut rng = Rng::new(n as u64);
+            let octets = (0..config.host.region).map(|_| rng.next_u64() as u8).collect();
+            Flow {
+                client: Host::new(config.host.clone(), false),
+                server: Host::new(config.host, true),
+                forward: Path::new(config.forward),
+                backward: Path::new(config.backward),
+                start: Some(now + config.start),
+                source: VecMemory::from_vec(octets).into_stable(),
+                written: 0,
+            }
+        };
+        Dumbbell {
+            now,
+            flows: flows.into_iter().enumerate().map(flow).collect(),
+            bottleneck: FaultyLink::new(bottleneck),
+            tx: Batch::bounded(BURST),
+        }
+    }
+
+    /// Lets `time` pass.
+    ///
+    /// # Errors
+    /// When time stands still.
+    pub fn run_for(&mut self, time: Duration) -> Result<(), Stall> {
+        let end = self.now + time;
+        let mut here = 0;
+        loop {
+            self.work();
+            let next = self.next_time().unwrap_or(end);
+            if next > end {
+                self.now = end;
+                return Ok(());
+            }
+            here = if next > self.now { 0 } else { here + 1 };
+            if here > SPIN {
+                return Err(Stall::Spinning(self.now));
+            }
+            self.now = self.now.max(next);
+            if self.now == end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Octets of the stream that each server has got in `time` from now on.
+    ///
+    /// # Errors
+    /// When time stands still.
+    pub fn measure(&mut self, time: Duration) -> Result<Vec<u64>, Stall> {
+        let octets = |flow: &Flow| flow.server.stats().tcp.octets_in;
+        let before: Vec<u64> = self.flows.iter().map(octets).collect();
+        self.run_for(time)?;
+        Ok(self.flows.iter().zip(before).map(|(flow, b)| octets(flow) - b).collect())
+    }
+
+    /// What the shared link did.
+    pub fn bottleneck(&self) -> &link::Counters {
+        self.bottleneck.counters()
+    }
+
+    /// No stream has ended and every octet in a region is the right one or untouched.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn verify(&self) -> Result<(), String> {
+        for (n, flow) in self.flows.iter().enumerate() {
+            if let Some(reason) = flow.client.closed().or(flow.server.closed()) {
+                return Err(format!("flow {n} has ended: {reason:?}"));
+            }
+            let (source, got) = (flow.source.to_vec(), flow.server.memory().to_vec());
+            if let Some(at) = got.iter().zip(&source).position(|(g, s)| *g != 0 && g != s) {
+                return Err(format!("flow {n}: a wrong octet at {at}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn next_time(&self) -> Option<Instant> {
+        let of_flow = |flow: &Flow| {
+            [
+                flow.start,
+                flow.forward.next_time(),
+                flow.backward.next_time(),
+                flow.client.timeout(),
+                flow.server.timeout(),
+            ]
+        };
+        let flows = self.flows.iter().flat_map(of_flow).flatten();
+        flows.chain(self.bottleneck.next_time()).min()
+    }
+
+    /// What is due now, once around.
+    fn work(&mut self) {
+        let Dumbbell { now, flows, bottleneck, tx } = self;
+        let now = *now;
+        for (n, flow) in flows.iter_mut().enumerate() {
+            while let Some(packet) = flow.forward.pop(now) {
+                bottleneck.push(now, Packet { flow: n, ..packet });
+            }
+        }
+        while let Some(packet) = bottleneck.pop(now) {
+            flows[packet.flow].server.input(now, &packet, tx);
+            let Flow { server, backward, .. } = &mut flows[packet.flow];
+            transmit(now, server, backward, tx, |_, _| {});
+        }
+        for flow in flows {
+            flow.work(now, tx);
+        }
+    }
+}
+
+impl Flow {
+    fn work(&mut self, now: Instant, tx: &mut Batch) {
+        if self.start.is_some_and(|at| at <= now) {
+            self.start = None;
+            // No private data: it cannot be too long.
+            let connected = self.client.connect(now);
+            debug_assert!(connected.is_ok());
+        }
+        while self.client.backlog() < BACKLOG {
+            let at = self.written % self.source.len();
+            let end = (at + MESSAGE).min(self.source.len());
+            self.client.write(&self.source, at..end, at);
+            self.written += end - at;
+        }
+        while let Some(packet) = self.backward.pop(now) {
+            self.client.input(now, &packet, tx);
+        }
+        transmit(now, &mut self.client, &mut self.forward, tx, |_, _| {});
+        if self.server.timeout().is_some_and(|at| at <= now) {
+            transmit(now, &mut self.server, &mut self.backward, tx, |_, _| {});
+        }
+    }
+}
+
+/// Jain's fairness index: 1 when all get the same, 1/n when one gets all.
+pub fn jain(shares: &[u64]) -> f64 {
+    let sum: f64 = shares.iter().map(|&x| x as f64).sum();
+    let squares: f64 = shares.iter().map(|&x| (x as f64).powi(2)).sum();
+    sum * sum / (shares.len() as f64 * squares)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jain_is_one_for_equal_shares_and_one_nth_for_a_single_winner() {
+        assert!((jain(&[7, 7, 7]) - 1.0).abs() < 1e-9);
+        assert!((jain(&[9, 0, 0, 0]) - 0.25).abs() < 1e-9);
+        assert!((jain(&[2, 1]) - 0.9).abs() < 1e-9);
+    }
+}

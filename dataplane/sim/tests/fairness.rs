@@ -1,0 +1,147 @@
+//! Flows that share one slow link: how fairly, and how soon.
+//!
+//! The link carries 20 Mbit/s and its queue holds what fills it at 20 ms. Paths jitter a little, so that
+//! the flows do not fall into step. `cargo test -p sim --test fairness -- --nocapture` prints the shares.
+#![allow(clippy::print_stdout, reason = "the shares are what a reader wants to see")]
+
+use core::num::NonZeroU64;
+use core::time::Duration;
+use std::sync::Arc;
+
+use link::Rate;
+use sim::dumbbell::{Dumbbell, FlowConfig, jain};
+use sim::host::HostConfig;
+use sim::path;
+use tcp_lite::tcp::{self, CongestionControl};
+
+const BITS_PER_SECOND: u64 = 20_000_000;
+const BDP: u64 = BITS_PER_SECOND / 8 / 50;
+const SEEDS: u64 = 3;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn flow(congestion: CongestionControl, rtt: Duration, start: Duration, seed: u64) -> FlowConfig {
+    let mut host = HostConfig::default();
+    host.endpoint.tcp = Arc::new(tcp::Config { congestion, ..tcp::Config::default() });
+    let path = |seed| {
+        let jitter = Duration::from_micros(200);
+        let link = link::Config { delay: rtt / 2, jitter, ..link::Config::seeded(seed) };
+        path::Config::new(1500, link)
+    };
+    FlowConfig { host, forward: path(seed), backward: path(!seed), start }
+}
+
+/// What one run gave.
+#[derive(Debug)]
+struct Outcome {
+    /// Mbit/s of each flow.
+    shares: Vec<f64>,
+    jain: f64,
+}
+
+impl Outcome {
+    fn smallest_part(&self) -> f64 {
+        self.shares.iter().copied().fold(f64::MAX, f64::min) / self.shares.iter().sum::<f64>()
+    }
+}
+
+/// Runs the flows for `warm_up`, then measures; prints and returns one outcome per seed.
+fn run(
+    what: &str,
+    flows: impl Fn(u64) -> Vec<FlowConfig>,
+    warm_up: Duration,
+    measured: Duration,
+) -> Vec<Outcome> {
+    let rate = Rate {
+        bits_per_second: NonZeroU64::new(BITS_PER_SECOND).expect("not zero"),
+        queue_octets: BDP,
+    };
+    let bottleneck = link::Config { rate: Some(rate), ..link::Config::default() };
+    let one = |seed| {
+        let mut net = Dumbbell::new(bottleneck.clone(), flows(100 * seed));
+        net.run_for(warm_up).expect("time goes on");
+        let octets = net.measure(measured).expect("time goes on");
+        net.verify().unwrap_or_else(|wrong| panic!("{what}, seed {seed}: {wrong}"));
+        let mbit = |&o: &u64| o as f64 * 8.0 / measured.as_secs_f64() / 1e6;
+        let outcome = Outcome { shares: octets.iter().map(mbit).collect(), jain: jain(&octets) };
+        let used = outcome.shares.iter().sum::<f64>() * 1e6 / BITS_PER_SECOND as f64;
+        assert!(used > 0.85, "{what}, seed {seed}: only {used:.2} of the link used: {outcome:?}");
+        outcome
+    };
+    let outcomes: Vec<Outcome> = (0..SEEDS).map(one).collect();
+    for Outcome { shares, jain } in &outcomes {
+        let shares: Vec<String> = shares.iter().map(|s| format!("{s:.2}")).collect();
+        // Shown by `cargo test -- --nocapture`, and when the test fails.
+        println!("{what}: {} Mbit/s, Jain {jain:.3}", shares.join(" + "));
+    }
+    outcomes
+}
+
+use CongestionControl::{Cubic, NewReno};
+
+fn same(congestion: CongestionControl, n: u64) -> impl Fn(u64) -> Vec<FlowConfig> {
+    move |seed| (0..n).map(|i| flow(congestion, ms(20), ms(0), seed + i)).collect()
+}
+
+#[test]
+fn two_cubic_flows_share_fairly() {
+    for o in run("two CUBIC, 20 ms", same(Cubic, 2), ms(10_000), ms(50_000)) {
+        assert!(o.jain >= 0.9, "{o:?}");
+    }
+}
+
+#[test]
+fn two_newreno_flows_share_fairly() {
+    for o in run("two NewReno, 20 ms", same(NewReno, 2), ms(10_000), ms(50_000)) {
+        assert!(o.jain >= 0.9, "{o:?}");
+    }
+}
+
+#[test]
+fn five_cubic_flows_share_fairly() {
+    for o in run("five CUBIC, 20 ms", same(Cubic, 5), ms(10_000), ms(50_000)) {
+        assert!(o.jain >= 0.9, "{o:?}");
+    }
+}
+
+// RFC 8312 §4.2, §5.2: where Reno would do as well, CUBIC is not more aggressive than Reno.
+#[test]
+fn cubic_beside_newreno_leaves_it_a_fair_part() {
+    let flows =
+        |seed| vec![flow(Cubic, ms(20), ms(0), seed), flow(NewReno, ms(20), ms(0), seed + 1)];
+    for o in run("CUBIC + NewReno, 20 ms", flows, ms(10_000), ms(50_000)) {
+        assert!(o.smallest_part() >= 0.3, "{o:?}");
+    }
+}
+
+// Round-trip times of 4:1 are not expected to share evenly: Reno gives the shorter one about the square
+// of the ratio of what it gives the longer, CUBIC less than that in its own region (RFC 8312 §5.4).
+#[test]
+fn round_trip_times_of_four_to_one_leave_the_longer_one_a_part() {
+    for (congestion, bound) in [(Cubic, 0.1), (NewReno, 0.05)] {
+        let flows = move |seed| {
+            vec![flow(congestion, ms(10), ms(0), seed), flow(congestion, ms(40), ms(0), seed + 1)]
+        };
+        let what = format!("{congestion:?}, 10 and 40 ms");
+        for o in run(&what, flows, ms(10_000), ms(50_000)) {
+            assert!(o.smallest_part() >= bound, "{o:?}");
+            assert!(o.shares[0] > o.shares[1], "the shorter one is the faster one: {o:?}");
+        }
+    }
+}
+
+#[test]
+fn a_late_comer_gets_its_part() {
+    for congestion in [Cubic, NewReno] {
+        let flows = move |seed| {
+            let late = flow(congestion, ms(20), ms(20_000), seed + 1);
+            vec![flow(congestion, ms(20), ms(0), seed), late]
+        };
+        let what = format!("{congestion:?}, the second 20 s later");
+        for o in run(&what, flows, ms(40_000), ms(40_000)) {
+            assert!(o.jain >= 0.9, "{o:?}");
+        }
+    }
+}

@@ -150,6 +150,18 @@ pub enum Field {
     MessageOffset,
     /// MO of the octet after the last.
     MessageEnd,
+    /// RV of RDMAP.
+    RdmapVersion,
+    /// Opcode of RDMAP.
+    Opcode,
+    /// Octets of an RDMA message, against those of its kind.
+    MessageLength,
+    /// AOpCode of an atomic operation.
+    AtomicCode,
+    /// Octets of an atomic's address beyond a multiple of 8.
+    Alignment,
+    /// Identifier in an Atomic Response, against that of the request.
+    RequestId,
 }
 
 impl Field {
@@ -169,6 +181,12 @@ impl Field {
             Field::Buffers => "buffers posted",
             Field::MessageOffset => "MO",
             Field::MessageEnd => "MO after the last octet",
+            Field::RdmapVersion => "RV",
+            Field::Opcode => "RDMAP opcode",
+            Field::MessageLength => "message length",
+            Field::AtomicCode => "atomic operation code",
+            Field::Alignment => "address modulo 8",
+            Field::RequestId => "request identifier",
         }
     }
 }
@@ -275,6 +293,12 @@ pub enum PostError {
     /// The stream has no such queue.
     #[error("the stream has no queue {0}")]
     NoSuchQueue(u32),
+    /// The peer takes no Read and no atomic: the negotiated ORD is 0.
+    #[error("the peer takes no RDMA Read: ORD is 0")]
+    NoReads,
+    /// The stream was set up without this part of RFC 7306.
+    #[error("the stream does not use RFC 7306's messages")]
+    NoExtensions,
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Direct Data Placement (RFC 5041): segmentation, placement, delivery, STags, untagged queues and
-//! errors, above any reliable lower layer ([`llp`]).
+//! errors, above any reliable lower layer ([`llp`]); and RDMAP above it ([`rdmap`]).
 //!
 //! Sans-IO: octets and time come in, octets and events go out. No lower layer is named here.
 //!
@@ -19,6 +19,7 @@ pub mod last_message;
 pub mod llp;
 pub mod memory;
 mod message;
+pub mod rdmap;
 mod receive;
 mod send;
 mod stag;
@@ -30,7 +31,7 @@ pub use buffers::BufferPool;
 pub use config::{ERROR_QUEUE, MESSAGE_QUEUE, QueueConfig, StreamConfig, VersionPolicy};
 pub use counters::Counters;
 pub use error::{DdpError, ErrorCode, Field, LAYER_DDP, Mismatch, PostError};
-pub use memory::{RegionMemory, VecMemory};
+pub use memory::{AtomicError, RegionMemory, VecMemory};
 pub use message::{Event, Failure, Message, Source};
 pub use stag::{Access, PdId, StagEntry, StagError, StagTable, StreamId};
 pub use stream::{Context, Sink, Stream};

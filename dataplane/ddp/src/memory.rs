@@ -23,10 +23,35 @@ pub trait RegionMemory: Clone {
     /// Copies from `offset` into all of `out`.
     fn read(&self, offset: u64, out: &mut [u8]);
 
+    /// Replaces the 64 bits at `offset`, in the byte order of this machine, by what `update` makes of
+    /// them, and returns what they were. No other atomic of any stream on any core comes between
+    /// (RFC 7306 §5.3). `update` may be called several times.
+    ///
+    /// # Errors
+    /// The octets are untouched when their address is not 64-bit aligned, when not all eight lie in the
+    /// region, or when the region knows no atomics.
+    fn atomic_u64(&self, _offset: u64, _update: impl Fn(u64) -> u64) -> Result<u64, AtomicError> {
+        Err(AtomicError::Unsupported)
+    }
+
     /// True when nobody can change the octets while a message from them is unacknowledged: the region
     /// is local, not remotely writable and not mapped writable by another program. Such a source needs
     /// no send buffer.
     fn is_stable(&self) -> bool;
+}
+
+/// Why an atomic operation was not done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AtomicError {
+    /// The address of the 64 bits is not a multiple of 8.
+    #[error("the address is not 64-bit aligned")]
+    Unaligned,
+    /// Not all eight octets are in the region.
+    #[error("the octets are not all in the region")]
+    OutOfBounds,
+    /// The region knows no atomics.
+    #[error("the region knows no atomic operations")]
+    Unsupported,
 }
 
 /// A region in a plain vector, for tests and for programs without a data plane.
@@ -78,7 +103,42 @@ impl RegionMemory for VecMemory {
         out.copy_from_slice(&self.lock()[at..at + out.len()]);
     }
 
+    fn atomic_u64(&self, offset: u64, update: impl Fn(u64) -> u64) -> Result<u64, AtomicError> {
+        if !offset.is_multiple_of(8) {
+            return Err(AtomicError::Unaligned);
+        }
+        let mut octets = self.lock();
+        let end = usize::try_from(offset).ok().and_then(|at| Some((at, at.checked_add(8)?)));
+        let place = end.and_then(|(at, end)| octets.get_mut(at..end));
+        let place = place.ok_or(AtomicError::OutOfBounds)?;
+        let mut value = [0; 8];
+        value.copy_from_slice(place);
+        let original = u64::from_ne_bytes(value);
+        place.copy_from_slice(&update(original).to_ne_bytes());
+        Ok(original)
+    }
+
     fn is_stable(&self) -> bool {
         self.stable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_atomic_is_done_whole_or_not_at_all() {
+        let memory = VecMemory::from_vec((0..24).collect());
+        let original = memory.atomic_u64(8, |value| value.wrapping_add(1));
+        assert_eq!(original, Ok(u64::from_ne_bytes([8, 9, 10, 11, 12, 13, 14, 15])));
+        let mut now = [0; 8];
+        memory.read(8, &mut now);
+        assert_eq!(u64::from_ne_bytes(now), original.unwrap() + 1);
+        let before = memory.to_vec();
+        assert_eq!(memory.atomic_u64(4, |_| 0), Err(AtomicError::Unaligned));
+        assert_eq!(memory.atomic_u64(24, |_| 0), Err(AtomicError::OutOfBounds));
+        assert_eq!(memory.atomic_u64(u64::MAX - 7, |_| 0), Err(AtomicError::OutOfBounds));
+        assert_eq!(memory.to_vec(), before);
     }
 }

@@ -1,5 +1,6 @@
 //! STags: what a peer may name, and the table in which one worker looks it up (RFC 5041 §8.2, §8.3).
 
+use core::cell::Cell;
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 
@@ -39,14 +40,16 @@ impl Access {
     pub const REMOTE_READ: Access = Access(1);
     /// Peers may place octets.
     pub const REMOTE_WRITE: Access = Access(2);
-    const ALL: u8 = 3;
+    /// Peers may do atomic operations (RFC 7306).
+    pub const ATOMIC: Access = Access(4);
+    const ALL: u8 = 7;
 
-    /// The rights whose bits are set in `bits`: 1 remote read, 2 remote write.
+    /// The rights whose bits are set in `bits`: 1 remote read, 2 remote write, 4 atomic.
     pub const fn from_bits(bits: u8) -> Option<Access> {
         if bits & !Self::ALL == 0 { Some(Access(bits)) } else { None }
     }
 
-    /// The rights as bits: 1 remote read, 2 remote write.
+    /// The rights as bits: 1 remote read, 2 remote write, 4 atomic.
     pub const fn bits(self) -> u8 {
         self.0
     }
@@ -64,6 +67,11 @@ impl Access {
     /// True when peers may place octets.
     pub const fn remote_write(self) -> bool {
         self.contains(Self::REMOTE_WRITE)
+    }
+
+    /// True when peers may do atomic operations.
+    pub const fn atomic(self) -> bool {
+        self.contains(Self::ATOMIC)
     }
 }
 
@@ -133,9 +141,19 @@ pub enum StagError {
 /// One worker's replica of the STag table.
 ///
 /// Invariant: every entry lies within its memory and its TO range does not wrap.
+///
+/// The worker lends the table to one stream at a time by shared reference. The one thing that a stream
+/// may do to it is to end an STag of its own ([`invalidate`](Self::invalidate)), and that ends for good.
 #[derive(Clone, Debug)]
 pub struct StagTable<M> {
-    entries: HashMap<Stag, StagEntry<M>>,
+    entries: HashMap<Stag, Slot<M>>,
+}
+
+#[derive(Clone, Debug)]
+struct Slot<M> {
+    entry: StagEntry<M>,
+    /// Invalidated by the peer; stays until it is removed.
+    dead: Cell<bool>,
 }
 
 impl<M> Default for StagTable<M> {
@@ -163,7 +181,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
         match self.entries.entry(stag) {
             Entry::Occupied(_) => Err(StagError::InUse(stag)),
             Entry::Vacant(place) => {
-                place.insert(entry);
+                place.insert(Slot { entry, dead: Cell::new(false) });
                 Ok(())
             }
         }
@@ -171,31 +189,40 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
 
     /// Revokes an STag: after this nothing is placed by it (RFC 5041 §8.3 (2), §8.3.1 (6)).
     pub fn remove(&mut self, stag: Stag) -> Option<StagEntry<M>> {
-        self.entries.remove(&stag)
+        self.entries.remove(&stag).map(|slot| slot.entry)
     }
 
     /// Binds an STag to one stream, or to none but its domain's (RFC 5041 §8.3 (3)).
     pub fn bind(&mut self, stag: Stag, stream: Option<StreamId>) -> Result<(), StagError> {
-        let entry = self.entries.get_mut(&stag).ok_or(StagError::Unknown(stag))?;
-        entry.stream = stream;
+        let slot = self.entries.get_mut(&stag).ok_or(StagError::Unknown(stag))?;
+        slot.entry.stream = stream;
         Ok(())
     }
 
     /// Changes what peers may do (RFC 5041 §8.3.1 (5)).
     pub fn set_access(&mut self, stag: Stag, access: Access) -> Result<(), StagError> {
-        let entry = self.entries.get_mut(&stag).ok_or(StagError::Unknown(stag))?;
-        entry.access = access;
+        let slot = self.entries.get_mut(&stag).ok_or(StagError::Unknown(stag))?;
+        slot.entry.access = access;
         Ok(())
     }
 
-    /// The entry of an STag.
+    /// The entry of an STag that has not been invalidated.
     pub fn get(&self, stag: Stag) -> Option<&StagEntry<M>> {
-        self.entries.get(&stag)
+        self.entries.get(&stag).filter(|slot| !slot.dead.get()).map(|slot| &slot.entry)
     }
 
-    /// All entries, in no order.
+    /// Ends an STag at the request of the peer of `stream`, if it is bound to that stream alone
+    /// (RFC 5040 §5.3). From now on [`get`](Self::get) does not find it; it keeps its place, and its
+    /// number, until it is removed. Says whether it has ended.
+    pub fn invalidate(&self, stag: Stag, pd: PdId, stream: StreamId) -> bool {
+        let own = |slot: &&Slot<M>| slot.entry.pd == pd && slot.entry.stream == Some(stream);
+        let slot = self.entries.get(&stag).filter(own);
+        slot.is_some_and(|slot| !slot.dead.replace(true))
+    }
+
+    /// All entries, also those that a peer has invalidated, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &StagEntry<M>> {
-        self.entries.values()
+        self.entries.values().map(|slot| &slot.entry)
     }
 
     /// Number of entries.
@@ -251,6 +278,28 @@ mod tests {
         assert_eq!(table.get(Stag(7)).unwrap().stream, None);
     }
 
+    // RFC 5040 §5.3: only an STag of the stream alone; it ends for good and keeps its number.
+    #[test]
+    fn a_peer_invalidates_what_is_its_streams_alone() {
+        let mut table = StagTable::new();
+        table.insert(entry(7, 0, 1)).unwrap();
+        let own = StreamId(5);
+        assert!(!table.invalidate(Stag(8), PdId(1), own), "unknown");
+        assert!(!table.invalidate(Stag(7), PdId(1), own), "bound to no stream");
+        table.bind(Stag(7), Some(StreamId(6))).unwrap();
+        assert!(!table.invalidate(Stag(7), PdId(1), own), "bound to another");
+        table.bind(Stag(7), Some(own)).unwrap();
+        assert!(!table.invalidate(Stag(7), PdId(2), own), "of another domain");
+        assert!(table.get(Stag(7)).is_some());
+        assert!(table.invalidate(Stag(7), PdId(1), own));
+        assert!(table.get(Stag(7)).is_none());
+        assert!(!table.invalidate(Stag(7), PdId(1), own), "it has ended already");
+        assert_eq!(table.insert(entry(7, 0, 1)), Err(StagError::InUse(Stag(7))));
+        assert!(table.remove(Stag(7)).is_some());
+        assert_eq!(table.insert(entry(7, 0, 1)), Ok(()));
+        assert!(table.get(Stag(7)).is_some());
+    }
+
     #[test]
     fn an_entry_must_fit_its_memory_and_the_to_space() {
         let mut table = StagTable::new();
@@ -270,6 +319,8 @@ mod tests {
         assert!(both.remote_read() && both.remote_write());
         assert!(!Access::REMOTE_READ.contains(both) && both.contains(Access::NONE));
         assert_eq!(Access::from_bits(3), Some(both));
-        assert_eq!(Access::from_bits(4), None);
+        assert_eq!(Access::from_bits(7), Some(both | Access::ATOMIC));
+        assert_eq!(Access::from_bits(8), None);
+        assert!(Access::ATOMIC.atomic() && !both.atomic());
     }
 }

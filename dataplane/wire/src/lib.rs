@@ -1,4 +1,4 @@
-//! Header views and values of MPA and DDP, the newtypes that every layer shares, and time.
+//! Header views and values of MPA, DDP and RDMAP, the newtypes that every layer shares, and time.
 //!
 //! A *view* (`TaggedHeader<T: AsRef<[u8]>>`) judges only length and reads or writes single fields; a
 //! *value* (`TaggedRepr`) holds only what is legal. Offsets, masks and shifts of a field stand side by
@@ -9,6 +9,7 @@
 
 pub mod ddp;
 pub mod mpa;
+pub mod rdmap;
 mod time;
 
 pub use ddp::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};

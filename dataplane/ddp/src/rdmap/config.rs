@@ -1,0 +1,90 @@
+//! What an RDMAP stream is told when it is made.
+
+use wire::rdmap::terminate::MAX_LEN;
+use wire::rdmap::{
+    ATOMIC_REQUEST_LEN, ATOMIC_RESPONSE_LEN, ATOMIC_RESPONSE_QUEUE, READ_REQUEST_LEN,
+    REQUEST_QUEUE, SEND_QUEUE, TERMINATE_QUEUE,
+};
+
+use crate::config::{QueueConfig, StreamConfig, VersionPolicy};
+
+/// Octets of the Terminate buffer; more than RFC 5040 needs, so that trailing octets do no harm.
+const TERMINATE_BUFFER: u32 = 256;
+const _: () = assert!(TERMINATE_BUFFER as usize >= MAX_LEN);
+
+/// What an RDMAP stream is told when it is made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Most requests of the peer (Reads and atomics together, RFC 7306 §5.2) that await their response.
+    /// One more is answered with a Terminate.
+    pub ird: u16,
+    /// Most requests of ours that are with the peer at one time; more wait. With 0 there can be none.
+    pub ord: u16,
+    /// Receive buffers posted at the start, for Sends and Immediate Data.
+    pub recv_buffers: u32,
+    /// Octets of each, the longest Send that fits.
+    pub recv_size: u32,
+    /// Most operations posted and not complete.
+    pub max_operations: usize,
+    /// Most responses that are sent and not acknowledged; beyond it peers' requests wait for theirs.
+    pub max_responses: usize,
+    /// Take and send RFC 7306's atomics. Without it they are an unexpected opcode.
+    pub atomics: bool,
+    /// Take and send RFC 7306's Immediate Data. Without it they are an unexpected opcode.
+    pub immediate: bool,
+    /// The initiator was told to begin with a zero-length Send as its ready-to-receive message
+    /// (RFC 6581 §8): one buffer more is posted, and the message is
+    /// [`Event::ReadyToReceive`](crate::rdmap::Event::ReadyToReceive).
+    pub rtr_send: bool,
+    /// The version of DDP, and with it of RDMAP.
+    pub version: VersionPolicy,
+    /// Most segments beyond a gap that are remembered, about 40 octets each.
+    pub max_ooo_records: usize,
+}
+
+impl Default for Config {
+    /// 16 requests each way, 64 buffers of 4096 octets, 256 operations and responses, all of RFC 7306,
+    /// the rest as bare DDP.
+    fn default() -> Self {
+        let ddp = StreamConfig::default();
+        Config {
+            ird: 16,
+            ord: 16,
+            recv_buffers: 64,
+            recv_size: 4096,
+            max_operations: 256,
+            max_responses: 256,
+            atomics: true,
+            immediate: true,
+            rtr_send: false,
+            version: ddp.version,
+            max_ooo_records: ddp.max_ooo_records,
+        }
+    }
+}
+
+impl Config {
+    /// The DDP stream below: RFC 5040 §4.1's queues, and RFC 7306's fourth where there are atomics.
+    pub fn stream(&self) -> StreamConfig {
+        let request_len = if self.atomics { ATOMIC_REQUEST_LEN } else { READ_REQUEST_LEN };
+        let queue = |qn, buffers, buffer_size| QueueConfig { qn, buffers, buffer_size };
+        let sends = self.recv_buffers.saturating_add(self.rtr_send.into());
+        let mut queues = vec![
+            queue(SEND_QUEUE, sends, self.recv_size),
+            // RFC 5040 §5.2.2: as many buffers as inbound Read Requests were negotiated.
+            queue(REQUEST_QUEUE, self.ird.into(), request_len as u32),
+            // RFC 5040 §5.4: room for a single Terminate.
+            queue(TERMINATE_QUEUE, 1, TERMINATE_BUFFER),
+        ];
+        if self.atomics {
+            // A buffer is posted with each request that goes out (RFC 7306 §5.2.2 (5)).
+            queues.push(queue(ATOMIC_RESPONSE_QUEUE, 0, ATOMIC_RESPONSE_LEN as u32));
+        }
+        StreamConfig {
+            queues,
+            version: self.version,
+            max_ooo_records: self.max_ooo_records,
+            max_posts: self.max_operations.saturating_add(self.max_responses).saturating_add(1),
+        }
+    }
+}

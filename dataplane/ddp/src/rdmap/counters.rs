@@ -1,0 +1,42 @@
+//! What an RDMAP stream counts, beside [`ddp::Counters`](crate::Counters).
+
+use crate::rdmap::ErrorCode;
+
+/// Counters of one stream. Octets are payload octets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Sends of all four kinds delivered.
+    pub sends_received: u64,
+    /// Immediate Data delivered.
+    pub immediates_received: u64,
+    /// Writes delivered.
+    pub writes_received: u64,
+    /// Octets in them.
+    pub written_octets: u64,
+    /// Read Requests delivered.
+    pub reads_received: u64,
+    /// Read Responses acknowledged whole.
+    pub reads_served: u64,
+    /// Octets in them.
+    pub read_octets_served: u64,
+    /// Atomics done in our memory.
+    pub atomics_served: u64,
+    /// STags that the peer has invalidated.
+    pub invalidations: u64,
+    /// Our operations that completed.
+    pub completed: u64,
+    /// Our operations that were flushed.
+    pub flushed: u64,
+    /// Octets that our Reads brought.
+    pub read_octets: u64,
+    /// Times that a Read or atomic had to wait because ORD were outstanding.
+    pub ord_waits: u64,
+    /// Most peers' requests at one time that awaited their response.
+    pub requests_max: u64,
+    /// Terminates sent: 0 or 1.
+    pub terminates_sent: u64,
+    /// Terminates received: 0 or 1.
+    pub terminates_received: u64,
+    /// RDMAP errors of the peer, by [`ErrorCode::index`].
+    pub errors: [u64; ErrorCode::ALL.len()],
+}

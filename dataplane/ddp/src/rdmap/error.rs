@@ -1,0 +1,202 @@
+//! What a peer can do wrong above DDP, and the Terminate for every error of every layer
+//! (RFC 5040 §4.8, §7).
+
+use core::fmt;
+
+use arrayvec::ArrayVec;
+use wire::rdmap::ReadRequestRepr;
+use wire::rdmap::terminate::{LAYER_DDP, LAYER_LLP, LAYER_RDMAP, TerminateRepr, describe};
+
+use crate::error::{DdpError, ErrorCode as DdpCode, Mismatch};
+use crate::llp::MAX_DDP_HEADER;
+
+/// An error number of RFC 5040 figure 9.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ErrorCode {
+    /// 0: this side failed, not the peer.
+    LocalCatastrophic,
+    /// 1/00: no such STag.
+    InvalidStag,
+    /// 1/01: octets outside the region.
+    BaseOrBounds,
+    /// 1/02: the region does not allow it.
+    AccessRights,
+    /// 1/03: the STag belongs to another protection domain or is bound to another stream.
+    StagNotAssociated,
+    /// 1/04: TO plus length does not fit into 64 bits.
+    ToWrap,
+    /// 1/09: the STag is not this stream's alone.
+    CannotInvalidate,
+    /// 2/05: RV is not the stream's.
+    InvalidVersion,
+    /// 2/06: no such message, not on this queue, or not now.
+    UnexpectedOpcode,
+    /// 2/07: the message breaks the rules of its kind: length, alignment, a response that is not the
+    /// one awaited.
+    StreamCatastrophic,
+}
+
+impl ErrorCode {
+    /// All of them, in the order of the figure.
+    pub const ALL: [ErrorCode; 10] = [
+        ErrorCode::LocalCatastrophic,
+        ErrorCode::InvalidStag,
+        ErrorCode::BaseOrBounds,
+        ErrorCode::AccessRights,
+        ErrorCode::StagNotAssociated,
+        ErrorCode::ToWrap,
+        ErrorCode::CannotInvalidate,
+        ErrorCode::InvalidVersion,
+        ErrorCode::UnexpectedOpcode,
+        ErrorCode::StreamCatastrophic,
+    ];
+
+    /// Its place in [`ALL`](Self::ALL); indexes counters.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Error type, 4 bits: 0 local, 1 remote protection, 2 remote operation.
+    pub const fn error_type(self) -> u8 {
+        match self {
+            ErrorCode::LocalCatastrophic => 0,
+            ErrorCode::InvalidStag
+            | ErrorCode::BaseOrBounds
+            | ErrorCode::AccessRights
+            | ErrorCode::StagNotAssociated
+            | ErrorCode::ToWrap
+            | ErrorCode::CannotInvalidate => 1,
+            ErrorCode::InvalidVersion
+            | ErrorCode::UnexpectedOpcode
+            | ErrorCode::StreamCatastrophic => 2,
+        }
+    }
+
+    /// Error code, 8 bits.
+    pub const fn code(self) -> u8 {
+        match self {
+            ErrorCode::LocalCatastrophic | ErrorCode::InvalidStag => 0x00,
+            ErrorCode::BaseOrBounds => 0x01,
+            ErrorCode::AccessRights => 0x02,
+            ErrorCode::StagNotAssociated => 0x03,
+            ErrorCode::ToWrap => 0x04,
+            ErrorCode::CannotInvalidate => 0x09,
+            ErrorCode::InvalidVersion => 0x05,
+            ErrorCode::UnexpectedOpcode => 0x06,
+            ErrorCode::StreamCatastrophic => 0x07,
+        }
+    }
+
+    /// A few words for people.
+    pub fn description(self) -> &'static str {
+        describe(LAYER_RDMAP, self.error_type(), self.code()).unwrap_or("unknown error")
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (t, c) = (self.error_type(), self.code());
+        write!(f, "RDMAP error {t}/{c:02x}: {}", self.description())
+    }
+}
+
+/// One peer's error above DDP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RdmapError {
+    /// The number.
+    pub code: ErrorCode,
+    /// The value that was wrong.
+    pub mismatch: Mismatch,
+    /// The header of the message's last segment; shorter or empty when there is none.
+    pub header: ArrayVec<u8, MAX_DDP_HEADER>,
+    /// Octets of that segment, header included.
+    pub segment_len: u32,
+    /// The Read Request at fault, or what is left of it.
+    pub read_request: Option<ReadRequestRepr>,
+}
+
+/// What ended a stream, by the layer that found it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// DDP's.
+    Ddp(DdpError),
+    /// RDMAP's.
+    Rdmap(RdmapError),
+    /// The LLP's, with its own numbers (MPA: RFC 5044 §8, RFC 6581 §8).
+    Llp {
+        /// Error type, 4 bits.
+        error_type: u8,
+        /// Error code.
+        code: u8,
+    },
+    /// A Terminate that is too short for what it says; the peer gets no answer to it.
+    InvalidTerminate {
+        /// Octets that it has.
+        len: usize,
+    },
+}
+
+impl Error {
+    /// The Terminate that tells the peer: RFC 5040 figures 9 and 10, §7.1. `None` for the one error to
+    /// which there is no answer.
+    pub fn terminate(&self) -> Option<TerminateRepr> {
+        Some(match self {
+            Error::Ddp(error) => of_ddp(error),
+            Error::Rdmap(error) => of_rdmap(error),
+            // Figure 10: neither header.
+            Error::Llp { error_type, code } => TerminateRepr::new(LAYER_LLP, *error_type, *code),
+            Error::InvalidTerminate { .. } => return None,
+        })
+    }
+}
+
+fn of_ddp(error: &DdpError) -> TerminateRepr {
+    let repr = TerminateRepr::new(LAYER_DDP, error.code.error_type(), error.code.code());
+    // Figure 9: a Local Catastrophic Error has no header.
+    if error.code == DdpCode::LocalCatastrophic {
+        return repr;
+    }
+    with_segment(repr, &error.header, error.segment_len)
+}
+
+fn of_rdmap(error: &RdmapError) -> TerminateRepr {
+    let repr = TerminateRepr::new(LAYER_RDMAP, error.code.error_type(), error.code.code());
+    if error.code == ErrorCode::LocalCatastrophic {
+        return repr;
+    }
+    let mut repr = with_segment(repr, &error.header, error.segment_len);
+    // Figure 10: only with a Remote Protection Error.
+    repr.read_request = error.read_request.filter(|_| error.code.error_type() == 1);
+    repr
+}
+
+/// M and D "if possible": with a whole header. A segment too short for one has its length said only.
+fn with_segment(mut repr: TerminateRepr, header: &[u8], segment_len: u32) -> TerminateRepr {
+    if segment_len == 0 {
+        return repr;
+    }
+    repr.segment_len = Some(u16::try_from(segment_len).unwrap_or(u16::MAX));
+    let whole = header.first().map(|first| wire::ddp::Control(*first).header_len());
+    if whole == Some(header.len()) {
+        repr.ddp_header.extend(header.iter().copied());
+    }
+    repr
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Ddp(error) => error.fmt(f),
+            Error::Rdmap(error) => write!(f, "{} ({})", error.code, error.mismatch),
+            Error::Llp { error_type, code } => {
+                let name = describe(LAYER_LLP, *error_type, *code).unwrap_or("unknown error");
+                write!(f, "LLP error {error_type}/{code:02x}: {name}")
+            }
+            Error::InvalidTerminate { len } => {
+                write!(f, "the peer's Terminate has {len} octets, too few for what it says")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Error {}

@@ -1,0 +1,184 @@
+//! What the ULP gives to RDMAP and what it gets from it.
+
+use wire::rdmap::AtomicOp;
+use wire::{Stag, TaggedOffset};
+
+use crate::message::{Failure, Source};
+use crate::rdmap::{Error, Terminate};
+
+/// An operation to do (RFC 5040 §5, RFC 7306 §5, §6). `cookie` comes back in [`Event::Completed`] or
+/// [`Event::Flushed`].
+#[derive(Clone, Debug)]
+pub enum WorkRequest<M> {
+    /// Send, with Solicited Event, with Invalidate, or with both.
+    Send {
+        /// The octets.
+        source: Source<M>,
+        /// Asks the receiver for an event.
+        solicited: bool,
+        /// An STag of the peer's that ends with this message.
+        invalidate: Option<Stag>,
+        /// The caller's name for it.
+        cookie: u64,
+    },
+    /// RDMA Write into a buffer of the peer.
+    Write {
+        /// The peer's STag.
+        stag: Stag,
+        /// TO of the first octet.
+        to: TaggedOffset,
+        /// The octets.
+        source: Source<M>,
+        /// The caller's name for it.
+        cookie: u64,
+    },
+    /// RDMA Read from a buffer of the peer into one of ours.
+    ///
+    /// The sink STag must be in the worker's table, of the stream's protection domain; it needs no
+    /// access right for peers, because only the response to this Read may use it so.
+    Read {
+        /// Our STag.
+        sink_stag: Stag,
+        /// TO of the first octet in our buffer.
+        sink_to: TaggedOffset,
+        /// The peer's STag.
+        source_stag: Stag,
+        /// TO of the first octet in the peer's buffer.
+        source_to: TaggedOffset,
+        /// Octets.
+        len: u32,
+        /// The caller's name for it.
+        cookie: u64,
+    },
+    /// An atomic operation on 64 bits of the peer's memory (RFC 7306 §5).
+    Atomic {
+        /// What to do.
+        op: AtomicOp,
+        /// The peer's STag.
+        stag: Stag,
+        /// TO of the 64 bits; the memory they stand for is 64-bit aligned.
+        to: TaggedOffset,
+        /// The caller's name for it.
+        cookie: u64,
+    },
+    /// Immediate Data, 8 octets (RFC 7306 §6).
+    Immediate {
+        /// The octets.
+        data: [u8; 8],
+        /// Asks the receiver for an event.
+        solicited: bool,
+        /// The caller's name for it.
+        cookie: u64,
+    },
+}
+
+impl<M> WorkRequest<M> {
+    /// The caller's name for it.
+    pub fn cookie(&self) -> u64 {
+        match self {
+            WorkRequest::Send { cookie, .. }
+            | WorkRequest::Write { cookie, .. }
+            | WorkRequest::Read { cookie, .. }
+            | WorkRequest::Atomic { cookie, .. }
+            | WorkRequest::Immediate { cookie, .. } => *cookie,
+        }
+    }
+}
+
+/// How an operation ended well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The peer's LLP has all of a Send or of Immediate Data; its ULP may not have it yet.
+    Sent,
+    /// The peer's LLP has all of a Write.
+    Written,
+    /// This many octets are in the sink.
+    Read {
+        /// Octets.
+        len: u32,
+    },
+    /// The atomic was done on this value.
+    Atomic {
+        /// What the peer's memory held before.
+        original: u64,
+    },
+}
+
+/// What a stream tells its ULP, in the order in which it happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A Send is there, and so is all before it. One receive buffer is used up;
+    /// `post_buffers` replaces it.
+    Received {
+        /// Its octets.
+        data: Vec<u8>,
+        /// The peer asks for an event.
+        solicited: bool,
+        /// The STag that the peer has invalidated. It is dead in this worker's table already; the
+        /// control thread must remove it everywhere.
+        invalidated: Option<Stag>,
+    },
+    /// Immediate Data is there, and so is all before it. One receive buffer is used up.
+    Immediate {
+        /// The 8 octets.
+        data: [u8; 8],
+        /// The peer asks for an event.
+        solicited: bool,
+    },
+    /// The zero-length Send by which an initiator says that it is ready (RFC 6581 §8). Uses up no
+    /// buffer of the ULP.
+    ReadyToReceive,
+    /// A Write is in its place, and so is all before it. No concern of the ULP (RFC 5040 §5.1), but of
+    /// who lends the region.
+    WriteDelivered {
+        /// STag of the message; as sent, unchecked, if it has no octets.
+        stag: Stag,
+        /// Lowest TO of its segments.
+        to: TaggedOffset,
+        /// Payload octets.
+        len: u64,
+    },
+    /// A peer's Read was answered: its response is acknowledged.
+    ReadServed {
+        /// Octets.
+        len: u32,
+    },
+    /// A peer's atomic was done in our memory.
+    AtomicServed {
+        /// STag of the buffer.
+        stag: Stag,
+        /// TO of the 64 bits.
+        to: TaggedOffset,
+    },
+    /// An operation is complete.
+    Completed {
+        /// The operation's name.
+        cookie: u64,
+        /// How.
+        outcome: Outcome,
+    },
+    /// An operation will not be done, or nobody knows whether it was.
+    Flushed {
+        /// The operation's name.
+        cookie: u64,
+    },
+    /// The peer made this error, or the LLP found it. [`Event::Terminated`] follows if it is said to the
+    /// peer.
+    Error(Error),
+    /// The stream's one Terminate, sent or received. Nothing more is taken, and nothing more is sent
+    /// behind it; the LLP is to be closed gracefully (RFC 5040 §6.2.1).
+    Terminated {
+        /// True when it came from the peer.
+        by_peer: bool,
+        /// What it says.
+        terminate: Terminate,
+    },
+    /// The peer has closed its half: nothing more comes, sending goes on. Reads and atomics without
+    /// response have been flushed.
+    PeerClosed {
+        /// True when it closed within a message.
+        incomplete: bool,
+    },
+    /// The stream is dead: every operation comes back as flushed.
+    Failed(Failure),
+}

@@ -1,0 +1,448 @@
+//! Headers of RDMAP (RFC 5040 §4) and of its extensions (RFC 7306 §4): the control octet in DDP's
+//! RsvdULP field, and the headers behind the DDP header of a Read Request, an Atomic Request and an
+//! Atomic Response. The Terminate header is in [`terminate`].
+//!
+//! ```text
+//!  DDP RsvdULP[0]:  | RV | Rsv | Opcode |      RsvdULP[1..5]: Invalidate STag or zero
+//!                     2    2      4
+//! ```
+
+pub mod terminate;
+#[cfg(test)]
+mod tests;
+
+use crate::{DdpVersion, Qn, Stag, TaggedOffset, Truncated, be};
+
+/// Queue of Sends and Immediate Data (RFC 5040 §4.1, RFC 7306 §4.1).
+pub const SEND_QUEUE: Qn = Qn(0);
+/// Queue of Read Requests and Atomic Requests (RFC 5040 §4.1, RFC 7306 §4.1).
+pub const REQUEST_QUEUE: Qn = Qn(1);
+/// Queue of the one Terminate (RFC 5040 §4.1).
+pub const TERMINATE_QUEUE: Qn = Qn(2);
+/// Queue of Atomic Responses (RFC 7306 §4.1).
+pub const ATOMIC_RESPONSE_QUEUE: Qn = Qn(3);
+
+/// What a message is (RFC 5040 figure 4, RFC 7306 figure 2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Opcode {
+    /// RDMA Write.
+    Write,
+    /// RDMA Read Request.
+    ReadRequest,
+    /// RDMA Read Response.
+    ReadResponse,
+    /// Send.
+    Send,
+    /// Send with Invalidate.
+    SendInvalidate,
+    /// Send with Solicited Event.
+    SendSolicited,
+    /// Send with Solicited Event and Invalidate.
+    SendSolicitedInvalidate,
+    /// Terminate.
+    Terminate,
+    /// Immediate Data.
+    Immediate,
+    /// Immediate Data with Solicited Event.
+    ImmediateSolicited,
+    /// Atomic Request.
+    AtomicRequest,
+    /// Atomic Response.
+    AtomicResponse,
+}
+
+impl Opcode {
+    /// All of them; each one's place is its number on the wire.
+    pub const ALL: [Opcode; 12] = [
+        Opcode::Write,
+        Opcode::ReadRequest,
+        Opcode::ReadResponse,
+        Opcode::Send,
+        Opcode::SendInvalidate,
+        Opcode::SendSolicited,
+        Opcode::SendSolicitedInvalidate,
+        Opcode::Terminate,
+        Opcode::Immediate,
+        Opcode::ImmediateSolicited,
+        Opcode::AtomicRequest,
+        Opcode::AtomicResponse,
+    ];
+
+    /// The number on the wire, 4 bits.
+    pub const fn bits(self) -> u8 {
+        self as u8
+    }
+
+    /// The message of this number, or `None` for 12 to 15, which nobody has defined.
+    pub fn from_bits(bits: u8) -> Option<Opcode> {
+        Self::ALL.get(usize::from(bits)).copied()
+    }
+
+    /// The queue that carries it, or `None` for a tagged message.
+    pub const fn queue(self) -> Option<Qn> {
+        match self {
+            Opcode::Write | Opcode::ReadResponse => None,
+            Opcode::ReadRequest | Opcode::AtomicRequest => Some(REQUEST_QUEUE),
+            Opcode::Send
+            | Opcode::SendInvalidate
+            | Opcode::SendSolicited
+            | Opcode::SendSolicitedInvalidate
+            | Opcode::Immediate
+            | Opcode::ImmediateSolicited => Some(SEND_QUEUE),
+            Opcode::Terminate => Some(TERMINATE_QUEUE),
+            Opcode::AtomicResponse => Some(ATOMIC_RESPONSE_QUEUE),
+        }
+    }
+
+    /// True for the messages of RFC 7306.
+    pub const fn is_extension(self) -> bool {
+        self as u8 >= Opcode::Immediate as u8
+    }
+
+    /// True when the receiver is asked for an event.
+    pub const fn is_solicited(self) -> bool {
+        matches!(
+            self,
+            Opcode::SendSolicited | Opcode::SendSolicitedInvalidate | Opcode::ImmediateSolicited
+        )
+    }
+
+    /// True when the Invalidate STag is valid.
+    pub const fn invalidates(self) -> bool {
+        matches!(self, Opcode::SendInvalidate | Opcode::SendSolicitedInvalidate)
+    }
+}
+
+mod field {
+    pub(super) const VERSION: u8 = 0xc0;
+    pub(super) const VERSION_SHIFT: u32 = 6;
+    pub(super) const RESERVED: u8 = 0x30;
+    pub(super) const OPCODE: u8 = 0x0f;
+    const _: () = assert!(VERSION ^ RESERVED ^ OPCODE == 0xff);
+
+    // Read Request.
+    pub(super) const SINK_STAG: usize = 0;
+    pub(super) const SINK_TO: usize = 4;
+    pub(super) const SIZE: usize = 12;
+    pub(super) const SOURCE_STAG: usize = 16;
+    pub(super) const SOURCE_TO: usize = 20;
+
+    // Atomic Request.
+    pub(super) const ATOMIC_CODE: usize = 3;
+    pub(super) const ATOMIC_CODE_MASK: u8 = 0x0f;
+    pub(super) const REQUEST_ID: usize = 4;
+    pub(super) const REMOTE_STAG: usize = 8;
+    pub(super) const REMOTE_TO: usize = 12;
+    pub(super) const DATA: usize = 20;
+    pub(super) const MASK: usize = 28;
+    pub(super) const COMPARE: usize = 36;
+    pub(super) const COMPARE_MASK: usize = 44;
+
+    // Atomic Response.
+    pub(super) const ORIGINAL_ID: usize = 0;
+    pub(super) const ORIGINAL: usize = 4;
+
+    const _: () = assert!(super::READ_REQUEST_LEN == 28);
+    const _: () = assert!(super::ATOMIC_REQUEST_LEN == 52);
+    const _: () = assert!(super::ATOMIC_RESPONSE_LEN == 12);
+}
+
+/// Octets of a Read Request header (RFC 5040 §4.4).
+pub const READ_REQUEST_LEN: usize = field::SOURCE_TO + 8;
+/// Octets of an Atomic Request header (RFC 7306 §5.2.1).
+pub const ATOMIC_REQUEST_LEN: usize = field::COMPARE_MASK + 8;
+/// Octets of an Atomic Response header (RFC 7306 §5.2.2).
+pub const ATOMIC_RESPONSE_LEN: usize = field::ORIGINAL + 8;
+/// Octets of Immediate Data (RFC 7306 §6.2).
+pub const IMMEDIATE_LEN: usize = 8;
+
+/// The RDMAP control octet (RFC 5040 §4.1), as it is on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Control(pub u8);
+
+impl Control {
+    /// The control octet with reserved bits zero. RV has the same numbers as DDP's DV: 1 for the RFCs,
+    /// 0 for the RDMA Consortium.
+    pub const fn new(version: DdpVersion, opcode: Opcode) -> Control {
+        Control(version.bits() << field::VERSION_SHIFT | opcode.bits())
+    }
+
+    /// RV, 2 bits.
+    pub const fn version_bits(self) -> u8 {
+        (self.0 & field::VERSION) >> field::VERSION_SHIFT
+    }
+
+    /// Rsv, 2 bits, ignored on receive.
+    pub const fn reserved(self) -> u8 {
+        (self.0 & field::RESERVED) >> field::RESERVED.trailing_zeros()
+    }
+
+    /// Opcode, 4 bits.
+    pub const fn opcode_bits(self) -> u8 {
+        self.0 & field::OPCODE
+    }
+
+    /// The message that Opcode names.
+    pub fn opcode(self) -> Option<Opcode> {
+        Opcode::from_bits(self.opcode_bits())
+    }
+
+    /// RsvdULP of an untagged message: this octet and the Invalidate STag, zero where there is none
+    /// (RFC 5040 §4.1).
+    pub fn with_invalidate(self, stag: Option<Stag>) -> [u8; 5] {
+        let [a, b, c, d] = stag.unwrap_or_default().0.to_be_bytes();
+        [self.0, a, b, c, d]
+    }
+}
+
+/// The control octet and the Invalidate STag of an untagged message's RsvdULP.
+pub fn split_rsvd_ulp(rsvd_ulp: [u8; 5]) -> (Control, Stag) {
+    let [control, a, b, c, d] = rsvd_ulp;
+    (Control(control), Stag(u32::from_be_bytes([a, b, c, d])))
+}
+
+/// View of a Read Request header (RFC 5040 §4.4).
+#[derive(Clone, Copy, Debug)]
+pub struct ReadRequestHeader<T>(T);
+
+impl<T: AsRef<[u8]>> ReadRequestHeader<T> {
+    /// The view, if the octets are at least [`READ_REQUEST_LEN`].
+    pub fn new(octets: T) -> Result<Self, Truncated> {
+        check_len(octets.as_ref().len(), READ_REQUEST_LEN).map(|()| ReadRequestHeader(octets))
+    }
+
+    /// SinkSTag.
+    pub fn sink_stag(&self) -> Stag {
+        Stag(be::u32(self.0.as_ref(), field::SINK_STAG))
+    }
+
+    /// SinkTO.
+    pub fn sink_to(&self) -> TaggedOffset {
+        TaggedOffset(be::u64(self.0.as_ref(), field::SINK_TO))
+    }
+
+    /// RDMARDSZ, octets.
+    pub fn size(&self) -> u32 {
+        be::u32(self.0.as_ref(), field::SIZE)
+    }
+
+    /// SrcSTag.
+    pub fn source_stag(&self) -> Stag {
+        Stag(be::u32(self.0.as_ref(), field::SOURCE_STAG))
+    }
+
+    /// SrcTO.
+    pub fn source_to(&self) -> TaggedOffset {
+        TaggedOffset(be::u64(self.0.as_ref(), field::SOURCE_TO))
+    }
+}
+
+/// A Read Request header's values (RFC 5040 §4.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadRequestRepr {
+    /// SinkSTag: the requester's buffer.
+    pub sink_stag: Stag,
+    /// SinkTO: where in it the first octet goes.
+    pub sink_to: TaggedOffset,
+    /// RDMARDSZ: octets.
+    pub size: u32,
+    /// SrcSTag: the responder's buffer.
+    pub source_stag: Stag,
+    /// SrcTO: where in it the first octet is.
+    pub source_to: TaggedOffset,
+}
+
+impl ReadRequestRepr {
+    /// The header at the start of `octets`.
+    pub fn parse(octets: &[u8]) -> Result<ReadRequestRepr, Truncated> {
+        let view = ReadRequestHeader::new(octets)?;
+        Ok(ReadRequestRepr {
+            sink_stag: view.sink_stag(),
+            sink_to: view.sink_to(),
+            size: view.size(),
+            source_stag: view.source_stag(),
+            source_to: view.source_to(),
+        })
+    }
+
+    /// The header's octets.
+    pub fn emit(&self) -> [u8; READ_REQUEST_LEN] {
+        let mut octets = [0; READ_REQUEST_LEN];
+        be::put(&mut octets, field::SINK_STAG, &self.sink_stag.0.to_be_bytes());
+        be::put(&mut octets, field::SINK_TO, &self.sink_to.0.to_be_bytes());
+        be::put(&mut octets, field::SIZE, &self.size.to_be_bytes());
+        be::put(&mut octets, field::SOURCE_STAG, &self.source_stag.0.to_be_bytes());
+        be::put(&mut octets, field::SOURCE_TO, &self.source_to.0.to_be_bytes());
+        octets
+    }
+
+    /// What is left of the Read after `done` octets (RFC 5040 §4.8, Terminated RDMA Header).
+    #[must_use]
+    pub fn advanced(&self, done: u32) -> ReadRequestRepr {
+        ReadRequestRepr {
+            sink_to: TaggedOffset(self.sink_to.0.wrapping_add(done.into())),
+            size: self.size.saturating_sub(done),
+            source_to: TaggedOffset(self.source_to.0.wrapping_add(done.into())),
+            ..*self
+        }
+    }
+}
+
+/// What an Atomic Request asks for (RFC 7306 §5.1), on numbers as the responder's memory holds them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtomicOp {
+    /// Adds field by field; a bit of `mask` is the most significant one of a field, so no carry leaves
+    /// it. A mask of 0 adds all 64 bits (RFC 7306 §5.1.1).
+    FetchAdd {
+        /// What is added.
+        add: u64,
+        /// Field boundaries.
+        mask: u64,
+    },
+    /// Where the value equals `compare` in the bits of `compare_mask`, replaces the bits of `swap_mask`
+    /// by those of `swap` (RFC 7306 §5.1.2).
+    CompareSwap {
+        /// Compared with the value.
+        compare: u64,
+        /// Which bits are compared.
+        compare_mask: u64,
+        /// Replaces.
+        swap: u64,
+        /// Which bits are replaced.
+        swap_mask: u64,
+    },
+}
+
+impl AtomicOp {
+    /// Replaces the value whatever it was: a compare-and-swap that compares no bit. AOpCode 0001b, once
+    /// meant for it, is reserved (RFC 7306 §10.1).
+    pub const fn swap(value: u64) -> AtomicOp {
+        AtomicOp::CompareSwap { compare: 0, compare_mask: 0, swap: value, swap_mask: u64::MAX }
+    }
+
+    /// AOpCode, 4 bits (RFC 7306 figure 5).
+    pub const fn code(&self) -> u8 {
+        match self {
+            AtomicOp::FetchAdd { .. } => 0,
+            AtomicOp::CompareSwap { .. } => 2,
+        }
+    }
+
+    /// The value that the memory has afterwards.
+    pub const fn apply(&self, original: u64) -> u64 {
+        match *self {
+            AtomicOp::FetchAdd { add, mask } => {
+                // The fields' top bits are added without their carry, all others as usual.
+                let low = (original & !mask).wrapping_add(add & !mask);
+                low ^ ((original ^ add) & mask)
+            }
+            AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask } => {
+                if (compare ^ original) & compare_mask == 0 {
+                    (original & !swap_mask) | (swap & swap_mask)
+                } else {
+                    original
+                }
+            }
+        }
+    }
+}
+
+/// An Atomic Request header's values (RFC 7306 §5.2.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtomicRequestRepr {
+    /// Request Identifier, the requester's own.
+    pub id: u32,
+    /// Remote STag.
+    pub stag: Stag,
+    /// Remote Tagged Offset.
+    pub to: TaggedOffset,
+    /// What to do.
+    pub op: AtomicOp,
+}
+
+/// Why octets are not an Atomic Request header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AtomicError {
+    /// Fewer octets than the header has.
+    #[error("Atomic Request header: {0}")]
+    Truncated(#[from] Truncated),
+    /// AOpCode names no operation.
+    #[error("Atomic Request header: operation code {0} is unknown")]
+    Code(u8),
+}
+
+impl AtomicRequestRepr {
+    /// The header at the start of `octets`. Reserved bits and the fields that the operation does not
+    /// use are ignored.
+    pub fn parse(octets: &[u8]) -> Result<AtomicRequestRepr, AtomicError> {
+        check_len(octets.len(), ATOMIC_REQUEST_LEN)?;
+        let data = be::u64(octets, field::DATA);
+        let mask = be::u64(octets, field::MASK);
+        let op = match octets[field::ATOMIC_CODE] & field::ATOMIC_CODE_MASK {
+            0 => AtomicOp::FetchAdd { add: data, mask },
+            2 => AtomicOp::CompareSwap {
+                compare: be::u64(octets, field::COMPARE),
+                compare_mask: be::u64(octets, field::COMPARE_MASK),
+                swap: data,
+                swap_mask: mask,
+            },
+            code => return Err(AtomicError::Code(code)),
+        };
+        Ok(AtomicRequestRepr {
+            id: be::u32(octets, field::REQUEST_ID),
+            stag: Stag(be::u32(octets, field::REMOTE_STAG)),
+            to: TaggedOffset(be::u64(octets, field::REMOTE_TO)),
+            op,
+        })
+    }
+
+    /// The header's octets, reserved bits zero, unused fields as RFC 7306 §5.2.1 says.
+    pub fn emit(&self) -> [u8; ATOMIC_REQUEST_LEN] {
+        let (data, mask, compare, compare_mask) = match self.op {
+            AtomicOp::FetchAdd { add, mask } => (add, mask, 0, u64::MAX),
+            AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask } => {
+                (swap, swap_mask, compare, compare_mask)
+            }
+        };
+        let mut octets = [0; ATOMIC_REQUEST_LEN];
+        octets[field::ATOMIC_CODE] = self.op.code();
+        be::put(&mut octets, field::REQUEST_ID, &self.id.to_be_bytes());
+        be::put(&mut octets, field::REMOTE_STAG, &self.stag.0.to_be_bytes());
+        be::put(&mut octets, field::REMOTE_TO, &self.to.0.to_be_bytes());
+        be::put(&mut octets, field::DATA, &data.to_be_bytes());
+        be::put(&mut octets, field::MASK, &mask.to_be_bytes());
+        be::put(&mut octets, field::COMPARE, &compare.to_be_bytes());
+        be::put(&mut octets, field::COMPARE_MASK, &compare_mask.to_be_bytes());
+        octets
+    }
+}
+
+/// An Atomic Response header's values (RFC 7306 §5.2.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtomicResponseRepr {
+    /// Original Request Identifier.
+    pub id: u32,
+    /// Original Remote Data Value.
+    pub original: u64,
+}
+
+impl AtomicResponseRepr {
+    /// The header at the start of `octets`.
+    pub fn parse(octets: &[u8]) -> Result<AtomicResponseRepr, Truncated> {
+        check_len(octets.len(), ATOMIC_RESPONSE_LEN)?;
+        let id = be::u32(octets, field::ORIGINAL_ID);
+        Ok(AtomicResponseRepr { id, original: be::u64(octets, field::ORIGINAL) })
+    }
+
+    /// The header's octets.
+    pub fn emit(&self) -> [u8; ATOMIC_RESPONSE_LEN] {
+        let mut octets = [0; ATOMIC_RESPONSE_LEN];
+        be::put(&mut octets, field::ORIGINAL_ID, &self.id.to_be_bytes());
+        be::put(&mut octets, field::ORIGINAL, &self.original.to_be_bytes());
+        octets
+    }
+}
+
+fn check_len(seen: usize, needed: usize) -> Result<(), Truncated> {
+    if seen < needed { Err(Truncated { needed, seen }) } else { Ok(()) }
+}

@@ -1,0 +1,220 @@
+//! The Terminate header (RFC 5040 §4.8).
+//!
+//! ```text
+//!  0   Layer (4) | EType (4)        octet 2:  M 0x80  DDP Segment Length is valid
+//!  1   Error Code                             D 0x40  DDP header is included
+//!  2   M D R | reserved (13)                  R 0x20  RDMAP header is included
+//!  4   DDP Segment Length, 16 bits, if M or D
+//!  6   DDP header as it came, 14 octets if its T is one, else 18; if D
+//!      Read Request header, 28 octets; if R
+//! ```
+//!
+//! Linux `siw` on little-endian machines writes the control word with its nibbles and flags at the wrong
+//! ends: EType and Layer change places, M, D and R are 0x01, 0x02 and 0x04 of octet 2. Such a header is
+//! recognised by its flags, which stand where the RFC has zeros; without any flag it is read as the RFC
+//! says if that names an error, else with the nibbles swapped if that does.
+
+use arrayvec::ArrayVec;
+
+use super::{READ_REQUEST_LEN, ReadRequestRepr};
+use crate::ddp::{Control, UNTAGGED_HEADER_LEN};
+use crate::{Truncated, be};
+
+mod field {
+    pub(super) const LAYER_TYPE: usize = 0;
+    pub(super) const LAYER_SHIFT: u32 = 4;
+    pub(super) const TYPE: u8 = 0x0f;
+    pub(super) const CODE: usize = 1;
+    pub(super) const FLAGS: usize = 2;
+    pub(super) const M: u8 = 0x80;
+    pub(super) const D: u8 = 0x40;
+    pub(super) const R: u8 = 0x20;
+    pub(super) const SIW_M: u8 = 0x01;
+    pub(super) const SIW_D: u8 = 0x02;
+    pub(super) const SIW_R: u8 = 0x04;
+    pub(super) const SEGMENT_LEN: usize = 4;
+    pub(super) const DDP_HEADER: usize = 6;
+    const _: () = assert!(super::CONTROL_LEN == SEGMENT_LEN && super::MAX_LEN == 52);
+}
+
+/// Octets of the control word and what is reserved behind it.
+pub const CONTROL_LEN: usize = field::FLAGS + 2;
+/// Octets of the longest Terminate header.
+pub const MAX_LEN: usize = field::DDP_HEADER + UNTAGGED_HEADER_LEN + READ_REQUEST_LEN;
+
+/// The layer that found the error (RFC 5040 figure 9): RDMAP.
+pub const LAYER_RDMAP: u8 = 0;
+/// DDP.
+pub const LAYER_DDP: u8 = 1;
+/// The lower layer, MPA for instance.
+pub const LAYER_LLP: u8 = 2;
+
+/// How a Terminate header was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Layout {
+    /// As RFC 5040 says.
+    #[default]
+    Rfc,
+    /// As Linux siw does on little-endian machines.
+    Siw,
+}
+
+/// What a Terminate says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TerminateRepr {
+    /// Layer, 0 to 15.
+    pub layer: u8,
+    /// EType, 0 to 15.
+    pub error_type: u8,
+    /// Error Code.
+    pub code: u8,
+    /// DDP Segment Length, if M. As the sender has it: siw counts the payload only.
+    pub segment_len: Option<u16>,
+    /// The DDP header of the wrong segment as it came, 14 or 18 octets, if D; else empty.
+    pub ddp_header: ArrayVec<u8, UNTAGGED_HEADER_LEN>,
+    /// The Read Request at fault, or what is left of it, if R.
+    pub read_request: Option<ReadRequestRepr>,
+    /// How it was written; [`emit`](Self::emit) writes the RFC's layout always.
+    pub layout: Layout,
+}
+
+impl TerminateRepr {
+    /// An error without any header.
+    pub fn new(layer: u8, error_type: u8, code: u8) -> TerminateRepr {
+        TerminateRepr {
+            layer,
+            error_type,
+            code,
+            segment_len: None,
+            ddp_header: ArrayVec::new(),
+            read_request: None,
+            layout: Layout::Rfc,
+        }
+    }
+
+    /// The octets, in the RFC's layout, reserved bits zero. A `ddp_header` that is not a whole one is
+    /// left out.
+    pub fn emit(&self) -> ArrayVec<u8, MAX_LEN> {
+        let has_header = is_whole(&self.ddp_header);
+        let has_len = self.segment_len.is_some() || has_header;
+        let mut octets = ArrayVec::new();
+        octets.push(self.layer << field::LAYER_SHIFT | self.error_type & field::TYPE);
+        octets.push(self.code);
+        let m = if self.segment_len.is_some() { field::M } else { 0 };
+        let d = if has_header { field::D } else { 0 };
+        let r = if self.read_request.is_some() { field::R } else { 0 };
+        octets.extend([m | d | r, 0]);
+        if has_len {
+            // RFC 5040 §4.8: present when D is set.
+            octets.extend(self.segment_len.unwrap_or(0).to_be_bytes());
+        }
+        if has_header {
+            octets.extend(self.ddp_header.iter().copied());
+        }
+        if let Some(request) = &self.read_request {
+            octets.extend(request.emit());
+        }
+        octets
+    }
+
+    /// Reads such a header. What follows it is ignored.
+    pub fn parse(octets: &[u8]) -> Result<TerminateRepr, Truncated> {
+        let cut = |needed| Truncated { needed, seen: octets.len() };
+        let control: &[u8; CONTROL_LEN] = octets.first_chunk().ok_or(cut(CONTROL_LEN))?;
+        let flags = control[field::FLAGS];
+        let first = control[field::LAYER_TYPE];
+        let (high, low) = (first >> field::LAYER_SHIFT, first & field::TYPE);
+        let code = control[field::CODE];
+        let layout = layout_of(flags, high, low, code);
+        let ((layer, error_type), [m, d, r]) = match layout {
+            Layout::Rfc => ((high, low), [field::M, field::D, field::R]),
+            Layout::Siw => ((low, high), [field::SIW_M, field::SIW_D, field::SIW_R]),
+        };
+        let mut repr = TerminateRepr { layout, ..TerminateRepr::new(layer, error_type, code) };
+        let mut at = CONTROL_LEN;
+        if flags & (m | d) != 0 {
+            let end = field::DDP_HEADER;
+            let len = octets.get(at..end).ok_or(cut(end))?;
+            repr.segment_len = (flags & m != 0).then(|| be::u16(len, 0));
+            at = end;
+        }
+        if flags & d != 0 {
+            let first = *octets.get(at).ok_or(cut(at + 1))?;
+            let end = at + Control(first).header_len();
+            repr.ddp_header.extend(octets.get(at..end).ok_or(cut(end))?.iter().copied());
+            at = end;
+        }
+        if flags & r != 0 {
+            let request = octets.get(at..).unwrap_or_default();
+            let request = ReadRequestRepr::parse(request);
+            repr.read_request = Some(request.map_err(|_| cut(at + READ_REQUEST_LEN))?);
+        }
+        Ok(repr)
+    }
+
+    /// A few words for people (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §9).
+    pub fn description(&self) -> &'static str {
+        describe(self.layer, self.error_type, self.code).unwrap_or("unknown error")
+    }
+}
+
+impl core::fmt::Display for TerminateRepr {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let (layer, error_type, code) = (self.layer, self.error_type, self.code);
+        write!(f, "{layer}/{error_type}/{code:02x}: {}", self.description())
+    }
+}
+
+fn is_whole(header: &[u8]) -> bool {
+    header.first().is_some_and(|first| Control(*first).header_len() == header.len())
+}
+
+fn layout_of(flags: u8, high: u8, low: u8, code: u8) -> Layout {
+    const RFC: u8 = field::M | field::D | field::R;
+    const SIW: u8 = field::SIW_M | field::SIW_D | field::SIW_R;
+    if flags & RFC != 0 {
+        return Layout::Rfc;
+    }
+    if flags & SIW != 0 {
+        return Layout::Siw;
+    }
+    let known = |layer, error_type| describe(layer, error_type, code).is_some();
+    if !known(high, low) && known(low, high) { Layout::Siw } else { Layout::Rfc }
+}
+
+/// What the numbers mean, if they are defined.
+pub const fn describe(layer: u8, error_type: u8, code: u8) -> Option<&'static str> {
+    Some(match (layer, error_type, code) {
+        (0, 0, _) => "local catastrophic error",
+        (0, 1, 0x00) => "RDMAP: invalid STag",
+        (0, 1, 0x01) => "RDMAP: base or bounds violation",
+        (0, 1, 0x02) => "RDMAP: access rights violation",
+        (0, 1, 0x03) => "RDMAP: STag not associated with the stream",
+        (0, 1, 0x04) => "RDMAP: TO wraps",
+        (0, 1 | 2, 0x09) => "RDMAP: STag cannot be invalidated",
+        (0, 1 | 2, 0xff) => "RDMAP: unspecified error",
+        (0, 2, 0x05) => "invalid RDMAP version",
+        (0, 2, 0x06) => "unexpected opcode",
+        (0, 2, 0x07) => "catastrophic error, localized to the RDMAP stream",
+        (0, 2, 0x08) => "catastrophic error, global",
+        (1, 0, _) => "DDP: local catastrophic error",
+        (1, 1, 0x00) => "DDP: invalid STag",
+        (1, 1, 0x01) => "DDP: base or bounds violation",
+        (1, 1, 0x02) => "DDP: STag not associated with the stream",
+        (1, 1, 0x03) => "DDP: TO wraps",
+        (1, 1, 0x04) | (1, 2, 0x06) => "invalid DDP version",
+        (1, 2, 0x01) => "DDP: invalid QN",
+        (1, 2, 0x02) => "DDP: no buffer available",
+        (1, 2, 0x03) => "DDP: MSN out of range",
+        (1, 2, 0x04) => "DDP: invalid MO",
+        (1, 2, 0x05) => "DDP: message too long for the available buffer",
+        (2, 0, 0x01) => "MPA: the TCP connection closed, terminated or lost",
+        (2, 0, 0x02) => "MPA: CRC error",
+        (2, 0, 0x03) => "MPA: marker and ULPDU Length do not agree",
+        (2, 0, 0x04) => "MPA: invalid request or reply frame",
+        (2, 0, 0x05) => "MPA: local catastrophic error",
+        (2, 0, 0x06) => "MPA: insufficient IRD resources",
+        (2, 0, 0x07) => "MPA: no matching RTR option",
+        _ => return None,
+    })
+}

@@ -173,7 +173,7 @@ impl Dumbbell {
         while let Some(packet) = bottleneck.pop(now) {
             flows[packet.flow].server.input(now, &packet, tx);
             let Flow { server, backward, .. } = &mut flows[packet.flow];
-            transmit(now, server, backward, tx, |_, _| {});
+            transmit(now, server, backward, tx, SPIN, |_, _| {});
         }
         for flow in flows {
             flow.work(now, tx);
@@ -198,9 +198,9 @@ impl Flow {
         while let Some(packet) = self.backward.pop(now) {
             self.client.input(now, &packet, tx);
         }
-        transmit(now, &mut self.client, &mut self.forward, tx, |_, _| {});
+        transmit(now, &mut self.client, &mut self.forward, tx, SPIN, |_, _| {});
         if self.server.timeout().is_some_and(|at| at <= now) {
-            transmit(now, &mut self.server, &mut self.backward, tx, |_, _| {});
+            transmit(now, &mut self.server, &mut self.backward, tx, SPIN, |_, _| {});
         }
     }
 }

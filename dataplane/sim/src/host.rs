@@ -16,7 +16,7 @@ use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber};
 use wire::Instant;
 
 use crate::dialogue::Batch;
-use crate::packet::Packet;
+use crate::packet::{Ecn, Packet};
 
 /// The region that every host offers: its STag and the TO of its first octet.
 pub const REGION: (Stag, TaggedOffset) = (Stag(0x00C0_FFEE), TaggedOffset(0x7000_0000_0000));
@@ -175,10 +175,11 @@ impl Host {
 
     /// A packet arrives.
     pub fn input(&mut self, now: Instant, packet: &Packet, tx: &mut Batch) {
-        let segment = match Segment::parse(&packet.octets) {
+        let mut segment = match Segment::parse(&packet.octets) {
             Ok(segment) => segment,
             Err(reason) => return self.drops.push(reason),
         };
+        segment.ce = packet.ecn == Ecn::Ce;
         let alive = self.endpoint.as_ref().is_some_and(|e| !e.is_done());
         if !alive {
             let syn = segment.flags.has(tcp::Flags::SYN) && !segment.flags.has(tcp::Flags::ACK);

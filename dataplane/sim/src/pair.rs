@@ -32,6 +32,18 @@ pub struct Config {
     pub backward: path::Config,
     /// The path reports packets that are larger than its MTU (ICMP).
     pub icmp: bool,
+    /// What the work costs the core of the client and the one of the server.
+    pub cost: [Cost; 2],
+}
+
+/// How long a core is busy with what it does. Meanwhile frames wait on the path, inside its bound on
+/// frames. [`Default`] is a core without end: no work takes time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    /// One turn of the worker's loop: up to 32 frames in, timers, up to 32 frames out.
+    pub per_turn: Duration,
+    /// Each frame in or out.
+    pub per_frame: Duration,
 }
 
 /// Two hosts and what is between them.
@@ -48,8 +60,31 @@ pub struct Pair {
     /// From the server to the client.
     pub backward: Path,
     icmp: bool,
+    cores: [Core; 2],
     tx: Batch,
     log: VecDeque<Seen>,
+}
+
+/// The core of one host.
+#[derive(Clone, Copy, Debug)]
+struct Core {
+    cost: Cost,
+    /// It does nothing before.
+    free: Instant,
+    /// It left something undone.
+    more: bool,
+}
+
+impl Core {
+    fn new(cost: Cost) -> Self {
+        Core { cost, free: Instant::ZERO, more: false }
+    }
+
+    /// When the next turn is, if the host and the path to it want one then.
+    fn next_time(&self, wanted: [Option<Instant>; 2]) -> Option<Instant> {
+        let more = self.more.then_some(self.free);
+        wanted.into_iter().flatten().chain(more).min().map(|at| at.max(self.free))
+    }
 }
 
 /// A segment that went by: time, and the first octets of it.
@@ -85,6 +120,7 @@ impl Pair {
             forward: Path::new(config.forward),
             backward: Path::new(config.backward),
             icmp: config.icmp,
+            cores: config.cost.map(Core::new),
             tx: Batch::bounded(BURST),
             log: VecDeque::new(),
         }
@@ -160,15 +196,10 @@ impl Pair {
     }
 
     fn next_time(&self) -> Option<Instant> {
-        [
-            self.forward.next_time(),
-            self.backward.next_time(),
-            self.client.timeout(),
-            self.server.timeout(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        let [client, server] = &self.cores;
+        let client = client.next_time([self.backward.next_time(), self.client.timeout()]);
+        let server = server.next_time([self.forward.next_time(), self.server.timeout()]);
+        client.into_iter().chain(server).min()
     }
 
     /// The last segments that were sent and that arrived, one a line.
@@ -184,11 +215,14 @@ impl Pair {
 
     /// What is due now, once around: a burst to each host, its timers, its answers.
     fn work(&mut self) {
-        let Pair { now, client, server, forward, backward, icmp, tx, log } = self;
+        let Pair { now, client, server, forward, backward, icmp, cores, tx, log } = self;
         let icmp = *icmp;
-        let mut side = Side { host: server, from: forward, to: backward, icmp, tx, log };
+        let [client_core, server_core] = cores;
+        let mut side =
+            Side { host: server, core: server_core, from: forward, to: backward, icmp, tx, log };
         side.work(*now, ["-> server", "   server ->"]);
-        let mut side = Side { host: client, from: backward, to: forward, icmp, tx, log };
+        let mut side =
+            Side { host: client, core: client_core, from: backward, to: forward, icmp, tx, log };
         side.work(*now, ["-> client", "   client ->"]);
     }
 }
@@ -196,6 +230,7 @@ impl Pair {
 /// One host, what leads to it and from it.
 struct Side<'a> {
     host: &'a mut Host,
+    core: &'a mut Core,
     from: &'a mut Path,
     to: &'a mut Path,
     icmp: bool,
@@ -205,17 +240,33 @@ struct Side<'a> {
 
 impl Side<'_> {
     fn work(&mut self, now: Instant, names: [&'static str; 2]) {
-        for _ in 0..BURST {
-            let Some(packet) = self.from.pop(now) else { break };
-            remember(self.log, now, names[0], &packet.octets);
-            self.host.input(now, &packet, self.tx);
+        let Side { host, core, from, to, icmp, tx, log } = self;
+        if now < core.free {
+            // Whatever wants a turn now gets one then.
+            core.more = true;
+            return;
         }
-        let Side { host, to, icmp, tx, log, .. } = self;
-        transmit(now, host, to, tx, |host, sent| match sent {
+        let mut frames = 0;
+        while frames < BURST
+            && let Some(packet) = from.pop(now)
+        {
+            frames += 1;
+            remember(log, now, names[0], &packet.octets);
+            host.input(now, &packet, tx);
+        }
+        let unhurried = core.cost == Cost::default();
+        let turns = if unhurried { SPIN } else { 1 };
+        let sent = transmit(now, host, to, tx, turns, |host, sent| match sent {
             Sent::Segment(octets) => remember(log, now, names[1], octets),
             Sent::TooBig(mtu) if *icmp => host.path_mtu(mtu),
             Sent::TooBig(_) => {}
         });
+        if !unhurried && frames + sent > 0 {
+            core.more = sent >= BURST;
+            core.free = now + core.cost.per_turn + core.cost.per_frame * (frames + sent) as u32;
+        } else {
+            core.more = false;
+        }
     }
 }
 
@@ -228,27 +279,32 @@ pub(crate) enum Sent<'a> {
 }
 
 /// Runs a host's timers and sends what it has to send: a worker fills one batch after the other while
-/// there is something.
+/// there is something, at most `turns`. Returns how many segments that were.
 pub(crate) fn transmit(
     now: Instant,
     host: &mut Host,
     to: &mut Path,
     tx: &mut Batch,
+    turns: usize,
     mut tell: impl FnMut(&mut Host, Sent<'_>),
-) {
-    for _ in 0..SPIN {
+) -> usize {
+    let mut sent = 0;
+    for _ in 0..turns {
         host.work(now, tx);
-        let segments = tx.take();
+        let segments = tx.take_with_ect();
         if segments.is_empty() {
             break;
         }
-        for octets in segments {
+        sent += segments.len();
+        for (octets, capable) in segments {
             tell(host, Sent::Segment(&octets));
-            if let Entry::TooBig(mtu) = to.push(now, octets, Ecn::NotEct) {
+            let ecn = if capable { Ecn::Ect } else { Ecn::NotEct };
+            if let Entry::TooBig(mtu) = to.push(now, octets, ecn) {
                 tell(host, Sent::TooBig(mtu));
             }
         }
     }
+    sent
 }
 
 fn remember(log: &mut VecDeque<Seen>, at: Instant, what: &'static str, octets: &[u8]) {

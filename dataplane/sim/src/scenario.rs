@@ -66,6 +66,7 @@ impl Scenario {
             forward: direction(&mut rng, mtu),
             backward: direction(&mut rng, mtu),
             icmp: true,
+            cost: Default::default(),
         };
         if twist == Twist::HiddenDamage {
             config.forward.hidden_damage = odds(&mut rng, 0.01);

@@ -41,6 +41,7 @@ fn transfer(seed: u64, markers: bool, resegment: bool) {
         forward: lossy(seed, resegment),
         backward: lossy(!seed, resegment),
         icmp: false,
+        cost: Default::default(),
     });
     // Every octet is the number of the last change of it.
     let source = VecMemory::from_vec(vec![1; LEN]);

@@ -49,6 +49,7 @@ fn config(cell: &Cell, seed: u64) -> Config {
         forward: direction(cell, seed),
         backward: direction(cell, seed ^ 0x5555),
         icmp: false,
+        cost: Default::default(),
     }
 }
 

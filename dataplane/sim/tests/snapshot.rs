@@ -113,6 +113,7 @@ impl Cell {
             forward: self.direction(seed),
             backward: self.direction(!seed),
             icmp: false,
+            cost: Default::default(),
         }
     }
 

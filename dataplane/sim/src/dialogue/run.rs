@@ -98,13 +98,7 @@ impl Batch {
         Batch { room: Vec::new(), segments: Vec::new(), capable: false, ect: Vec::new(), bound }
     }
 
-    /// The segments committed since the last call.
-    pub fn take(&mut self) -> Vec<Vec<u8>> {
-        self.ect.clear();
-        std::mem::take(&mut self.segments)
-    }
-
-    /// The same, each with whether it is to be sent as ECN-capable.
+    /// The segments committed since the last call, each with whether it is to be sent as ECN-capable.
     pub fn take_with_ect(&mut self) -> Vec<(Vec<u8>, bool)> {
         let ect = std::mem::take(&mut self.ect);
         std::mem::take(&mut self.segments).into_iter().zip(ect).collect()

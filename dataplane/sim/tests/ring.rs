@@ -1,0 +1,93 @@
+//! What two workers of one process see between their ports: no loss, microseconds of delay, bursts of 32,
+//! a ring of 1024 frames. Nothing may be sent twice for nothing, and no timer may have to help.
+#![allow(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use sim::host::HostConfig;
+use sim::pair::{Config, Cost, Pair};
+use sim::path;
+use sim::transfer::{self, Load, Patience};
+use tcp_lite::tcp;
+
+const OCTETS: u64 = 16 << 20;
+/// Frames that a ring holds.
+const RING: usize = 1024;
+
+fn ns(n: u64) -> Duration {
+    Duration::from_nanos(n)
+}
+
+/// A transfer at MTU 1500; `sender` and `receiver` are what a frame costs each core.
+fn run(delay: Duration, sender: Duration, receiver: Duration, window: u32, both: bool) -> Pair {
+    let ring = link::Config { delay, max_frames: RING, ..link::Config::default() };
+    let mut host = HostConfig { region: OCTETS as usize, ..HostConfig::default() };
+    host.endpoint.tcp = Arc::new(tcp::Config { receive_window: window, ..tcp::Config::default() });
+    let cost = |per_frame| Cost { per_turn: ns(100), per_frame };
+    let config = Config {
+        client: host.clone(),
+        server: host,
+        forward: path::Config::new(1500, ring.clone()),
+        backward: path::Config::new(1500, ring),
+        icmp: false,
+        cost: [cost(sender), cost(receiver)],
+    };
+    let load = |octets| Load { octets, max_message: 1 << 20, ..Load::default() };
+    let back = if both { OCTETS } else { 0 };
+    let what = format!("{delay:?}, {sender:?} and {receiver:?} a frame, window {window}");
+    let (pair, times) =
+        transfer::run_timed(config, &load(OCTETS), &load(back), Patience::default())
+            .unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
+    let (tx, rx) = (pair.client.stats().tcp, pair.server.stats().tcp);
+    println!(
+        "{what}: {:.1} Gbit/s, resent {}, needless {}, time-outs {}, ring overflowed {}",
+        OCTETS as f64 * 8.0 / times.all.as_secs_f64() / 1e9,
+        tx.octets_retransmitted,
+        rx.octets_duplicate,
+        tx.timeouts,
+        pair.forward.link_counters().overflowed,
+    );
+    pair
+}
+
+fn nothing_twice(pair: &Pair) {
+    for path in [&pair.forward, &pair.backward] {
+        assert_eq!(path.link_counters().all_lost(), 0, "{:?}", path.link_counters());
+    }
+    for host in [&pair.client, &pair.server] {
+        let tcp = host.stats().tcp;
+        assert_eq!((tcp.octets_retransmitted, tcp.timeouts), (0, 0), "{tcp:?}");
+        assert_eq!(tcp.octets_duplicate, 0, "{tcp:?}");
+    }
+}
+
+#[test]
+fn nothing_is_sent_twice_where_the_ring_holds_a_window() {
+    for delay in [1, 5, 20] {
+        for (sender, receiver) in [(200, 200), (150, 400), (400, 150)] {
+            for both in [false, true] {
+                let delay = Duration::from_micros(delay);
+                nothing_twice(&run(delay, ns(sender), ns(receiver), 1 << 20, both));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_core_that_stalls_for_a_while_makes_nobody_send_again() {
+    // Each turn takes longer than the round trip: acknowledgements come in clumps.
+    for receiver in [2_000, 10_000] {
+        nothing_twice(&run(Duration::from_micros(2), ns(100), ns(receiver), 1 << 20, false));
+    }
+}
+
+#[test]
+fn where_the_window_is_larger_than_the_ring_only_what_was_lost_is_sent_again() {
+    for delay in [1, 20] {
+        let pair = run(Duration::from_micros(delay), ns(150), ns(400), 8 << 20, false);
+        let (tx, rx) = (pair.client.stats().tcp, pair.server.stats().tcp);
+        assert!(pair.forward.link_counters().overflowed > 0, "the ring did not overflow");
+        assert_eq!((tx.timeouts, rx.octets_duplicate), (0, 0), "{tx:?}");
+    }
+}

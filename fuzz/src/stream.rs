@@ -5,20 +5,27 @@ use ddp::{
     Access, BufferPool, Context, Event, PdId, Qn, QueueConfig, Stag, StagEntry, StagTable, Stream,
     StreamConfig, StreamId, TaggedOffset, VecMemory, VersionPolicy,
 };
-use tcp_lite::mpa::{Config, HoldBudget, Params, Progress, Receiver, Revision, Startup};
+use tcp_lite::mpa::{
+    Config, Depths, HoldBudget, Params, Peer, Progress, Receiver, Revision, Startup,
+};
 use tcp_lite::seam::Taken;
+
+/// Reads that the fuzzed end takes and issues.
+const HERE: Depths = Depths { ird: 4, ord: 4 };
 
 /// Either role is fed the octets in pieces whose lengths the input chooses. The pieces must not
 /// matter: as one piece, the same octets have the same outcome.
 pub(crate) fn mpa_startup(data: &[u8]) {
     let Some((&how, octets)) = data.split_first() else { return };
-    let config = Config { markers: how & 1 != 0, crc: how & 2 != 0, ..Config::default() };
+    let peer = if how & 0x80 == 0 { Peer::Standard } else { Peer::SmbDirect };
+    let config = Config { markers: how & 1 != 0, crc: how & 2 != 0, peer, ..Config::default() };
     let make = || {
         if how & 4 == 0 {
             return Startup::responder(&config);
         }
-        let initiate = [Revision::Draft, Revision::Zero, Revision::One][usize::from(how >> 3) % 3];
-        Startup::initiator(&Config { initiate, ..config.clone() }, b"")
+        let initiate = [Revision::Draft, Revision::Zero, Revision::One, Revision::Two];
+        let config = Config { initiate: initiate[usize::from(how >> 3) % 4], ..config.clone() };
+        Startup::initiator(&config, HERE, b"")
             .unwrap_or_else(|error| panic!("empty private data: {error}"))
     };
     let whole = run_startup(make(), octets, usize::MAX);
@@ -36,7 +43,7 @@ fn run_startup(mut startup: Startup, octets: &[u8], piece: usize) -> Option<(usi
                 used += n;
                 if let Some(progress) = progress {
                     if matches!(progress, Progress::Request(_)) {
-                        startup.accept(b"ok").ok();
+                        startup.accept(HERE, b"ok").ok();
                     }
                     return Some((used, format!("{progress:?} {:02x?}", startup.output())));
                 }
@@ -101,7 +108,13 @@ struct Sink {
 impl Sink {
     fn new(how: u8) -> Self {
         let revision = if how & 2 == 0 { Revision::One } else { Revision::Draft };
-        let params = Params { revision, markers_tx: false, markers_rx: how & 1 != 0, crc: false };
+        let params = Params {
+            revision,
+            markers_tx: false,
+            markers_rx: how & 1 != 0,
+            crc: false,
+            agreed: None,
+        };
         let memory = VecMemory::new(4096);
         let mut stags = StagTable::new();
         let entry = StagEntry {

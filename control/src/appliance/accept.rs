@@ -86,7 +86,7 @@ impl Core {
         let silent = advertised.is_empty() || stream.revision == Revision::Draft;
         let private_data = if silent { vec![] } else { advert::encode(&advertised) };
         let version = match stream.revision {
-            Revision::One => VersionPolicy::V1,
+            Revision::One | Revision::Two => VersionPolicy::V1,
             // RFC 5044 appendix C: either version may follow a revision 0 frame.
             Revision::Zero => VersionPolicy::AdoptFirst,
             Revision::Draft => VersionPolicy::V0,

@@ -223,6 +223,7 @@ pub(super) fn listener_endpoint(config: &Config, section: &ListenerSection) -> E
                 draft: mpa.revision_0,
                 zero: mpa.revision_0,
                 one: mpa.revision_1,
+                two: false,
             },
             markers: mpa.markers,
             crc: mpa.crc,
@@ -242,9 +243,9 @@ pub(super) fn connect_endpoint(
     start_key: bool,
 ) -> EndpointConfig {
     let (initiate, revisions) = match (choice.revision, start_key) {
-        (0, true) => (Revision::Draft, Revisions { draft: true, zero: false, one: false }),
-        (0, false) => (Revision::Zero, Revisions { draft: false, zero: true, one: false }),
-        _ => (Revision::One, Revisions { draft: false, zero: true, one: true }),
+        (0, true) => (Revision::Draft, Revisions { draft: true, ..Revisions::NONE }),
+        (0, false) => (Revision::Zero, Revisions { zero: true, ..Revisions::NONE }),
+        _ => (Revision::One, Revisions { zero: true, one: true, ..Revisions::NONE }),
     };
     EndpointConfig {
         tcp: Arc::new(tcp_config(&config.tcp)),

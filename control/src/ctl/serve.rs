@@ -62,6 +62,8 @@ fn config(serve: &ServeKernel) -> ListenConfig {
             draft: speaks(MpaRev::StartKey),
             zero: speaks(MpaRev::Zero),
             one: speaks(MpaRev::One),
+            // Bare DDP needs none of it.
+            two: false,
         },
         markers: serve.markers,
         crc: serve.crc,

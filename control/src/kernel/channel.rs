@@ -12,8 +12,8 @@ use ddp::{
     VersionPolicy,
 };
 use tcp_lite::mpa::{
-    Config, HoldBudget, MpaError, Params, PrivateDataTooLong, Progress, Receiver, Revision, Sender,
-    Startup, StartupError,
+    AcceptError, Config, Depths, HoldBudget, MpaError, Params, PrivateDataTooLong, Progress,
+    Receiver, Revision, Sender, Startup, StartupError,
 };
 
 use super::{KernelMemory, MpaOptions, Parameters};
@@ -54,7 +54,7 @@ impl Channel {
             crc: options.crc,
             ..Config::default()
         };
-        let startup = Startup::initiator(&config, &[])?;
+        let startup = Startup::initiator(&config, Depths::NONE, &[])?;
         Ok(Self::new(config, startup, true))
     }
 
@@ -89,8 +89,8 @@ impl Channel {
     }
 
     /// Responder: agrees; the reply is the next thing that [`fill`](Self::fill) gives.
-    pub(super) fn accept(&mut self, private_data: &[u8]) -> Result<Params, PrivateDataTooLong> {
-        self.startup.accept(private_data)
+    pub(super) fn accept(&mut self, private_data: &[u8]) -> Result<Params, AcceptError> {
+        self.startup.accept(Depths::NONE, private_data)
     }
 
     /// Both: Full Operation begins, once the start-up is done. `mss`: octets of a segment.
@@ -99,7 +99,7 @@ impl Channel {
             // The first draft belongs with DDP's first drafts, whose version is 0.
             Revision::Draft => VersionPolicy::V0,
             Revision::Zero if !self.initiator => VersionPolicy::AdoptFirst,
-            Revision::Zero | Revision::One => VersionPolicy::V1,
+            Revision::Zero | Revision::One | Revision::Two => VersionPolicy::V1,
         };
         let start = self.startup.output().len() as u64;
         self.operation = Some(Operation {
@@ -203,7 +203,7 @@ impl Channel {
     /// What was agreed on.
     pub(super) fn parameters(&self, mss: usize) -> Option<Parameters> {
         let op = self.operation.as_ref()?;
-        let Params { revision, markers_tx, markers_rx, crc } = op.params;
+        let Params { revision, markers_tx, markers_rx, crc, .. } = op.params;
         Some(Parameters {
             revision,
             markers_tx,

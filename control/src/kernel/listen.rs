@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ddp::last_message::LastMessage;
 use ddp::{Access, Event, PdId, Stag, StagEntry, StagTable, StreamId, TaggedOffset};
-use tcp_lite::mpa::{Config, MpaError, Params, Progress, StartupError};
+use tcp_lite::mpa::{AcceptError, Config, MpaError, Params, Progress, Revision, StartupError};
 
 use super::channel::{Channel, last_message};
 use super::socket::{Arrived, Socket, wait};
@@ -373,11 +373,16 @@ impl Connection {
             octets = &octets[used..];
             match progress {
                 Some(Progress::Request(request)) => {
-                    let limit = request.revision.private_data_limit();
                     // The draft's Start Key carries no advertisement.
-                    let advert: &[u8] = if limit == 0 { &[] } else { &listener.advert };
-                    let params = self.channel.accept(advert).map_err(|e| {
-                        Outcome::Startup(StartupError::PrivateData { seen: e.len as u16 })
+                    let silent = request.revision == Revision::Draft;
+                    let advert: &[u8] = if silent { &[] } else { &listener.advert };
+                    let params = self.channel.accept(advert).map_err(|error| {
+                        Outcome::Startup(match error {
+                            AcceptError::PrivateData(e) => {
+                                StartupError::PrivateData { seen: e.len as u16 }
+                            }
+                            AcceptError::Unsuitable(error) => error,
+                        })
                     })?;
                     self.operate(params, on_event);
                 }

@@ -370,9 +370,10 @@ impl Transfer {
 fn accepted(progress: mpa::Progress) -> Result<(Params, Vec<u8>), KernelError> {
     match progress {
         mpa::Progress::Accepted { params, private_data } => Ok((params, private_data)),
-        mpa::Progress::Rejected { private_data } => {
+        mpa::Progress::Rejected { private_data, .. } => {
             Err(KernelError::Rejected { private_data: private_data.len() })
         }
+        mpa::Progress::Unsuitable { error, .. } => Err(error.into()),
         mpa::Progress::Request(_) => Err(StartupError::BothInitiators.into()),
     }
 }

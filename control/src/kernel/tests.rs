@@ -218,7 +218,7 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
 fn a_refused_revision_is_a_start_up_error_on_both_sides() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 10);
-    let revisions = tcp_lite::mpa::Revisions { draft: false, zero: false, one: true };
+    let revisions = tcp_lite::mpa::Revisions { one: true, ..tcp_lite::mpa::Revisions::NONE };
     let mpa = Config { revisions, ..Config::default() };
     let run = with_listener(listen_config(V4, mpa, 1000), |address, _| {
         let options = MpaOptions { revision: Revision::Zero, ..MpaOptions::default() };

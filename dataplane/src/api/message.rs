@@ -8,7 +8,7 @@ use ddp::{
     Message, Msn, PdId, Qn, Stag, StagEntry, StagError, StreamConfig, StreamId, TaggedOffset,
 };
 use tcp_lite::endpoint::{CloseReason, EndpointConfig, EndpointStats, StreamParams};
-use tcp_lite::mpa::{PrivateDataTooLong, Revision};
+use tcp_lite::mpa::{EnhancedRepr, PrivateDataTooLong, Revision};
 
 use super::config::ListenerConfig;
 use super::ids::{InterfaceId, ListenerId, Ticket, WorkerId};
@@ -182,6 +182,8 @@ pub enum Event {
         private_data: Vec<u8>,
         /// The form of the peer's request.
         revision: Revision,
+        /// What it says of Reads and of who speaks first, if anything (RFC 6581 §9).
+        enhanced: Option<EnhancedRepr>,
     },
     /// Messages can flow in both directions.
     Established {

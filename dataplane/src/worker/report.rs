@@ -1,7 +1,7 @@
 //! What endpoints tell, translated for the control thread.
 
 use tcp_lite::endpoint;
-use tcp_lite::mpa::Revision;
+use tcp_lite::mpa::{EnhancedRepr, Revision};
 use wire::Instant;
 
 use super::Core;
@@ -18,8 +18,8 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn report(&mut self, slot: u32) {
         while let Some(event) = self.conns.get_mut(slot).and_then(|c| c.endpoint.poll_event()) {
             match event {
-                endpoint::Event::MpaRequest { private_data, revision } => {
-                    self.incoming(slot, private_data, revision);
+                endpoint::Event::MpaRequest { private_data, revision, enhanced } => {
+                    self.incoming(slot, private_data, revision, enhanced);
                 }
                 endpoint::Event::Established { private_data, params } => {
                     self.established(slot, private_data, params);
@@ -30,7 +30,13 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    fn incoming(&mut self, slot: u32, private_data: Vec<u8>, revision: Revision) {
+    fn incoming(
+        &mut self,
+        slot: u32,
+        private_data: Vec<u8>,
+        revision: Revision,
+        enhanced: Option<EnhancedRepr>,
+    ) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         let Origin::Accepted { listener, peer } = conn.origin else { return };
         if conn.stage != Stage::Starting {
@@ -46,6 +52,7 @@ impl<Io: PortIo> Core<Io> {
             remote: conn.key.remote,
             private_data,
             revision,
+            enhanced,
         };
         self.events.push(event, &self.counters);
     }

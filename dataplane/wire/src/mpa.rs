@@ -1,5 +1,6 @@
-//! MPA formats: start-up frames (RFC 5044 §7.1.1), the first draft's Start Key (its §8.1.1), markers
-//! (RFC 5044 §4.2), the FPDU's fields and sizes (RFC 5044 §4.1, §4.5).
+//! MPA formats: start-up frames (RFC 5044 §7.1.1) with the enhanced data of revision 2 (RFC 6581 §9), the
+//! first draft's Start Key (its §8.1.1), markers (RFC 5044 §4.2), the FPDU's fields and sizes
+//! (RFC 5044 §4.1, §4.5).
 //!
 //! ```text
 //!  request / reply (20 octets + private data)      Start Key (16 octets)
@@ -9,14 +10,20 @@
 //!  20  private data, 0 to 512 octets               marker (4 octets)
 //!                                                   0  |  RESERVED (16)  |  FPDUPTR (16)  |
 //!  FPDU: ULPDU_Length (16) | ULPDU | pad 0..3 | CRC (32)
+//!
+//!  enhanced data (4 octets, first in the private data when S is set)
+//!   0  |A|B|      IRD (14)     |C|D|      ORD (14)     |
 //! ```
 //!
 //! Which revision and which flags are acceptable is the business of the start-up state machine.
 
 use crate::{Truncated, be};
 
+mod enhanced;
 #[cfg(test)]
 mod tests;
+
+pub use enhanced::{ENHANCED_LEN, EnhancedRepr, MAX_DEPTH, NO_LIMIT, RtrSet};
 
 /// First octets of a request frame.
 pub const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
@@ -158,7 +165,7 @@ impl<T: AsRef<[u8]>> Frame<T> {
         self.flag(field::REJECT)
     }
 
-    /// S: enhanced set-up, from revision 2 on (RFC 6581 §4.1); a reserved bit before.
+    /// S: enhanced set-up, from revision 2 on (RFC 6581 §6); a reserved bit before.
     pub fn enhanced(&self) -> bool {
         self.flag(field::ENHANCED)
     }

@@ -1,6 +1,6 @@
 //! What an endpoint tells its owner, and the one list of reasons why a stream ended.
 
-use crate::mpa::{self, MpaError, Revision, StartupError};
+use crate::mpa::{self, Agreed, EnhancedRepr, MpaError, Revision, StartupError};
 use crate::tcp;
 use core::fmt;
 use ddp::{DdpError, DdpVersion, Failure};
@@ -15,6 +15,8 @@ pub enum Event {
         private_data: Vec<u8>,
         /// The form of the request; the draft's carries no private data either way.
         revision: Revision,
+        /// What it says of Reads and of who speaks first, if anything (RFC 6581 §9).
+        enhanced: Option<EnhancedRepr>,
     },
     /// Full Operation.
     Established {
@@ -50,6 +52,8 @@ pub struct StreamParams {
     /// DDP's version, once it is known: a responder to a revision 0 request takes that of the first
     /// FPDU.
     pub ddp_version: Option<DdpVersion>,
+    /// Read depths and ready-to-receive message, if they were negotiated (RFC 6581 §9).
+    pub agreed: Option<Agreed>,
 }
 
 impl StreamParams {
@@ -61,6 +65,7 @@ impl StreamParams {
             crc: params.crc,
             mulpdu: mpa::mulpdu(emss, params.markers_tx),
             ddp_version: version,
+            agreed: params.agreed,
         }
     }
 }
@@ -90,6 +95,8 @@ pub enum CloseReason {
     RejectedByPeer {
         /// Private data of the reject, at most 512 octets.
         private_data: Vec<u8>,
+        /// What it says of Reads, if anything: the ORD that the peer needs (RFC 6581 §9.1).
+        enhanced: Option<EnhancedRepr>,
     },
     /// This end's ULP rejected the stream.
     RejectedHere,

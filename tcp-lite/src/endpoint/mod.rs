@@ -1,14 +1,16 @@
 //! One stream as a worker holds it: TCP, MPA and DDP joined by direct calls.
 //!
 //! ```text
-//!             Connecting --TCP--> Startup --(Deciding)--> Established
-//!                  |                 |                      |      |
-//!                  |    key, version,| time-out       error |      | shutdown, peer's FIN
-//!                  v                 v                      v      v
-//!                Closed <--RST-- (aborted)              Failing  Closing
-//!                  ^                                        |      |
-//!                  +---- both FINs, or time-out and RST ----+------+
+//!             Connecting --TCP--> Startup --(Deciding)--(Readying)--> Established
+//!                  |                 |                                  |      |
+//!                  |    key, version,| time-out                   error |      | shutdown, peer's FIN
+//!                  v                 v                                  v      v
+//!                Closed <--RST-- (aborted)                          Failing  Closing
+//!                  ^                                                    |      |
+//!                  +---------- both FINs, or time-out and RST ----------+------+
 //! ```
+//!
+//! Readying: a responder in the peer-to-peer model waits for the ready-to-receive message.
 //!
 //! Failing: DDP's one last message goes out, then the FIN; what the peer sends is acknowledged and
 //! thrown away until its FIN comes, so that no reset destroys that message on its way. Only the
@@ -28,7 +30,10 @@ pub use config::{EndpointConfig, OnPeerClose, Open};
 pub use event::{CloseReason, Event, Origin, StreamParams};
 pub use upper::Context;
 
-use crate::mpa::{PrivateDataTooLong, ReceiverStats, Revision, SenderStats, Startup};
+use crate::mpa::{
+    AcceptError, Depths, PrivateDataTooLong, Readiness, ReceiverStats, Request, Revision,
+    SenderStats, Startup,
+};
 use crate::seam::TxBatch;
 use crate::tcp::{self, Connection, DropReason, FourTuple, Segment, SeqNumber};
 use core::time::Duration;
@@ -36,7 +41,7 @@ use ddp::{Message, PdId, PostError, Qn, RegionMemory, StreamConfig, StreamId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use thiserror::Error;
-use upper::{Notice, Stage, Up, Upper};
+use upper::{Full, Notice, Stage, Up, Upper};
 use wire::Instant;
 
 /// How soon an FPDU that DDP refused, and that will not come again, is tried once more.
@@ -51,6 +56,8 @@ pub enum State {
     Startup,
     /// A request awaits [`Endpoint::mpa_accept`] or [`Endpoint::mpa_reject`].
     Deciding,
+    /// Accepted: the initiator's ready-to-receive message is expected (RFC 6581 §9.2).
+    Readying,
     /// Full Operation.
     Established,
     /// A graceful close is on its way: what comes is still placed.
@@ -68,6 +75,7 @@ impl State {
             State::Connecting => "connecting",
             State::Startup => "startup",
             State::Deciding => "deciding",
+            State::Readying => "readying",
             State::Established => "established",
             State::Closing => "closing",
             State::Failing => "failing",
@@ -142,7 +150,8 @@ impl<M: RegionMemory> Endpoint<M> {
         now: Instant,
         open: Open,
     ) -> Result<Self, PrivateDataTooLong> {
-        let startup = Startup::initiator(&config.mpa, &open.private_data)?;
+        let config = without_enhancements(config);
+        let startup = Startup::initiator(&config.mpa, Depths::NONE, &open.private_data)?;
         let conn = Connection::connect(config.tcp.clone(), tuple, iss, mss, now);
         let upper = Upper::initiator(config.clone(), id, startup, open);
         Ok(Endpoint::new(config, conn, upper))
@@ -247,7 +256,9 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Accepts the request that [`Event::MpaRequest`] brought: the reply is sent, and Full Operation
-    /// begins. FPDUs go out once the peer's first one has come (RFC 5044 §7.1.2 (4)).
+    /// begins. FPDUs go out once the peer's first one has come (RFC 5044 §7.1.2 (4)); in the
+    /// peer-to-peer model [`Event::Established`] waits for it too (RFC 6581 §9.2). A request that offers
+    /// fewer Reads than the configuration needs is rejected instead.
     ///
     /// # Errors
     /// No request is there, or the private data is too long for the reply.
@@ -262,9 +273,19 @@ impl<M: RegionMemory> Endpoint<M> {
         let (State::Deciding, Stage::Startup(begin)) = (self.state, &mut self.upper.stage) else {
             return Err(AnswerError::NoRequest);
         };
-        let params = begin.startup.accept(private_data)?;
+        let params = match begin.startup.accept(Depths::NONE, private_data) {
+            Ok(params) => params,
+            Err(AcceptError::PrivateData(error)) => return Err(error.into()),
+            Err(AcceptError::Unsuitable(error)) => {
+                return self.reject_for(CloseReason::Startup(error), now, &[]);
+            }
+        };
         self.upper.enter_full(params, pd, stream, cx);
-        self.established(Vec::new());
+        if params.agreed.is_some_and(|agreed| matches!(agreed.readiness, Readiness::Awaits(_))) {
+            self.state = State::Readying;
+        } else {
+            self.established(Vec::new());
+        }
         self.after(now, cx);
         Ok(())
     }
@@ -275,13 +296,22 @@ impl<M: RegionMemory> Endpoint<M> {
     /// # Errors
     /// No request is there, or the private data is too long for the reply.
     pub fn mpa_reject(&mut self, now: Instant, private_data: &[u8]) -> Result<(), AnswerError> {
+        self.reject_for(CloseReason::RejectedHere, now, private_data)
+    }
+
+    fn reject_for(
+        &mut self,
+        why: CloseReason,
+        now: Instant,
+        private_data: &[u8],
+    ) -> Result<(), AnswerError> {
         let (State::Deciding, Stage::Startup(begin)) = (self.state, &mut self.upper.stage) else {
             return Err(AnswerError::NoRequest);
         };
         begin.startup.reject(private_data)?;
         self.upper.take_prologue();
         self.upper.stage = Stage::Over;
-        self.discard_and_close(CloseReason::RejectedHere, now);
+        self.discard_and_close(why, now);
         Ok(())
     }
 
@@ -394,6 +424,7 @@ impl<M: RegionMemory> Endpoint<M> {
             self.notice(*notice, now, cx);
         }
         self.look_at_errors(now, cx);
+        self.look_whether_ready();
         while let Some(event) = self.tcp_events.pop_front() {
             match event {
                 tcp::Event::Connected => self.connected(now),
@@ -423,12 +454,14 @@ impl<M: RegionMemory> Endpoint<M> {
         match notice {
             Notice::Request(request) => {
                 self.state = State::Deciding;
-                let (private_data, revision) = (request.private_data, request.revision);
-                self.events.push_back(Event::MpaRequest { private_data, revision });
+                let Request { revision, private_data, enhanced } = request;
+                self.events.push_back(Event::MpaRequest { private_data, revision, enhanced });
             }
             Notice::Accepted { private_data } => self.established(private_data),
-            Notice::Rejected { private_data } => {
-                self.discard_and_close(CloseReason::RejectedByPeer { private_data }, now);
+            Notice::Unsuitable(error) => self.fail_by_startup(error, now, cx),
+            Notice::Rejected { private_data, enhanced } => {
+                let why = CloseReason::RejectedByPeer { private_data, enhanced };
+                self.discard_and_close(why, now);
             }
             // RFC 5044 §8 code 4: closed at once.
             Notice::Error(error) => self.abort_for(CloseReason::Startup(error), cx),
@@ -440,6 +473,14 @@ impl<M: RegionMemory> Endpoint<M> {
         self.state = State::Established;
         self.deadline = None;
         self.events.push_back(Event::Established { private_data, params });
+    }
+
+    /// The first FPDU of an initiator in the peer-to-peer model has come: whatever it is, this end may
+    /// send now.
+    fn look_whether_ready(&mut self) {
+        if self.state == State::Readying && self.upper.full().is_some_and(Full::may_send) {
+            self.established(Vec::new());
+        }
     }
 
     /// An FPDU that DDP refused and TCP acknowledged is tried again.
@@ -455,6 +496,16 @@ impl<M: RegionMemory> Endpoint<M> {
         }
         self.look_at_errors(now, cx);
     }
+}
+
+/// Bare DDP has no Reads to negotiate: it opens with revision 1 (RFC 6581 §10).
+fn without_enhancements(config: Arc<EndpointConfig>) -> Arc<EndpointConfig> {
+    if config.mpa.initiate != Revision::Two {
+        return config;
+    }
+    let mut plain = EndpointConfig::clone(&config);
+    plain.mpa.initiate = Revision::One;
+    Arc::new(plain)
 }
 
 #[cfg(test)]

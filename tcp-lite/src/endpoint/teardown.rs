@@ -11,7 +11,7 @@ use wire::Instant;
 impl<M: RegionMemory> Endpoint<M> {
     /// Errors that the order has reached, found by MPA or by DDP.
     pub(super) fn look_at_errors(&mut self, now: Instant, cx: &mut Context<'_, M>) {
-        if !matches!(self.state, State::Established | State::Closing) {
+        if !matches!(self.state, State::Readying | State::Established | State::Closing) {
             return;
         }
         let Some(full) = self.upper.full() else { return };
@@ -28,7 +28,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// The peer's FIN came in order.
     pub(super) fn remote_closed(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         match self.state {
-            State::Connecting | State::Startup | State::Deciding => {
+            State::Connecting | State::Startup | State::Deciding | State::Readying => {
                 self.abort_for(CloseReason::Startup(StartupError::Closed), cx);
             }
             State::Established | State::Closing => {
@@ -90,7 +90,7 @@ impl<M: RegionMemory> Endpoint<M> {
                 self.upper.stage = Stage::Over;
                 self.discard_and_close(why, now);
             }
-            State::Established => {
+            State::Readying | State::Established => {
                 self.because(if self.peer_closed { CloseReason::PeerShutdown } else { why });
                 self.state = State::Closing;
                 self.be_patient(now);
@@ -134,7 +134,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// The deadline has passed.
     pub(super) fn out_of_patience(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         match self.state {
-            State::Startup | State::Deciding => {
+            State::Startup | State::Deciding | State::Readying => {
                 self.abort_for(CloseReason::Startup(StartupError::Timeout), cx);
             }
             State::Closing if self.moved() > self.progress => self.be_patient(now),
@@ -147,6 +147,18 @@ impl<M: RegionMemory> Endpoint<M> {
             State::Failing => self.abort_for(CloseReason::PeerLingers, cx),
             State::Connecting | State::Established | State::Closed => {}
         }
+    }
+
+    /// The reply was good and cannot be lived with (RFC 6581 §9).
+    pub(super) fn fail_by_startup(
+        &mut self,
+        error: StartupError,
+        now: Instant,
+        cx: &mut Context<'_, M>,
+    ) {
+        let content = LastMessage::llp(MpaError::ETYPE, error.code());
+        let message = Stream::<M>::message_of(&content);
+        self.fail(CloseReason::Startup(error), Some(message), now, cx);
     }
 
     fn fail_by_mpa(&mut self, error: MpaError, now: Instant, cx: &mut Context<'_, M>) {

@@ -2,7 +2,8 @@
 
 use super::config::{EndpointConfig, Open};
 use crate::mpa::{
-    HoldBudget, Params, Progress, Receiver, Request, Revision, Sender, Startup, StartupError,
+    EnhancedRepr, HoldBudget, Params, Progress, Receiver, Request, Revision, Sender, Startup,
+    StartupError,
 };
 use crate::seam::{SegmentSource, SpanSink, Taken};
 use ddp::{
@@ -30,7 +31,8 @@ pub struct Context<'a, M> {
 pub(super) enum Notice {
     Request(Request),
     Accepted { private_data: Vec<u8> },
-    Rejected { private_data: Vec<u8> },
+    Unsuitable(StartupError),
+    Rejected { private_data: Vec<u8>, enhanced: Option<EnhancedRepr> },
     Error(StartupError),
 }
 
@@ -197,7 +199,7 @@ impl<M: RegionMemory> Upper<M> {
             Revision::Zero if !self.initiator => VersionPolicy::AdoptFirst,
             // RFC 5044 §C.2.5: the peer is an RDMAC one after all.
             Revision::Zero if self.config.mpa.initiate == Revision::One => VersionPolicy::V0,
-            Revision::Zero | Revision::One => configured,
+            Revision::Zero | Revision::One | Revision::Two => configured,
         }
     }
 
@@ -236,9 +238,15 @@ impl<M: RegionMemory> Upper<M> {
                 }
                 Taken::Only(offset..offset + taken as u64)
             }
-            Some(Progress::Rejected { private_data }) => {
-                self.notice = Some(Box::new(Notice::Rejected { private_data }));
+            Some(Progress::Rejected { private_data, enhanced }) => {
+                self.notice = Some(Box::new(Notice::Rejected { private_data, enhanced }));
                 self.stage = Stage::Over;
+                Taken::All
+            }
+            Some(Progress::Unsuitable { params, error }) => {
+                let Some(open) = begin.open.take() else { return Taken::All };
+                self.notice = Some(Box::new(Notice::Unsuitable(error)));
+                self.enter_full(params, open.pd, open.stream, cx);
                 Taken::All
             }
             Some(Progress::Accepted { params, private_data }) => {

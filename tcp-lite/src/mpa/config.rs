@@ -1,5 +1,7 @@
 //! What an operator chooses about MPA, and what two ends agree on.
 
+use super::enhanced::{Agreed, Enhanced};
+use super::peer::Peer;
 use core::time::Duration;
 
 /// The forms of the Startup Phase.
@@ -12,6 +14,9 @@ pub enum Revision {
     Zero,
     /// Request and reply frames with Rev 1 (RFC 5044).
     One,
+    /// Request and reply frames with Rev 2 (RFC 6581): an initiator's carry the enhanced data, a
+    /// responder's do if the request did.
+    Two,
 }
 
 impl Revision {
@@ -20,6 +25,7 @@ impl Revision {
         match self {
             Revision::Draft | Revision::Zero => 0,
             Revision::One => 1,
+            Revision::Two => 2,
         }
     }
 
@@ -38,11 +44,15 @@ pub struct Revisions {
     pub zero: bool,
     /// [`Revision::One`].
     pub one: bool,
+    /// [`Revision::Two`].
+    pub two: bool,
 }
 
 impl Revisions {
     /// All of them.
-    pub const ALL: Revisions = Revisions { draft: true, zero: true, one: true };
+    pub const ALL: Revisions = Revisions { draft: true, zero: true, one: true, two: true };
+    /// None of them.
+    pub const NONE: Revisions = Revisions { draft: false, zero: false, one: false, two: false };
 
     /// True when `revision` is one of them.
     pub fn contains(self, revision: Revision) -> bool {
@@ -50,6 +60,7 @@ impl Revisions {
             Revision::Draft => self.draft,
             Revision::Zero => self.zero,
             Revision::One => self.one,
+            Revision::Two => self.two,
         }
     }
 }
@@ -84,10 +95,24 @@ pub struct Config {
     pub hold_limit: u32,
     /// What to do about a wrong CRC in order.
     pub on_bad_crc: OnBadCrc,
+    /// What revision 2 negotiates besides the read depths.
+    pub enhanced: Enhanced,
+    /// Who the peers are, as far as they need to be treated apart.
+    pub peer: Peer,
+    /// Whether an open with revision 2 that the peer answers by closing the connection is tried once
+    /// more with revision 1, on a new connection (RFC 6581 §10). For the owner of the endpoint to act on.
+    pub retry_rev1: bool,
+}
+
+impl Config {
+    /// Bit M of what this end sends: not to peers that have no markers.
+    pub fn asks_for_markers(&self) -> bool {
+        self.markers && self.peer.has_markers()
+    }
 }
 
 impl Default for Config {
-    /// All revisions, opening with revision 1; markers and CRC on; 10 s; FPDUs up to 64 KiB of ULPDU;
+    /// All revisions, opening with revision 1 and without a retry; markers and CRC on; 10 s; FPDUs up to 64 KiB of ULPDU;
     /// 256 KiB held ahead of a gap.
     fn default() -> Self {
         Config {
@@ -99,6 +124,9 @@ impl Default for Config {
             max_fpdu: 64 * 1024,
             hold_limit: 256 * 1024,
             on_bad_crc: OnBadCrc::Report,
+            enhanced: Enhanced::default(),
+            peer: Peer::Standard,
+            retry_rev1: false,
         }
     }
 }
@@ -114,4 +142,6 @@ pub struct Params {
     pub markers_rx: bool,
     /// CRCs are generated and checked, in both directions.
     pub crc: bool,
+    /// Read depths and ready-to-receive message, if they were negotiated.
+    pub agreed: Option<Agreed>,
 }

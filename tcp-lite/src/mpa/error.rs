@@ -79,8 +79,8 @@ impl Fault {
     }
 }
 
-/// Why the Startup Phase failed. All but the time-out are code 4 of RFC 5044 §8, and all of them end
-/// the TCP connection at once.
+/// Why the Startup Phase failed. Those of RFC 5044 §8 (codes 1 and 4) end the TCP connection at once;
+/// those of RFC 6581 §8 (codes 5 to 7) are told to the peer in a Terminate, if an FPDU may be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum StartupError {
     /// The first octets are no key that this role expects (RFC 5044 §7.1.2 (5)).
@@ -107,6 +107,29 @@ pub enum StartupError {
         /// Content of PD_Length.
         seen: u16,
     },
+    /// S is set and the private data is shorter than the enhanced data (RFC 6581 §6).
+    #[error("the frame says that it has enhanced data, and has {seen} octets of private data")]
+    EnhancedData {
+        /// Content of PD_Length.
+        seen: u16,
+    },
+    /// An enhanced request was answered by a frame without S (RFC 6581 §10).
+    #[error("the peer answers an enhanced request without enhanced data")]
+    NotEnhanced,
+    /// This end could not go on for a reason of its own (RFC 6581 §9.3, code 5).
+    #[error("local catastrophic error")]
+    Local,
+    /// An end takes fewer RDMA Reads than the other must issue (RFC 6581 §9.1, code 6).
+    #[error("insufficient IRD: {needed} needed, {offered} offered")]
+    InsufficientIrd {
+        /// IRD of the end that takes them.
+        offered: u16,
+        /// ORD of the end that issues them.
+        needed: u16,
+    },
+    /// No ready-to-receive message, or connection model, in common (RFC 6581 §9.2, code 7).
+    #[error("no matching ready-to-receive message")]
+    NoRtr,
     /// The start-up frames did not come in time (RFC 5044 §7.1.2 (10)).
     #[error("MPA start-up timed out")]
     Timeout,
@@ -116,10 +139,14 @@ pub enum StartupError {
 }
 
 impl StartupError {
-    /// The error code of RFC 5044 §8.
+    /// The error code of RFC 5044 §8 or RFC 6581 §8.
     pub fn code(&self) -> u8 {
         match self {
             StartupError::Timeout | StartupError::Closed => 1,
+            // RFC 6581 §8
+            StartupError::Local => 5,
+            StartupError::InsufficientIrd { .. } => 6,
+            StartupError::NoRtr => 7,
             _ => 4,
         }
     }

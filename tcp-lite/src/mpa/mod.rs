@@ -1,5 +1,5 @@
-//! MPA: RFC 5044 and its first draft (draft-culley-iwarp-mpa-03), the layer that keeps ULPDU
-//! boundaries in a TCP stream.
+//! MPA: RFC 5044, its first draft (draft-culley-iwarp-mpa-03) and revision 2 (RFC 6581), the layer that
+//! keeps ULPDU boundaries in a TCP stream.
 //!
 //! ```text
 //!  stream of one direction
@@ -13,12 +13,14 @@
 //! and what they are given or asked for is octets at an offset. So they work as well above a kernel
 //! socket, where octets only ever come in order.
 //!
-//! Left out: MPA revision 2 (RFC 6581); IPsec (RFC 5044 §9.4), which is the host's.
+//! Left out: IPsec (RFC 5044 §9.4), which is the host's.
 
 mod config;
 pub mod crc32c;
+mod enhanced;
 mod error;
 mod framing;
+mod peer;
 mod receiver;
 mod sender;
 mod startup;
@@ -26,11 +28,14 @@ mod startup;
 pub(crate) mod testing;
 
 pub use config::{Config, OnBadCrc, Params, Revision, Revisions};
+pub use enhanced::{Agreed, Depths, Enhanced, Readiness, Rtr};
 pub use error::{Fault, MpaError, StartupError};
 pub use framing::{Framing, mulpdu};
+pub use peer::Peer;
 pub use receiver::{HoldBudget, Receiver, ReceiverStats};
 pub use sender::{Sender, SenderStats};
-pub use startup::{PrivateDataTooLong, Progress, Request, Startup};
+pub use startup::{AcceptError, PrivateDataTooLong, Progress, Request, Startup};
+pub use wire::mpa::{EnhancedRepr, MAX_DEPTH, NO_LIMIT, RtrSet};
 
 /// Largest MULPDU, in octets (RFC 5044 §3).
 pub const MAX_MULPDU: usize = 64_768;

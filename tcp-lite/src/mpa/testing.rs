@@ -76,7 +76,9 @@ impl Stream {
 
     pub(crate) fn params(&self) -> Params {
         let revision = if self.from_marker { Revision::Zero } else { Revision::One };
-        Params { revision, markers_tx: self.markers, markers_rx: self.markers, crc: self.crc }
+        let markers = self.markers;
+        let (markers_tx, markers_rx) = (markers, markers);
+        Params { revision, markers_tx, markers_rx, crc: self.crc, agreed: None }
     }
 }
 

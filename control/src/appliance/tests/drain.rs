@@ -46,6 +46,7 @@ fn nothing_new_begins_while_it_drains() {
         remote: remote("10.0.0.2"),
         private_data: vec![],
         revision: Revision::One,
+        enhanced: None,
     });
     let commands = bench.acknowledge();
     assert_eq!(count(&commands, |c| matches!(c, Command::Reject { .. })), 1);

@@ -203,6 +203,7 @@ impl Bench {
             remote: remote(peer),
             private_data: Vec::new(),
             revision: Revision::One,
+            enhanced: None,
         });
     }
 
@@ -241,6 +242,7 @@ const PARAMS: StreamParams = StreamParams {
     crc: true,
     mulpdu: 1400,
     ddp_version: None,
+    agreed: None,
 };
 
 fn remote(peer: &str) -> SocketAddr {

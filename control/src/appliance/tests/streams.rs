@@ -129,6 +129,7 @@ fn workers_share_the_pending_handshakes() {
 fn the_ddp_version_follows_the_revision() {
     for (revision, expected) in [
         (Revision::One, VersionPolicy::V1),
+        (Revision::Two, VersionPolicy::V1),
         (Revision::Zero, VersionPolicy::AdoptFirst),
         (Revision::Draft, VersionPolicy::V0),
     ] {
@@ -142,6 +143,7 @@ fn the_ddp_version_follows_the_revision() {
             remote: remote("10.0.0.2"),
             private_data: vec![],
             revision,
+            enhanced: None,
         });
         let commands = bench.acknowledge();
         let accept = commands.iter().find_map(|c| match c {

@@ -88,6 +88,7 @@ impl Setup {
                     draft: all.contains(&Revision::Draft),
                     zero: all.contains(&Revision::Zero),
                     one: all.contains(&Revision::One),
+                    two: all.contains(&Revision::Two),
                 };
             }
             "startup-timeout" => mpa.startup_timeout = seconds()?,
@@ -130,7 +131,8 @@ fn revision(text: &str) -> Result<Revision, String> {
         "startkey" => Ok(Revision::Draft),
         "0" => Ok(Revision::Zero),
         "1" => Ok(Revision::One),
-        other => Err(format!("`{other}` is none of startkey, 0, 1")),
+        "2" => Ok(Revision::Two),
+        other => Err(format!("`{other}` is none of startkey, 0, 1, 2")),
     }
 }
 

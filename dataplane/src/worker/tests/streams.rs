@@ -154,7 +154,10 @@ fn private_data_crosses_and_a_refusal_says_so() {
     net.hosts[1].tell(0, |_| Command::Reject { stream, private_data: b"no".to_vec() });
     let reason = failure(&mut net);
     let private_data = b"no".to_vec();
-    assert_eq!(reason, ConnectError::Closed(CloseReason::RejectedByPeer { private_data }));
+    assert_eq!(
+        reason,
+        ConnectError::Closed(CloseReason::RejectedByPeer { private_data, enhanced: None })
+    );
 }
 
 #[test]

@@ -89,7 +89,9 @@ fn private_data_reaches_both_ulps() {
     net.b.policy = Policy::Accept(b"from b".to_vec());
     net.run_until(|net| net.a.is_established());
     let private_data = b"from a".to_vec();
-    assert_eq!(net.b.events[0], Event::MpaRequest { private_data, revision: Revision::One });
+    let revision = Revision::One;
+    let request = Event::MpaRequest { private_data, revision, enhanced: None };
+    assert_eq!(net.b.events[0], request);
     let Event::Established { private_data, .. } = &net.a.events[0] else { panic!("established") };
     assert_eq!(private_data, b"from b");
 }
@@ -101,7 +103,7 @@ fn reject() {
     net.b.policy = Policy::Reject(b"no room".to_vec());
     net.run();
     let private_data = b"no room".to_vec();
-    assert_eq!(net.a.reason(), Some(CloseReason::RejectedByPeer { private_data }));
+    assert_eq!(net.a.reason(), Some(CloseReason::RejectedByPeer { private_data, enhanced: None }));
     assert_eq!(net.b.reason(), Some(CloseReason::RejectedHere));
     assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
     net.a.assert_nothing_left();

@@ -352,7 +352,7 @@ fn reasons_are_told_apart() {
         CloseReason::ConnectRefused,
         CloseReason::TcpTimeout,
         CloseReason::Startup(mpa::StartupError::Timeout),
-        CloseReason::RejectedByPeer { private_data: Vec::new() },
+        CloseReason::RejectedByPeer { private_data: Vec::new(), enhanced: None },
         CloseReason::RejectedHere,
         CloseReason::DdpFailed(ddp::Failure::DataAfterClose),
     ];

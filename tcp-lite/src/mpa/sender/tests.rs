@@ -83,7 +83,7 @@ impl UlpduSource for Source {
 }
 
 fn params(markers: bool, crc: bool) -> Params {
-    Params { revision: Revision::One, markers_tx: markers, markers_rx: false, crc }
+    Params { revision: Revision::One, markers_tx: markers, markers_rx: false, crc, agreed: None }
 }
 
 /// A sender with its source, and what a TCP above a perfect network has sent.

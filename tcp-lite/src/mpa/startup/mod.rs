@@ -11,14 +11,21 @@
 //! The TCP listener is the responder. The forms are told apart by the first 16 octets. What comes after
 //! a frame is not looked at here: it is the first FPDUs.
 //!
-//! Left out: time-outs, which the owner of the clock adds, and revision 2.
+//! Revision 2 (RFC 6581) puts IRD, ORD and the flags of [`enhanced`](super::enhanced) in front of the
+//! private data of both frames and says so by S; SMB Direct does likewise in revision 1 and does not
+//! say so.
+//!
+//! Left out: time-outs, which the owner of the clock adds; the ready-to-receive message, which is an
+//! FPDU.
 
 use super::config::{Config, Params, Revision};
+use super::enhanced::{Depths, SmbDirect, answer, ask, settle};
 use super::error::StartupError;
+use super::peer::Peer;
 use thiserror::Error;
 use wire::mpa::{
-    FRAME_HEADER_LEN, FirstOctets, FrameError, FrameKind, FrameRepr, MAX_PRIVATE_DATA, REPLY_KEY,
-    REQUEST_KEY, START_KEY, START_KEY_LEN, StartKeyRepr,
+    ENHANCED_LEN, EnhancedRepr, FRAME_HEADER_LEN, FirstOctets, FrameError, FrameKind, FrameRepr,
+    MAX_PRIVATE_DATA, REPLY_KEY, REQUEST_KEY, START_KEY, START_KEY_LEN, StartKeyRepr,
 };
 
 /// The private data does not fit the frame that would carry it.
@@ -27,8 +34,20 @@ use wire::mpa::{
 pub struct PrivateDataTooLong {
     /// Octets given.
     pub len: usize,
-    /// Octets that fit: 512, or none with the draft's Start Key.
+    /// Octets that fit: 512 without what the revision or the peer takes of them, or none with the
+    /// draft's Start Key.
     pub limit: usize,
+}
+
+/// Why a request cannot be accepted as asked; nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum AcceptError {
+    /// More private data than the reply carries.
+    #[error(transparent)]
+    PrivateData(#[from] PrivateDataTooLong),
+    /// What the initiator offers is not enough: reject it.
+    #[error(transparent)]
+    Unsuitable(StartupError),
 }
 
 /// A request that awaits the ULP's decision.
@@ -36,8 +55,10 @@ pub struct PrivateDataTooLong {
 pub struct Request {
     /// Its form.
     pub revision: Revision,
-    /// Its private data, at most 512 octets.
+    /// The ULP's private data, at most 512 octets.
     pub private_data: Vec<u8>,
+    /// What it says of Reads and of who speaks first, if anything.
+    pub enhanced: Option<EnhancedRepr>,
 }
 
 /// What a start-up frame brought.
@@ -52,21 +73,20 @@ pub enum Progress {
         /// The responder's private data, at most 512 octets.
         private_data: Vec<u8>,
     },
+    /// To the initiator: Full Operation, in order to tell the peer of this error and no more.
+    Unsuitable {
+        /// How FPDUs are framed.
+        params: Params,
+        /// What is wrong with the reply: code 6 or 7 of RFC 6581 §8.
+        error: StartupError,
+    },
     /// To the initiator: the responder's ULP does not want the connection.
     Rejected {
         /// The responder's private data, at most 512 octets.
         private_data: Vec<u8>,
+        /// What the reject says of Reads, if anything (RFC 6581 §9.1).
+        enhanced: Option<EnhancedRepr>,
     },
-}
-
-impl Revision {
-    /// Octets of private data that its frames carry.
-    pub fn private_data_limit(self) -> usize {
-        match self {
-            Revision::Draft => 0,
-            Revision::Zero | Revision::One => MAX_PRIVATE_DATA,
-        }
-    }
 }
 
 /// The state machine of one end.
@@ -81,25 +101,71 @@ pub struct Startup {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     AwaitRequest,
-    Deciding { revision: Revision, markers: bool, crc: bool },
-    AwaitReply,
+    Deciding { revision: Revision, markers: bool, crc: bool, asked: Option<EnhancedRepr> },
+    AwaitReply { asked: Option<EnhancedRepr>, here: Depths },
     Done,
 }
 
+/// A start-up frame to write.
+struct Out {
+    revision: Revision,
+    kind: FrameKind,
+    markers: bool,
+    crc: bool,
+    reject: bool,
+    said: Option<EnhancedRepr>,
+}
+
+/// What stands in front of the ULP's private data.
+enum Prefix {
+    Nothing,
+    Enhanced([u8; ENHANCED_LEN]),
+    SmbDirect([u8; SmbDirect::LEN]),
+}
+
+impl Prefix {
+    /// SMB Direct knows revision 1 alone; S needs revision 2 (RFC 6581 §6).
+    fn new(revision: Revision, said: Option<EnhancedRepr>) -> Prefix {
+        match said {
+            None => Prefix::Nothing,
+            Some(said) if revision == Revision::Two => Prefix::Enhanced(said.emit()),
+            Some(said) => Prefix::SmbDirect(SmbDirect::emit(&said)),
+        }
+    }
+
+    fn octets(&self) -> &[u8] {
+        match self {
+            Prefix::Nothing => &[],
+            Prefix::Enhanced(octets) => octets,
+            Prefix::SmbDirect(octets) => octets,
+        }
+    }
+}
+
 impl Startup {
-    /// The end that speaks first, with the revision that the configuration says.
+    /// The end that speaks first, with the revision that the configuration says. `here`: the Reads that
+    /// it would take and issue at once; looked at by revision 2 and for SMB Direct.
     ///
     /// # Errors
     /// More private data than the frame carries.
-    pub fn initiator(config: &Config, private_data: &[u8]) -> Result<Self, PrivateDataTooLong> {
-        let mut startup = Startup::new(config, State::AwaitReply);
+    pub fn initiator(
+        config: &Config,
+        here: Depths,
+        private_data: &[u8],
+    ) -> Result<Self, PrivateDataTooLong> {
         let revision = config.initiate;
+        let says = revision == Revision::Two || is_smb_direct(config, revision);
+        let asked = says.then(|| ask(here, &config.enhanced));
+        let mut startup = Startup::new(config, State::AwaitReply { asked, here });
         startup.put(
-            revision,
-            FrameKind::Request,
-            config.markers,
-            config.crc,
-            false,
+            &Out {
+                revision,
+                kind: FrameKind::Request,
+                markers: config.asks_for_markers(),
+                crc: config.crc,
+                reject: false,
+                said: asked,
+            },
             private_data,
         )?;
         Ok(startup)
@@ -117,7 +183,7 @@ impl Startup {
 
     /// True while more octets of a start-up frame are expected.
     pub fn wants_input(&self) -> bool {
-        matches!(self.state, State::AwaitRequest | State::AwaitReply)
+        matches!(self.state, State::AwaitRequest | State::AwaitReply { .. })
     }
 
     /// The next octets of the stream, in order. Returns how many of them belong to the start-up; the
@@ -144,22 +210,26 @@ impl Startup {
         Ok((used, None))
     }
 
-    /// Accepts the request; the reply is in [`output`](Self::output).
+    /// Accepts the request; the reply is in [`output`](Self::output). `here`: the Reads that this end
+    /// would take and issue at once.
     ///
     /// # Errors
-    /// More private data than the reply carries; nothing has changed.
+    /// More private data than the reply carries, or not what this end needs; nothing has changed.
     ///
     /// # Panics
     /// When no request awaits a decision.
-    pub fn accept(&mut self, private_data: &[u8]) -> Result<Params, PrivateDataTooLong> {
-        let State::Deciding { revision, markers, crc } = self.state else {
+    pub fn accept(&mut self, here: Depths, private_data: &[u8]) -> Result<Params, AcceptError> {
+        let State::Deciding { revision, markers, crc, asked } = self.state else {
             panic!("no MPA request to accept");
         };
-        let (markers_rx, crc) = (self.config.markers, crc || self.config.crc);
+        let (markers_rx, crc) = (self.config.asks_for_markers(), crc || self.config.crc);
+        let answered = asked.map(|asked| answer(&asked, here, &self.config.enhanced)).transpose();
+        let (said, agreed) = answered.map_err(AcceptError::Unsuitable)?.unzip();
         // C says what will be used: peers exist that look at the reply's alone.
-        self.put(revision, FrameKind::Reply, markers_rx, crc, false, private_data)?;
+        let (kind, reject) = (FrameKind::Reply, false);
+        self.put(&Out { revision, kind, markers: markers_rx, crc, reject, said }, private_data)?;
         self.state = State::Done;
-        Ok(Params { revision, markers_tx: markers, markers_rx, crc })
+        Ok(Params { revision, markers_tx: markers, markers_rx, crc, agreed })
     }
 
     /// Rejects the request (RFC 5044 §7.1.2 (2)). The draft has no reject: nothing is sent, and the
@@ -171,11 +241,19 @@ impl Startup {
     /// # Panics
     /// When no request awaits a decision.
     pub fn reject(&mut self, private_data: &[u8]) -> Result<(), PrivateDataTooLong> {
-        let State::Deciding { revision, crc, .. } = self.state else {
+        let State::Deciding { revision, crc, asked, .. } = self.state else {
             panic!("no MPA request to reject");
         };
+        let required_ord = self.config.enhanced.required_ord;
+        let said = asked.map(|asked| match asked.ird < required_ord {
+            // RFC 6581 §9.1: says the ORD that was needed.
+            true => EnhancedRepr { ord: required_ord, ..asked },
+            false => asked,
+        });
         if revision != Revision::Draft {
-            self.put(revision, FrameKind::Reply, false, crc, true, private_data)?;
+            let kind = FrameKind::Reply;
+            let out = Out { revision, kind, markers: false, crc, reject: true, said };
+            self.put(&out, private_data)?;
         }
         self.state = State::Done;
         Ok(())
@@ -185,37 +263,38 @@ impl Startup {
         Startup { config: config.clone(), state, received: Vec::new(), output: Vec::new() }
     }
 
-    fn put(
-        &mut self,
-        revision: Revision,
-        kind: FrameKind,
-        markers: bool,
-        crc: bool,
-        reject: bool,
-        private_data: &[u8],
-    ) -> Result<(), PrivateDataTooLong> {
-        let (len, limit) = (private_data.len(), revision.private_data_limit());
+    fn put(&mut self, out: &Out, private_data: &[u8]) -> Result<(), PrivateDataTooLong> {
+        let prefix = Prefix::new(out.revision, out.said);
+        let prefix = prefix.octets();
+        let limit = match out.revision {
+            Revision::Draft => 0,
+            // RFC 6581 §9: the enhanced data counts.
+            _ => self.config.peer.private_data_limit().min(MAX_PRIVATE_DATA - prefix.len()),
+        };
+        let len = private_data.len();
         if len > limit {
             return Err(PrivateDataTooLong { len, limit });
         }
-        let number = revision.number();
-        if revision == Revision::Draft {
-            let key = StartKeyRepr { markers, crc, revision: number };
+        let (markers, crc, revision) = (out.markers, out.crc, out.revision.number());
+        if out.revision == Revision::Draft {
+            let key = StartKeyRepr { markers, crc, revision };
             self.output.extend_from_slice(&key.emit());
             return Ok(());
         }
         let mut header = [0; FRAME_HEADER_LEN];
         let repr = FrameRepr {
-            kind,
+            kind: out.kind,
             markers,
             crc,
-            reject,
-            enhanced: false,
-            revision: number,
-            private_data_len: len as u16,
+            reject: out.reject,
+            // RFC 6581 §6: S stands where the private data begins with the enhanced data.
+            enhanced: out.revision == Revision::Two && out.said.is_some(),
+            revision,
+            private_data_len: (prefix.len() + len) as u16,
         };
         repr.emit(&mut header);
         self.output.extend_from_slice(&header);
+        self.output.extend_from_slice(prefix);
         self.output.extend_from_slice(private_data);
         Ok(())
     }
@@ -244,7 +323,7 @@ impl Startup {
     fn check_kind(&self, kind: FrameKind) -> Result<(), StartupError> {
         match (self.state, kind) {
             (State::AwaitRequest, FrameKind::Reply) => Err(StartupError::BothResponders),
-            (State::AwaitReply, FrameKind::Request) => Err(StartupError::BothInitiators),
+            (State::AwaitReply { .. }, FrameKind::Request) => Err(StartupError::BothInitiators),
             _ => Ok(()),
         }
     }
@@ -268,13 +347,16 @@ impl Startup {
         match (self.state, rev) {
             (State::AwaitRequest, 0) => set.zero,
             (State::AwaitRequest, 1) => set.one,
-            // RFC 5044 §C.2.5: a reply may carry an older revision than the request, never a newer.
-            (State::AwaitReply, 0) => match self.config.initiate {
+            (State::AwaitRequest, 2) => set.two,
+            // RFC 5044 §C.2.5: a reply may carry an older revision than the request, never a newer. An
+            // enhanced request has an enhanced answer or none (RFC 6581 §10).
+            (State::AwaitReply { .. }, 0) => match self.config.initiate {
                 Revision::Zero => true,
                 Revision::One => set.zero,
-                Revision::Draft => false,
+                Revision::Draft | Revision::Two => false,
             },
-            (State::AwaitReply, 1) => self.config.initiate == Revision::One,
+            (State::AwaitReply { .. }, 1) => self.config.initiate == Revision::One,
+            (State::AwaitReply { .. }, 2) => self.config.initiate == Revision::Two,
             _ => false,
         }
     }
@@ -285,26 +367,75 @@ impl Startup {
             Some(FirstOctets::StartKey(key)) => self.start_key(key),
             Some(FirstOctets::Frame(kind)) => {
                 let frame = self.frame(kind)?;
-                let private_data = self.received[FRAME_HEADER_LEN..].to_vec();
-                Ok(self.whole_repr(frame, private_data))
+                let private_data = self.received.split_off(FRAME_HEADER_LEN);
+                self.whole_repr(frame, private_data)
             }
             None => Err(StartupError::BadKey { at: 0 }),
         }
     }
 
-    fn whole_repr(&mut self, frame: FrameRepr, private_data: Vec<u8>) -> Progress {
-        let revision = if frame.revision == 0 { Revision::Zero } else { Revision::One };
+    fn whole_repr(
+        &mut self,
+        frame: FrameRepr,
+        private_data: Vec<u8>,
+    ) -> Result<Progress, StartupError> {
+        let revision = match frame.revision {
+            0 => Revision::Zero,
+            1 => Revision::One,
+            _ => Revision::Two,
+        };
         let (markers, crc) = (frame.markers, frame.crc);
-        if self.state == State::AwaitRequest {
+        let (enhanced, private_data) = self.prefix(&frame, revision, private_data)?;
+        let State::AwaitReply { asked, here } = self.state else {
             // RFC 5044 §7.1.1: R and the reserved bits of a request are not checked.
-            self.state = State::Deciding { revision, markers, crc };
-            return Progress::Request(Request { revision, private_data });
-        }
+            self.state = State::Deciding { revision, markers, crc, asked: enhanced };
+            return Ok(Progress::Request(Request { revision, private_data, enhanced }));
+        };
         self.state = State::Done;
         if frame.reject {
-            return Progress::Rejected { private_data };
+            return Ok(Progress::Rejected { private_data, enhanced });
         }
-        Progress::Accepted { params: self.params(revision, markers, crc), private_data }
+        let preference = self.config.peer.rtr_preference();
+        let agreed = match (asked, enhanced) {
+            (Some(asked), Some(reply)) => settle(&asked, &reply, here, preference).map(Some),
+            // RFC 6581 §10
+            (Some(_), None) if revision == Revision::Two => return Err(StartupError::NotEnhanced),
+            _ => Ok(None),
+        };
+        let params = self.params(revision, markers, crc);
+        Ok(match agreed {
+            Ok(agreed) => Progress::Accepted { params: Params { agreed, ..params }, private_data },
+            Err(error) => Progress::Unsuitable { params, error },
+        })
+    }
+
+    /// What a frame says of Reads, and the ULP's private data behind it.
+    fn prefix(
+        &self,
+        frame: &FrameRepr,
+        revision: Revision,
+        mut private_data: Vec<u8>,
+    ) -> Result<(Option<EnhancedRepr>, Vec<u8>), StartupError> {
+        let (said, len) = if revision == Revision::Two && frame.enhanced {
+            match private_data.first_chunk() {
+                Some(words) => (EnhancedRepr::parse(words), ENHANCED_LEN),
+                // A reject is one whatever it carries.
+                None if frame.kind == FrameKind::Reply && frame.reject => {
+                    return Ok((None, private_data));
+                }
+                None => {
+                    return Err(StartupError::EnhancedData { seen: frame.private_data_len });
+                }
+            }
+        } else if is_smb_direct(&self.config, revision)
+            && let Some(words) = private_data.first_chunk()
+        {
+            (SmbDirect::parse(words), SmbDirect::LEN)
+        } else {
+            return Ok((None, private_data));
+        };
+        private_data.drain(..len);
+        Ok((Some(said), private_data))
     }
 
     /// Draft §8.1: one key each way, and Rev must be zero.
@@ -318,8 +449,9 @@ impl Startup {
         }
         let (revision, private_data) = (Revision::Draft, Vec::new());
         if self.state == State::AwaitRequest {
-            self.state = State::Deciding { revision, markers: key.markers, crc: key.crc };
-            return Ok(Progress::Request(Request { revision, private_data }));
+            let (markers, crc) = (key.markers, key.crc);
+            self.state = State::Deciding { revision, markers, crc, asked: None };
+            return Ok(Progress::Request(Request { revision, private_data, enhanced: None }));
         }
         self.state = State::Done;
         let params = self.params(revision, key.markers, key.crc);
@@ -332,11 +464,17 @@ impl Startup {
             revision,
             // RFC 5044 §7.1.1: M asks the other end to send markers, in each direction.
             markers_tx: markers,
-            markers_rx: self.config.markers,
+            markers_rx: self.config.asks_for_markers(),
             // RFC 5044 §7.1.1: either C turns CRCs on, both ways.
             crc: self.config.crc || crc,
+            agreed: None,
         }
     }
+}
+
+/// True when IRD and ORD come first in the private data without S.
+fn is_smb_direct(config: &Config, revision: Revision) -> bool {
+    config.peer == Peer::SmbDirect && revision == Revision::One
 }
 
 /// A peer that does not speak MPA is known by its first wrong octet.

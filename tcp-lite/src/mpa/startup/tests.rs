@@ -4,12 +4,19 @@ use super::*;
 use crate::mpa::Revisions;
 use proptest::prelude::*;
 
+mod enhanced;
+mod quirks;
+
 fn config() -> Config {
     Config::default()
 }
 
 fn opening(initiate: Revision) -> Config {
     Config { initiate, ..config() }
+}
+
+fn opening_with(config: &Config, private_data: &[u8]) -> Result<Startup, PrivateDataTooLong> {
+    Startup::initiator(config, Depths::NONE, private_data)
 }
 
 fn frame(key: &[u8; 16], flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
@@ -30,6 +37,15 @@ fn reply(flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
 
 const DRAFT_MC: &[u8; 16] = b"MPA ident frame\xc0";
 
+/// Without enhanced data, markers and CRCs on.
+fn params(revision: Revision) -> Params {
+    Params { revision, markers_tx: true, markers_rx: true, crc: true, agreed: None }
+}
+
+fn plain(revision: Revision, private_data: &[u8]) -> Request {
+    Request { revision, private_data: private_data.to_vec(), enhanced: None }
+}
+
 fn asked(startup: &mut Startup, octets: &[u8]) -> Request {
     match startup.input(octets) {
         Ok((used, Some(Progress::Request(request)))) => {
@@ -48,23 +64,23 @@ fn refused(config: &Config, octets: &[u8]) -> StartupError {
 
 /// What is wrong with these octets, sent to an initiator.
 fn reply_refused(config: &Config, octets: &[u8]) -> StartupError {
-    let mut startup = Startup::initiator(config, &[]).expect("no private data");
+    let mut startup = opening_with(config, &[]).expect("no private data");
     startup.input(octets).expect_err("it must be refused")
 }
 
 /// RFC 5044 §7.1.1: the request and the reply octet by octet.
 #[test]
 fn revision_one_dialogue() {
-    let mut initiator = Startup::initiator(&config(), b"hello").expect("it fits");
+    let mut initiator = opening_with(&config(), b"hello").expect("it fits");
     assert_eq!(initiator.output(), request(0xc0, 1, b"hello"));
     let mut responder = Startup::responder(&config());
     let asked = asked(&mut responder, initiator.output());
-    assert_eq!(asked, Request { revision: Revision::One, private_data: b"hello".to_vec() });
+    assert_eq!(asked, plain(Revision::One, b"hello"));
     assert_eq!(responder.output(), [], "no reply before the ULP has decided");
-    let here = responder.accept(b"welcome").expect("it fits");
+    let here = responder.accept(Depths::NONE, b"welcome").expect("it fits");
     assert_eq!(responder.output(), reply(0xc0, 1, b"welcome"));
     let there = initiator.input(responder.output());
-    let params = Params { revision: Revision::One, markers_tx: true, markers_rx: true, crc: true };
+    let params = params(Revision::One);
     assert_eq!(here, params);
     let private_data = b"welcome".to_vec();
     assert_eq!(there, Ok((27, Some(Progress::Accepted { params, private_data }))));
@@ -73,11 +89,11 @@ fn revision_one_dialogue() {
 /// RFC 5044 appendix C: the same frames with Rev 0; the reply has the request's revision.
 #[test]
 fn revision_zero_frames_dialogue() {
-    let mut initiator = Startup::initiator(&opening(Revision::Zero), &[]).expect("it fits");
+    let mut initiator = opening_with(&opening(Revision::Zero), &[]).expect("it fits");
     assert_eq!(initiator.output(), request(0xc0, 0, &[]));
     let mut responder = Startup::responder(&config());
     assert_eq!(asked(&mut responder, initiator.output()).revision, Revision::Zero);
-    responder.accept(b"x").expect("it fits");
+    responder.accept(Depths::NONE, b"x").expect("it fits");
     assert_eq!(responder.output(), reply(0xc0, 0, b"x"));
     let Ok((21, Some(Progress::Accepted { params, .. }))) = initiator.input(responder.output())
     else {
@@ -89,23 +105,22 @@ fn revision_zero_frames_dialogue() {
 /// Draft §8.1: one Start Key each way.
 #[test]
 fn start_key_dialogue() {
-    let mut passive = Startup::initiator(&opening(Revision::Draft), &[]).expect("it fits");
+    let mut passive = opening_with(&opening(Revision::Draft), &[]).expect("it fits");
     assert_eq!(passive.output(), DRAFT_MC);
     let mut active = Startup::responder(&config());
     let request = asked(&mut active, passive.output());
-    assert_eq!(request, Request { revision: Revision::Draft, private_data: vec![] });
+    assert_eq!(request, plain(Revision::Draft, b""));
     // Draft §8.1 rule 2: the key is sent after one has been received and validated.
     assert_eq!(active.output(), []);
     // There is no room for private data.
     let too_long = PrivateDataTooLong { len: 1, limit: 0 };
-    assert_eq!(active.accept(b"x"), Err(too_long));
-    let params =
-        Params { revision: Revision::Draft, markers_tx: true, markers_rx: true, crc: true };
-    assert_eq!(active.accept(&[]), Ok(params));
+    assert_eq!(active.accept(Depths::NONE, b"x"), Err(too_long.into()));
+    let params = params(Revision::Draft);
+    assert_eq!(active.accept(Depths::NONE, &[]), Ok(params));
     assert_eq!(active.output(), DRAFT_MC);
     let done = passive.input(active.output());
     assert_eq!(done, Ok((16, Some(Progress::Accepted { params, private_data: vec![] }))));
-    let too_long = Startup::initiator(&opening(Revision::Draft), b"x").map(|_| ());
+    let too_long = opening_with(&opening(Revision::Draft), b"x").map(|_| ());
     assert_eq!(too_long, Err(PrivateDataTooLong { len: 1, limit: 0 }));
 }
 
@@ -122,13 +137,16 @@ fn start_key_cannot_be_rejected() {
 #[test]
 fn reject_carries_private_data() {
     for rev in [Revision::Zero, Revision::One] {
-        let mut initiator = Startup::initiator(&opening(rev), &[]).expect("it fits");
+        let mut initiator = opening_with(&opening(rev), &[]).expect("it fits");
         let mut responder = Startup::responder(&config());
         asked(&mut responder, initiator.output());
         responder.reject(b"no").expect("it fits");
         assert_eq!(responder.output(), reply(0x60, rev.number(), b"no"));
         let done = initiator.input(responder.output()).expect("a good frame");
-        assert_eq!(done.1, Some(Progress::Rejected { private_data: b"no".to_vec() }));
+        assert_eq!(
+            done.1,
+            Some(Progress::Rejected { private_data: b"no".to_vec(), enhanced: None })
+        );
     }
 }
 
@@ -138,10 +156,10 @@ fn markers_are_agreed_per_direction() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
         let initiate = Config { markers: ours, ..config() };
         let respond = Config { markers: theirs, ..config() };
-        let mut initiator = Startup::initiator(&initiate, &[]).expect("it fits");
+        let mut initiator = opening_with(&initiate, &[]).expect("it fits");
         let mut responder = Startup::responder(&respond);
         asked(&mut responder, initiator.output());
-        let there = responder.accept(&[]).expect("it fits");
+        let there = responder.accept(Depths::NONE, &[]).expect("it fits");
         let Ok((_, Some(Progress::Accepted { params: here, .. }))) =
             initiator.input(responder.output())
         else {
@@ -156,11 +174,10 @@ fn markers_are_agreed_per_direction() {
 #[test]
 fn either_c_turns_crcs_on() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
-        let mut initiator =
-            Startup::initiator(&Config { crc: ours, ..config() }, &[]).expect("it fits");
+        let mut initiator = opening_with(&Config { crc: ours, ..config() }, &[]).expect("it fits");
         let mut responder = Startup::responder(&Config { crc: theirs, ..config() });
         asked(&mut responder, initiator.output());
-        let there = responder.accept(&[]).expect("it fits");
+        let there = responder.accept(Depths::NONE, &[]).expect("it fits");
         let Ok((_, Some(Progress::Accepted { params: here, .. }))) =
             initiator.input(responder.output())
         else {
@@ -197,7 +214,7 @@ fn frames_split_at_every_octet() {
     }
     let frame = reply(0x40, 1, &[7; 512]);
     for cut in 0..frame.len() {
-        let mut initiator = Startup::initiator(&config(), &[]).expect("it fits");
+        let mut initiator = opening_with(&config(), &[]).expect("it fits");
         assert_eq!(initiator.input(&frame[..cut]), Ok((cut, None)));
         let (used, progress) = initiator.input(&frame[cut..]).expect("good");
         assert_eq!(used, frame.len() - cut);
@@ -229,10 +246,11 @@ fn both_ends_the_same_role() {
 #[test]
 fn revisions_that_are_refused() {
     let rev = |seen| StartupError::Revision { seen };
-    assert_eq!(refused(&config(), &request(0xc0, 2, &[])), rev(2));
+    assert_eq!(refused(&config(), &request(0xc0, 3, &[])), rev(3));
     assert_eq!(refused(&config(), &request(0xc0, 255, &[])), rev(255));
-    let none = Revisions { draft: false, zero: false, one: false };
+    let none = Revisions::NONE;
     let one = Config { revisions: Revisions { one: true, ..none }, ..config() };
+    assert_eq!(refused(&one, &request(0x10, 2, &[0; 4])), rev(2));
     assert_eq!(refused(&one, &request(0xc0, 0, &[])), rev(0));
     assert_eq!(refused(&one, DRAFT_MC), rev(0));
     let zero = Config { revisions: Revisions { zero: true, ..none }, ..config() };
@@ -245,7 +263,7 @@ fn revisions_that_are_refused() {
     assert_eq!(reply_refused(&opening(Revision::Draft), &reply(0xc0, 0, &[])), rev(0));
     assert_eq!(reply_refused(&config(), DRAFT_MC), rev(0));
     assert_eq!(reply_refused(&one, &reply(0xc0, 0, &[])), rev(0));
-    let mut initiator = Startup::initiator(&config(), &[]).expect("it fits");
+    let mut initiator = opening_with(&config(), &[]).expect("it fits");
     let Ok((_, Some(Progress::Accepted { params, .. }))) = initiator.input(&reply(0xc0, 0, &[]))
     else {
         panic!("accepted");
@@ -264,10 +282,13 @@ fn private_data_lengths() {
     let mut responder = Startup::responder(&config());
     assert_eq!(asked(&mut responder, &request(0xc0, 1, &[9; 512])).private_data, [9; 512]);
     let too_long = PrivateDataTooLong { len: 513, limit: 512 };
-    assert_eq!(responder.accept(&[0; 513]), Err(too_long));
+    assert_eq!(responder.accept(Depths::NONE, &[0; 513]), Err(too_long.into()));
     assert_eq!(responder.reject(&[0; 513]), Err(too_long));
-    assert!(responder.accept(&[0; 512]).is_ok(), "the attempt before has changed nothing");
-    assert_eq!(Startup::initiator(&config(), &[0; 513]).map(|_| ()), Err(too_long));
+    assert!(
+        responder.accept(Depths::NONE, &[0; 512]).is_ok(),
+        "the attempt before has changed nothing"
+    );
+    assert_eq!(opening_with(&config(), &[0; 513]).map(|_| ()), Err(too_long));
 }
 
 /// RFC 5044 §7.1.1: R of a request and the reserved bits are not checked, and not sent back.
@@ -276,9 +297,9 @@ fn reserved_bits_are_ignored() {
     let mut responder = Startup::responder(&config());
     let request = asked(&mut responder, &request(0xff, 1, &[]));
     assert_eq!(request.revision, Revision::One);
-    responder.accept(&[]).expect("it fits");
+    responder.accept(Depths::NONE, &[]).expect("it fits");
     assert_eq!(responder.output()[16], 0xc0);
-    let mut initiator = Startup::initiator(&config(), &[]).expect("it fits");
+    let mut initiator = opening_with(&config(), &[]).expect("it fits");
     let done = initiator.input(&reply(0x1f, 1, &[])).expect("reserved bits do not matter");
     assert!(matches!(done.1, Some(Progress::Accepted { .. })));
     let mut active = Startup::responder(&config());
@@ -296,24 +317,21 @@ fn frames_of_siw() {
     ] {
         let mut responder = Startup::responder(&no_crc);
         assert_eq!(asked(&mut responder, &hex(captured)).revision, rev);
-        let params = Params { revision: rev, markers_tx: false, markers_rx: false, crc: false };
-        assert_eq!(responder.accept(&[]), Ok(params));
-        let initiator = Startup::initiator(&Config { initiate: rev, ..no_crc.clone() }, &[]);
+        let params = Params { markers_tx: false, markers_rx: false, crc: false, ..params(rev) };
+        assert_eq!(responder.accept(Depths::NONE, &[]), Ok(params));
+        let initiator = opening_with(&Config { initiate: rev, ..no_crc.clone() }, &[]);
         assert_eq!(initiator.expect("it fits").output(), hex(captured));
     }
     let captured = "4d504120494420526570204672616d65\
                     0001001400007ff81c2db000cc6587000010000036ae5100";
-    let mut initiator = Startup::initiator(&no_crc, &[]).expect("it fits");
+    let mut initiator = opening_with(&no_crc, &[]).expect("it fits");
     let done = initiator.input(&hex(captured)).expect("a good frame");
     let Some(Progress::Accepted { params, private_data }) = done.1 else { panic!("accepted") };
     assert_eq!((params.crc, params.markers_tx, private_data.len()), (false, false, 20));
-    // Revision 2 is not spoken yet.
-    let enhanced = hex("4d504120494420526571204672616d655002000400040004");
-    assert_eq!(refused(&config(), &enhanced), StartupError::Revision { seen: 2 });
     // A request with M=1 is answered by R=1 and M=0.
-    let mut initiator = Startup::initiator(&config(), &[]).expect("it fits");
+    let mut initiator = opening_with(&config(), &[]).expect("it fits");
     let done = initiator.input(&reply(0x20, 1, &[])).expect("a good frame");
-    assert_eq!(done.1, Some(Progress::Rejected { private_data: vec![] }));
+    assert_eq!(done.1, Some(Progress::Rejected { private_data: vec![], enhanced: None }));
 }
 
 proptest! {
@@ -326,7 +344,7 @@ proptest! {
         initiator: bool,
     ) {
         let mut startup = match initiator {
-            true => Startup::initiator(&config(), &[]).expect("it fits"),
+            true => opening_with(&config(), &[]).expect("it fits"),
             false => Startup::responder(&config()),
         };
         let good = if initiator { reply(0xc0, 1, &[]) } else { request(0xc0, 1, &[]) };

@@ -1,0 +1,208 @@
+//! What revision 2 negotiates (RFC 6581 §9): how many RDMA Reads each end has outstanding towards the
+//! other, and the message by which an initiator tells a responder that it may speak first.
+//!
+//! ```text
+//!  initiator          IRD, ORD, A=1, B C D: messages it can send           responder
+//!     |  --------------------------------------------------------------->    |  answer
+//!     |  settle   <------------------------------------------------------    |
+//!     |           IRD, ORD as it uses them, A=1, B C D: those it takes       |
+//!     |  ==== the ready-to-receive message: no octets, first FPDU ======>    |  may send now
+//! ```
+//!
+//! SMB Direct over revision 1 has a form of its own for IRD and ORD alone, [`SmbDirect`].
+
+use super::error::StartupError;
+use wire::mpa::{EnhancedRepr, MAX_DEPTH, NO_LIMIT, RtrSet};
+
+/// What an operator chooses about it, besides the depths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Enhanced {
+    /// An initiator asks for the peer-to-peer model, in which the responder may be the first to send.
+    pub peer_to_peer: bool,
+    /// Ready-to-receive messages that this end sends or takes.
+    pub rtr: RtrSet,
+    /// Read Requests that a responder must be able to issue at once. A request whose IRD is less is
+    /// rejected (RFC 6581 §9.1).
+    pub required_ord: u16,
+}
+
+impl Default for Enhanced {
+    /// Client-server as initiator, all ready-to-receive messages, no Reads needed.
+    fn default() -> Self {
+        Enhanced { peer_to_peer: false, rtr: RtrSet::ALL, required_ord: 0 }
+    }
+}
+
+/// Numbers of RDMA Reads, each 0 to [`MAX_DEPTH`], or [`NO_LIMIT`] in what a frame says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Depths {
+    /// Read Requests of the peer that this end takes at once.
+    pub ird: u16,
+    /// Read Requests that this end issues at once.
+    pub ord: u16,
+}
+
+impl Depths {
+    /// No Reads either way, as with bare DDP.
+    pub const NONE: Depths = Depths { ird: 0, ord: 0 };
+}
+
+impl From<EnhancedRepr> for Depths {
+    fn from(said: EnhancedRepr) -> Self {
+        Depths { ird: said.ird, ord: said.ord }
+    }
+}
+
+/// A ready-to-receive message (RFC 6581 §9.2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Rtr {
+    /// A zero-length Send.
+    Send,
+    /// A zero-length RDMA Write.
+    Write,
+    /// A zero-length RDMA Read.
+    Read,
+}
+
+impl Rtr {
+    /// True when it is in the set.
+    pub fn is_in(self, set: RtrSet) -> bool {
+        match self {
+            Rtr::Send => set.send,
+            Rtr::Write => set.write,
+            Rtr::Read => set.read,
+        }
+    }
+}
+
+/// This end's part in the peer-to-peer model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Readiness {
+    /// Client-server model: the initiator's ULP speaks first.
+    ClientServer,
+    /// The initiator: sends this before anything else.
+    Sends(Rtr),
+    /// The responder: one of these comes, and then it may send.
+    Awaits(RtrSet),
+}
+
+/// What was negotiated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Agreed {
+    /// What this end keeps to.
+    pub depths: Depths,
+    /// What the peer's frame said, for the ULP (RFC 6581 §9.1).
+    pub peer: Depths,
+    /// Who sends first.
+    pub readiness: Readiness,
+}
+
+/// The enhanced data of an initiator's request.
+pub(super) fn ask(here: Depths, enhanced: &Enhanced) -> EnhancedRepr {
+    let rtr = enhanced.peer_to_peer.then_some(enhanced.rtr);
+    EnhancedRepr { ird: here.ird, ord: here.ord, rtr }
+}
+
+/// A responder's reply to what a request asks for, and what holds once it is sent.
+///
+/// # Errors
+/// The initiator takes fewer Reads than this end's ULP must issue.
+pub(super) fn answer(
+    asked: &EnhancedRepr,
+    here: Depths,
+    enhanced: &Enhanced,
+) -> Result<(EnhancedRepr, Agreed), StartupError> {
+    if asked.ird < enhanced.required_ord {
+        let (offered, needed) = (asked.ird, enhanced.required_ord);
+        return Err(StartupError::InsufficientIrd { offered, needed });
+    }
+    // RFC 6581 §9.1: at most the initiator's IRD; 0x3FFF leaves ours as it is and is said back.
+    let (ord, said_ord) = limit(here.ord, asked.ird);
+    let (mut ird, mut said_ird) = limit(here.ird, asked.ord);
+    let (mut rtr, mut readiness) = (None, Readiness::ClientServer);
+    if let Some(theirs) = asked.rtr {
+        let mut ours = enhanced.rtr;
+        // A Read needs a place among the Reads that this end takes.
+        ours.read &= here.ird > 0;
+        let both = ours.and(theirs);
+        // RFC 6581 §9.2: without a common one the responder says which ones it takes.
+        let takes = if both.is_empty() { ours } else { both };
+        if takes.read && said_ird == 0 {
+            // RFC 6581 §9.1: one for the ready-to-receive message itself.
+            (ird, said_ird) = (1, 1);
+        }
+        rtr = Some(takes);
+        readiness = Readiness::Awaits(takes);
+    }
+    let agreed = Agreed { depths: Depths { ird, ord }, peer: Depths::from(*asked), readiness };
+    Ok((EnhancedRepr { ird: said_ird, ord: said_ord, rtr }, agreed))
+}
+
+/// What an initiator that has `asked` makes of the reply. `preference`: its messages, best first.
+///
+/// # Errors
+/// The responder wants to issue more Reads than this end takes, or they have no ready-to-receive
+/// message in common. The peer is to be told in a Terminate.
+pub(super) fn settle(
+    asked: &EnhancedRepr,
+    reply: &EnhancedRepr,
+    here: Depths,
+    preference: [Rtr; 3],
+) -> Result<Agreed, StartupError> {
+    if reply.ord != NO_LIMIT && reply.ord > here.ird {
+        // RFC 6581 §9.1: there are no resources for more.
+        let (offered, needed) = (here.ird, reply.ord);
+        return Err(StartupError::InsufficientIrd { offered, needed });
+    }
+    // RFC 6581 §9.1: ORD at most the responder's IRD; 0x3FFF leaves it as it is.
+    let (ord, _) = limit(here.ord, reply.ird);
+    let readiness = match (asked.rtr, reply.rtr) {
+        // A flag that was not asked for says nothing.
+        (None, _) => Readiness::ClientServer,
+        (Some(_), None) => return Err(StartupError::NoRtr),
+        (Some(ours), Some(theirs)) => {
+            let both = ours.and(theirs);
+            let usable = |rtr: &Rtr| rtr.is_in(both) && (*rtr != Rtr::Read || ord > 0);
+            Readiness::Sends(preference.into_iter().find(usable).ok_or(StartupError::NoRtr)?)
+        }
+    };
+    Ok(Agreed { depths: Depths { ird: here.ird, ord }, peer: Depths::from(*reply), readiness })
+}
+
+/// A depth of this end under the peer's limit: what holds here, and what is said of it.
+fn limit(here: u16, peers: u16) -> (u16, u16) {
+    if peers == NO_LIMIT { (here, NO_LIMIT) } else { (here.min(peers), here.min(peers)) }
+}
+
+/// IRD and ORD as SMB Direct puts them in front of its private data in revision 1.
+///
+/// ```text
+///  0  IRD, 32 bits    4  ORD, 32 bits
+/// ```
+pub(super) struct SmbDirect;
+
+impl SmbDirect {
+    /// Octets of it.
+    pub(super) const LEN: usize = 8;
+
+    /// The values in these octets; more than [`MAX_DEPTH`] is taken as that.
+    pub(super) fn parse(octets: &[u8; Self::LEN]) -> EnhancedRepr {
+        let depth = |at: usize| {
+            let value =
+                u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
+            value.min(u32::from(MAX_DEPTH)) as u16
+        };
+        EnhancedRepr { ird: depth(0), ord: depth(4), rtr: None }
+    }
+
+    /// The octets.
+    pub(super) fn emit(said: &EnhancedRepr) -> [u8; Self::LEN] {
+        let mut octets = [0; Self::LEN];
+        octets[..4].copy_from_slice(&u32::from(said.ird).to_be_bytes());
+        octets[4..].copy_from_slice(&u32::from(said.ord).to_be_bytes());
+        octets
+    }
+}
+
+#[cfg(test)]
+mod tests;

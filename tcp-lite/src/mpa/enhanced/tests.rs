@@ -1,0 +1,151 @@
+//! The negotiation of both roles, row by row.
+
+use super::*;
+use crate::mpa::Peer;
+
+const ORDER: [Rtr; 3] = Peer::Standard.rtr_preference();
+const READ: RtrSet = RtrSet { send: false, write: false, read: true };
+const WRITE: RtrSet = RtrSet { send: false, write: true, read: false };
+const SEND: RtrSet = RtrSet { send: true, write: false, read: false };
+
+fn says(ird: u16, ord: u16, rtr: Option<RtrSet>) -> EnhancedRepr {
+    EnhancedRepr { ird, ord, rtr }
+}
+
+fn depths(ird: u16, ord: u16) -> Depths {
+    Depths { ird, ord }
+}
+
+/// RFC 6581 §9.1: the responder's IRD covers the initiator's ORD as far as it can, its ORD is at most
+/// the initiator's IRD; 0x3FFF is said back and changes nothing.
+#[test]
+fn responder_depths() {
+    let here = depths(16, 8);
+    for (asked, said, used) in [
+        ((4, 4), (4, 4), (4, 4)),
+        ((128, 128), (16, 8), (16, 8)),
+        ((0, 0), (0, 0), (0, 0)),
+        ((1, 20), (16, 1), (16, 1)),
+        ((NO_LIMIT, 4), (4, NO_LIMIT), (4, 8)),
+        ((4, NO_LIMIT), (NO_LIMIT, 4), (16, 4)),
+        ((NO_LIMIT, NO_LIMIT), (NO_LIMIT, NO_LIMIT), (16, 8)),
+    ] {
+        let asked = says(asked.0, asked.1, None);
+        let (reply, agreed) = answer(&asked, here, &Enhanced::default()).expect("suitable");
+        assert_eq!(reply, says(said.0, said.1, None));
+        assert_eq!(agreed.depths, depths(used.0, used.1));
+        assert_eq!(agreed.peer, Depths::from(asked));
+        assert_eq!(agreed.readiness, Readiness::ClientServer);
+    }
+}
+
+/// RFC 6581 §9.1: an initiator that takes fewer Reads than this end's ULP needs.
+#[test]
+fn responder_needs_more_reads() {
+    let enhanced = Enhanced { required_ord: 3, ..Enhanced::default() };
+    let error = answer(&says(2, 9, None), depths(9, 9), &enhanced);
+    assert_eq!(error, Err(StartupError::InsufficientIrd { offered: 2, needed: 3 }));
+    assert_eq!(error.map(|_| ()).expect_err("insufficient").code(), 6);
+    assert!(answer(&says(3, 9, None), depths(9, 9), &enhanced).is_ok());
+    assert!(answer(&says(NO_LIMIT, 9, None), depths(9, 9), &enhanced).is_ok());
+}
+
+/// RFC 6581 §9.2: A is said back, with the common messages, or without one with those that it takes.
+#[test]
+fn responder_ready_to_receive() {
+    let takes = |asked: RtrSet, ours: RtrSet, ird: u16| {
+        let enhanced = Enhanced { rtr: ours, ..Enhanced::default() };
+        let asked = says(4, 4, Some(asked));
+        let (reply, agreed) = answer(&asked, depths(ird, 4), &enhanced).expect("suitable");
+        let set = reply.rtr.expect("A is said back");
+        assert_eq!(agreed.readiness, Readiness::Awaits(set));
+        set
+    };
+    assert_eq!(takes(RtrSet::ALL, RtrSet::ALL, 4), RtrSet::ALL);
+    assert_eq!(takes(READ, RtrSet::ALL, 4), READ);
+    assert_eq!(takes(RtrSet::ALL, WRITE, 4), WRITE);
+    assert_eq!(takes(SEND, WRITE, 4), WRITE);
+    // Who takes no Reads takes none of no octets either.
+    assert_eq!(takes(RtrSet::ALL, RtrSet::ALL, 0), RtrSet { read: false, ..RtrSet::ALL });
+}
+
+/// RFC 6581 §9.1: an initiator without Reads of its own may still send the one of no octets.
+#[test]
+fn responder_makes_room_for_the_read() {
+    let (reply, agreed) =
+        answer(&says(0, 0, Some(READ)), depths(16, 16), &Enhanced::default()).expect("suitable");
+    assert_eq!((reply.ird, agreed.depths.ird), (1, 1));
+    let (reply, _) =
+        answer(&says(0, 0, Some(WRITE)), depths(16, 16), &Enhanced::default()).expect("suitable");
+    assert_eq!(reply.ird, 0);
+}
+
+/// RFC 6581 §9.1: ORD at most the responder's IRD, 0x3FFF changes nothing, and more Reads than this
+/// end takes are code 6.
+#[test]
+fn initiator_depths() {
+    let (asked, here) = (says(8, 16, None), depths(8, 16));
+    for (reply, used) in [
+        ((16, 8), Ok((8, 16))),
+        ((4, 2), Ok((8, 4))),
+        ((0, 0), Ok((8, 0))),
+        ((200, 8), Ok((8, 16))),
+        ((NO_LIMIT, 8), Ok((8, 16))),
+        ((4, NO_LIMIT), Ok((8, 4))),
+        ((4, 9), Err(StartupError::InsufficientIrd { offered: 8, needed: 9 })),
+    ] {
+        let reply = says(reply.0, reply.1, None);
+        let agreed = settle(&asked, &reply, here, ORDER);
+        assert_eq!(agreed.map(|a| (a.depths.ird, a.depths.ord)), used);
+        assert!(agreed.is_err() || agreed.map(|a| a.peer) == Ok(Depths::from(reply)));
+    }
+}
+
+/// RFC 6581 §9.2: the initiator picks one of the messages that both have; none is code 7.
+#[test]
+fn initiator_ready_to_receive() {
+    let pick = |ours: Option<RtrSet>, theirs: Option<RtrSet>, ird: u16, order: [Rtr; 3]| {
+        let agreed = settle(&says(4, 4, ours), &says(ird, 4, theirs), depths(4, 4), order);
+        agreed.map(|agreed| agreed.readiness)
+    };
+    let all = Some(RtrSet::ALL);
+    assert_eq!(pick(all, all, 4, ORDER), Ok(Readiness::Sends(Rtr::Write)));
+    let irdma = Peer::Irdma.rtr_preference();
+    assert_eq!(pick(all, all, 4, irdma), Ok(Readiness::Sends(Rtr::Read)));
+    // A Read takes a place that the responder does not have.
+    assert_eq!(pick(all, all, 0, irdma), Ok(Readiness::Sends(Rtr::Write)));
+    assert_eq!(pick(all, Some(READ), 0, ORDER), Err(StartupError::NoRtr));
+    assert_eq!(pick(all, Some(SEND), 4, ORDER), Ok(Readiness::Sends(Rtr::Send)));
+    assert_eq!(pick(Some(WRITE), Some(READ), 4, ORDER), Err(StartupError::NoRtr));
+    assert_eq!(pick(all, Some(RtrSet::default()), 4, ORDER), Err(StartupError::NoRtr));
+    // The connection model itself does not match.
+    assert_eq!(pick(all, None, 4, ORDER), Err(StartupError::NoRtr));
+    assert_eq!(pick(None, all, 4, ORDER), Ok(Readiness::ClientServer));
+    assert_eq!(StartupError::NoRtr.code(), 7);
+}
+
+/// Whatever is said, both ends keep to what the other takes.
+#[test]
+fn both_ends_fit() {
+    let some = [0, 1, 4, 16, 200, NO_LIMIT];
+    for theirs in some.iter().flat_map(|&ird| some.iter().map(move |&ord| depths(ird, ord))) {
+        for ours in some.iter().flat_map(|&ird| some.iter().map(move |&ord| depths(ird, ord))) {
+            let asked = ask(theirs, &Enhanced::default());
+            let (reply, there) = answer(&asked, ours, &Enhanced::default()).expect("no needs");
+            let here = settle(&asked, &reply, theirs, ORDER).expect("fits");
+            let fits = |ord: u16, ird: u16, open: bool| ord <= ird || open;
+            assert!(fits(here.depths.ord, there.depths.ird, theirs.ord == NO_LIMIT));
+            assert!(fits(there.depths.ord, here.depths.ird, theirs.ird == NO_LIMIT));
+        }
+    }
+}
+
+/// IRD and ORD of SMB Direct are 32 bits each.
+#[test]
+fn smb_direct_words() {
+    let said = says(16, 1, None);
+    assert_eq!(SmbDirect::emit(&said), [0, 0, 0, 16, 0, 0, 0, 1]);
+    assert_eq!(SmbDirect::parse(&SmbDirect::emit(&said)), said);
+    let most = SmbDirect::parse(&[0xff; 8]);
+    assert_eq!((most.ird, most.ord), (MAX_DEPTH, MAX_DEPTH));
+}

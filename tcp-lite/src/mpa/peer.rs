@@ -1,0 +1,114 @@
+//! Peers that need to be treated apart, by name.
+//!
+//! | peer | private data | markers | ready-to-receive message | besides |
+//! |---|---|---|---|---|
+//! | standard | 512 octets | yes | Write, Read, Send | |
+//! | siw (Linux's soft iWARP) | 252 | rejects a request for them | Write, Read; STag 1 | |
+//! | cxgb4 (Chelsio T-series) | 252 | yes | Read, Write; refuses STag 0 | |
+//! | irdma (Intel) | 512 | yes | Read, Write | |
+//! | smb-direct | 512 | yes | none | its own IRD and ORD in revision 1 |
+//!
+//! Nothing is said here of FPDUs right behind a start-up frame. None is ever sent there: an initiator
+//! waits for the reply, a responder for the initiator's first FPDU (RFC 5044 §7.1.2 (3), (4)), and siw
+//! resets the connection of who does not. Those that a peer sends there are taken from everyone.
+
+use super::enhanced::Rtr;
+use ddp::Stag;
+use wire::mpa::MAX_PRIVATE_DATA;
+
+/// Octets of the ULP's private data that fit the 256 of siw and of Chelsio behind the enhanced data.
+const SMALL_PRIVATE_DATA: usize = 252;
+
+/// A kind of peer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Peer {
+    /// As the specifications have it.
+    #[default]
+    Standard,
+    /// Linux's soft iWARP.
+    Siw,
+    /// Chelsio's adapters.
+    Cxgb4,
+    /// Intel's adapters.
+    Irdma,
+    /// SMB Direct over revision 1, which begins its private data with IRD and ORD, 32 bits each.
+    SmbDirect,
+}
+
+impl Peer {
+    /// All kinds.
+    pub const ALL: [Peer; 5] =
+        [Peer::Standard, Peer::Siw, Peer::Cxgb4, Peer::Irdma, Peer::SmbDirect];
+
+    /// Its name in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Peer::Standard => "standard",
+            Peer::Siw => "siw",
+            Peer::Cxgb4 => "cxgb4",
+            Peer::Irdma => "irdma",
+            Peer::SmbDirect => "smb-direct",
+        }
+    }
+
+    /// The kind with this name.
+    pub fn from_name(name: &str) -> Option<Peer> {
+        Peer::ALL.into_iter().find(|peer| peer.name() == name)
+    }
+
+    /// Octets of the ULP's private data that it takes.
+    pub const fn private_data_limit(self) -> usize {
+        match self {
+            Peer::Siw | Peer::Cxgb4 => SMALL_PRIVATE_DATA,
+            Peer::Standard | Peer::Irdma | Peer::SmbDirect => MAX_PRIVATE_DATA,
+        }
+    }
+
+    /// False for peers that reject who asks them for markers.
+    pub const fn has_markers(self) -> bool {
+        !matches!(self, Peer::Siw)
+    }
+
+    /// STag of a ready-to-receive RDMA Write, or of the peer's buffer in a ready-to-receive RDMA Read.
+    /// It has no octets, so it need not be valid (RFC 5041 §5.2); Chelsio refuses zero all the same.
+    pub const fn rtr_stag(self) -> Stag {
+        match self {
+            Peer::Siw | Peer::Cxgb4 => Stag(1),
+            Peer::Standard | Peer::Irdma | Peer::SmbDirect => Stag(0),
+        }
+    }
+
+    /// Ready-to-receive messages in the order in which an initiator likes to send them to it.
+    pub const fn rtr_preference(self) -> [Rtr; 3] {
+        match self {
+            Peer::Cxgb4 | Peer::Irdma => [Rtr::Read, Rtr::Write, Rtr::Send],
+            Peer::Standard | Peer::Siw | Peer::SmbDirect => [Rtr::Write, Rtr::Read, Rtr::Send],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_again() {
+        for peer in Peer::ALL {
+            assert_eq!(Peer::from_name(peer.name()), Some(peer));
+        }
+        assert_eq!(Peer::from_name("mellanox"), None);
+    }
+
+    /// What the named peers were seen to need.
+    #[test]
+    fn profiles() {
+        let limits = Peer::ALL.map(Peer::private_data_limit);
+        assert_eq!(limits, [512, 252, 252, 512, 512]);
+        let stags = Peer::ALL.map(Peer::rtr_stag);
+        assert_eq!(stags, [Stag(0), Stag(1), Stag(1), Stag(0), Stag(0)]);
+        let markers = Peer::ALL.map(Peer::has_markers);
+        assert_eq!(markers, [true, false, true, true, true]);
+        assert_eq!(Peer::Irdma.rtr_preference()[0], Rtr::Read);
+        assert_eq!(Peer::Siw.rtr_preference()[0], Rtr::Write);
+    }
+}

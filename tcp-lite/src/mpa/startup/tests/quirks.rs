@@ -1,0 +1,81 @@
+//! Start-up with peers that need to be treated apart.
+
+use super::*;
+
+const HERE: Depths = Depths { ird: 16, ord: 8 };
+
+fn with(peer: Peer, initiate: Revision) -> Config {
+    Config { peer, initiate, crc: false, ..config() }
+}
+
+/// siw and Chelsio take 256 octets in all.
+#[test]
+fn private_data_of_small_peers() {
+    for peer in [Peer::Siw, Peer::Cxgb4] {
+        for revision in [Revision::One, Revision::Two] {
+            let config = with(peer, revision);
+            assert!(Startup::initiator(&config, HERE, &[0; 252]).is_ok());
+            let too_long = PrivateDataTooLong { len: 253, limit: 252 };
+            let refused = Startup::initiator(&config, HERE, &[0; 253]).map(|_| ());
+            assert_eq!(refused, Err(too_long));
+            let mut responder = Startup::responder(&config);
+            let rev = revision.number();
+            asked(&mut responder, &request(0x10, rev, b"\0\0\0\0"));
+            assert_eq!(responder.accept(HERE, &[0; 253]), Err(too_long.into()));
+            assert!(responder.accept(HERE, &[0; 252]).is_ok());
+            assert!(responder.output().len() <= 20 + 256);
+        }
+    }
+}
+
+/// siw rejects who asks it for markers: it is not asked, in neither role.
+#[test]
+fn no_markers_are_asked_of_siw() {
+    let config = with(Peer::Siw, Revision::Two);
+    assert!(config.markers);
+    let startup = Startup::initiator(&config, HERE, b"").expect("it fits");
+    assert_eq!(startup.output()[16], 0x10);
+    let mut responder = Startup::responder(&config);
+    asked(&mut responder, &request(0x10, 2, b"\0\0\0\0"));
+    let params = responder.accept(HERE, b"").expect("it fits");
+    assert_eq!((params.markers_rx, responder.output()[16]), (false, 0x10));
+}
+
+/// SMB Direct over revision 1: IRD and ORD come first in the private data of both frames.
+#[test]
+fn smb_direct_dialogue() {
+    let config = with(Peer::SmbDirect, Revision::One);
+    let mut initiator = Startup::initiator(&config, HERE, b"smb").expect("it fits");
+    assert_eq!(initiator.output(), request(0x80, 1, b"\0\0\0\x10\0\0\0\x08smb"));
+    let mut responder = Startup::responder(&config);
+    let request = asked(&mut responder, initiator.output());
+    assert_eq!(request.private_data, b"smb");
+    assert_eq!(request.enhanced, Some(EnhancedRepr { ird: 16, ord: 8, rtr: None }));
+    let params = responder.accept(Depths { ird: 4, ord: 1 }, b"").expect("it fits");
+    assert_eq!(responder.output(), reply(0x80, 1, b"\0\0\0\x04\0\0\0\x01"));
+    let depths = params.agreed.map(|agreed| agreed.depths);
+    assert_eq!(depths, Some(Depths { ird: 4, ord: 1 }));
+    let Ok((_, Some(Progress::Accepted { params, .. }))) = initiator.input(responder.output())
+    else {
+        panic!("accepted");
+    };
+    assert_eq!(params.agreed.map(|agreed| agreed.depths), Some(Depths { ird: 16, ord: 4 }));
+    // The octets count: 504 are left.
+    assert!(Startup::initiator(&config, HERE, &[0; 504]).is_ok());
+    assert!(Startup::initiator(&config, HERE, &[0; 505]).is_err());
+}
+
+/// Private data too short for them is the ULP's, and the reply has none either.
+#[test]
+fn smb_direct_without_its_words() {
+    let config = with(Peer::SmbDirect, Revision::One);
+    let mut responder = Startup::responder(&config);
+    let request = asked(&mut responder, &request(0, 1, b"seven.."));
+    assert_eq!((request.enhanced, &request.private_data[..]), (None, &b"seven.."[..]));
+    responder.accept(HERE, b"").expect("it fits");
+    assert_eq!(responder.output(), reply(0x80, 1, b""));
+    // With revision 2 the standard words are used instead.
+    let two = with(Peer::SmbDirect, Revision::Two);
+    let startup = Startup::initiator(&two, HERE, b"").expect("it fits");
+    assert_eq!(startup.output(), super::request(0x90, 2, b"\0\x10\0\x08"));
+}

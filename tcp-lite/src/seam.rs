@@ -39,6 +39,21 @@ pub trait SegmentSource {
     /// again; with nothing in flight the source must use whatever room there is).
     fn fill(&mut self, offset: u64, emss: usize, in_flight: bool, out: &mut [u8]) -> usize;
 
+    /// As [`fill`](Self::fill), for a probe of the path MTU: `out` is longer than `emss`, and what is written
+    /// must do without it: if it is lost it goes again in segments of at most `emss`, cut by
+    /// [`cut`](Self::cut). May be shorter than `out`; zero: there is too little to send, `fill` is asked then.
+    fn fill_probe(&mut self, offset: u64, emss: usize, out: &mut [u8]) -> usize {
+        let _ = (offset, emss, out);
+        0
+    }
+
+    /// How many of the octets from `offset` on, sent before and not acknowledged, make a good segment of at
+    /// most `most`; more than `most` are to be sent again. Not zero, at most `most`.
+    fn cut(&self, offset: u64, most: usize) -> usize {
+        let _ = offset;
+        most
+    }
+
     /// Writes again the octets at `offset..offset + out.len()`, sent before and not acknowledged,
     /// the very same ones.
     fn refill(&mut self, offset: u64, out: &mut [u8]);

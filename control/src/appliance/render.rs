@@ -96,6 +96,10 @@ pub(super) fn stream_counters(stats: &EndpointStats) -> Counters {
     put("tcp_ecn_marks_in", tcp.ecn_marks_in);
     put("tcp_ecn_reductions", tcp.ecn_reductions);
     put("tcp_path_mtu_reductions", tcp.path_mtu_reductions);
+    put("tcp_path_mtu_raises", tcp.path_mtu_raises);
+    put("tcp_path_mtu_probes", tcp.path_mtu_probes);
+    put("tcp_path_mtu_probes_lost", tcp.path_mtu_probes_lost);
+    put("tcp_path_mtu_black_holes", tcp.path_mtu_black_holes);
     put("mpa_fpdus_in", mpa_rx.fpdus);
     put("held_bytes_max", mpa_rx.held_max);
     put("unlocatable_bytes_max", mpa_rx.unlocatable_max);

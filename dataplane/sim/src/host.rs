@@ -166,10 +166,11 @@ impl Host {
         self.with(|endpoint, cx| endpoint.abort(cx));
     }
 
-    /// The path carries packets of at most `mtu` octets.
-    pub fn path_mtu(&mut self, mtu: usize) {
+    /// A router reports that packets of at most `mtu` octets pass, and the segment that begins at `seq` did
+    /// not.
+    pub fn packet_too_big(&mut self, now: Instant, mtu: usize, seq: SeqNumber) {
         if let Some(endpoint) = &mut self.endpoint {
-            endpoint.path_mtu((mtu - 40) as u16);
+            endpoint.packet_too_big(now, mtu as u16, seq);
         }
     }
 

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
+use tcp_lite::tcp::SeqNumber;
 use wire::Instant;
 
 use crate::dialogue::Batch;
@@ -258,8 +259,8 @@ impl Side<'_> {
         let turns = if unhurried { SPIN } else { 1 };
         let sent = transmit(now, host, to, tx, turns, |host, sent| match sent {
             Sent::Segment(octets) => remember(log, now, names[1], octets),
-            Sent::TooBig(mtu) if *icmp => host.path_mtu(mtu),
-            Sent::TooBig(_) => {}
+            Sent::TooBig(mtu, seq) if *icmp => host.packet_too_big(now, mtu, seq),
+            Sent::TooBig(..) => {}
         });
         if !unhurried && frames + sent > 0 {
             core.more = sent >= BURST;
@@ -274,8 +275,8 @@ impl Side<'_> {
 pub(crate) enum Sent<'a> {
     /// A segment that goes to the path.
     Segment(&'a [u8]),
-    /// It was larger than the path's MTU, which is this.
-    TooBig(usize),
+    /// The segment that begins at this number was larger than the path's MTU, which is this.
+    TooBig(usize, SeqNumber),
 }
 
 /// Runs a host's timers and sends what it has to send: a worker fills one batch after the other while
@@ -299,8 +300,9 @@ pub(crate) fn transmit(
         for (octets, capable) in segments {
             tell(host, Sent::Segment(&octets));
             let ecn = if capable { Ecn::Ect } else { Ecn::NotEct };
-            if let Entry::TooBig(mtu) = to.push(now, octets, ecn) {
-                tell(host, Sent::TooBig(mtu));
+            let seq = octets.get(4..8).and_then(|seq| seq.try_into().ok()).map(u32::from_be_bytes);
+            if let (Entry::TooBig(mtu), Some(seq)) = (to.push(now, octets, ecn), seq) {
+                tell(host, Sent::TooBig(mtu, SeqNumber(seq)));
             }
         }
     }

@@ -222,6 +222,7 @@ fn host(rng: &mut Rng, mtu: usize) -> HostConfig {
         timestamps: rng.below(3) > 0,
         window_scale: rng.below(4) > 0,
         receive_window: 1 << (12 + rng.below(11)),
+        min_path_mtu: 68,
         max_ranges: [4, 256][rng.below(2) as usize],
         retransmission_limit: Duration::from_secs(800),
         ..tcp::Config::default()

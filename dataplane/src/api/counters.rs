@@ -106,6 +106,8 @@ counters! {
     resets_sent: Counter,
     /// Path MTU reductions taken from ICMP.
     path_mtu_updates: Counter,
+    /// Reports of a smaller path MTU that wait until the segment they are about is lost.
+    path_mtu_remembered: Counter,
     /// Streams accepted by the control thread or opened by it.
     streams_established: Counter,
     /// Streams in all states.
@@ -198,8 +200,16 @@ drop_reasons! {
     Icmp = "icmp",
     /// ICMP that is not used here.
     IcmpIgnored = "icmp_ignored",
-    /// ICMP error about a packet that we did not send, or with a senseless MTU.
+    /// ICMP error about a packet that we cannot have sent.
     IcmpNotBelieved = "icmp_not_believed",
+    /// ICMP error about a flow that is no stream of ours.
+    IcmpNoStream = "icmp_no_stream",
+    /// ICMP error about a segment that is not under way.
+    IcmpNotInFlight = "icmp_not_in_flight",
+    /// Packet too big with an MTU that is below what is believed, or larger than the packet.
+    IcmpSize = "icmp_size",
+    /// Packet too big that asks for nothing smaller than what is used already.
+    IcmpNoNews = "icmp_no_news",
     /// ICMP or reset not answered, or neighbours' news not passed on, because of the rate limit.
     RateLimited = "rate_limited",
     /// Segment without a stream (answered by a reset if the rate allows).

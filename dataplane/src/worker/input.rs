@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tcp_lite::endpoint::Context;
-use tcp_lite::tcp::{Flags, HEADER_LEN, Segment, SeqNumber, reset_for};
+use tcp_lite::tcp::{Flags, Segment, SeqNumber, TooBig, reset_for};
 use wire::Instant;
 
 use super::batch::Batch;
@@ -74,7 +74,7 @@ impl<Io: PortIo> Core<Io> {
             match message {
                 Message::Frame { port, frame } => self.sort(port, frame, now, false, &mut arrivals),
                 Message::Neighbour { interface, claim } => self.claim(interface, &claim, now),
-                Message::PathMtu(report) => self.path_mtu(&report),
+                Message::PathMtu(report) => self.path_mtu(&report, now),
             }
         }
         self.look_up_and_input(arrivals, now);
@@ -203,7 +203,7 @@ impl<Io: PortIo> Core<Io> {
                 let Some(Some(slot)) = self.ports.get(port) else { return };
                 let owner = slot.facts.steering.owner(report.remote, report.local);
                 if owner.0 == self.index {
-                    self.path_mtu(&report);
+                    self.path_mtu(&report, now);
                 } else {
                     let message = Message::PathMtu(report);
                     self.mesh.send(usize::from(owner.0), message, &self.counters);
@@ -228,21 +228,22 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    fn path_mtu(&mut self, report: &PathMtu) {
+    fn path_mtu(&mut self, report: &PathMtu, now: Instant) {
         let interface = report.interface as u16;
         let flow = FlowKey { interface, local: report.local, remote: report.remote };
-        let conn = self.flows.get(&flow).and_then(|slot| self.conns.get_mut(slot));
-        // RFC 5927 §4.1: only of a segment that is under way.
-        match conn.filter(|c| c.endpoint.connection().is_in_flight(SeqNumber(report.seq))) {
-            Some(conn) => {
-                let headers = if report.remote.is_ipv6() { 40 } else { 20 };
-                conn.endpoint.path_mtu(report.mtu - headers - HEADER_LEN as u16);
+        let Some(slot) = self.flows.get(&flow) else {
+            return self.counters.drops.count(DropReason::IcmpNoStream);
+        };
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        match conn.endpoint.packet_too_big(now, report.mtu, SeqNumber(report.seq)) {
+            TooBig::Believed => {
                 self.counters.path_mtu_updates.add(1);
-                if let Some(slot) = self.flows.get(&flow) {
-                    self.touch(slot);
-                }
+                self.touch(slot);
             }
-            None => self.counters.drops.count(DropReason::IcmpNotBelieved),
+            TooBig::Remembered => self.counters.path_mtu_remembered.add(1),
+            TooBig::NoNews => self.counters.drops.count(DropReason::IcmpNoNews),
+            TooBig::NotInFlight => self.counters.drops.count(DropReason::IcmpNotInFlight),
+            TooBig::BadSize => self.counters.drops.count(DropReason::IcmpSize),
         }
     }
 

@@ -346,8 +346,13 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// The path carries segments of at most `mss` octets: see [`Connection::path_mtu`].
-    pub fn path_mtu(&mut self, mss: u16) {
-        self.conn.path_mtu(mss);
+    pub fn path_mtu(&mut self, now: Instant, mss: u16) {
+        self.conn.path_mtu(now, mss);
+    }
+
+    /// A router reports a packet that was too big: see [`Connection::packet_too_big`].
+    pub fn packet_too_big(&mut self, now: Instant, mtu: u16, seq: SeqNumber) -> tcp::TooBig {
+        self.conn.packet_too_big(now, mtu, seq)
     }
 
     /// Where the stream is in its life.

@@ -336,6 +336,26 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
         sender.fill(stream, offset, in_flight, out)
     }
 
+    fn fill_probe(&mut self, offset: u64, emss: usize, out: &mut [u8]) -> usize {
+        let Upper { prologue_sent, prologue_len, stage, .. } = &mut *self.upper;
+        match stage {
+            Stage::Full(full) if prologue_sent == prologue_len && full.may_send() => {
+                let Full { sender, stream, .. } = &mut **full;
+                sender.emss_changed(emss);
+                sender.fill_probe(stream, offset, out)
+            }
+            Stage::Startup(_) | Stage::Full(_) | Stage::Over => 0,
+        }
+    }
+
+    fn cut(&self, offset: u64, most: usize) -> usize {
+        // The start-up's octets are in no segment with an FPDU, and no FPDU begins before their end.
+        match &self.upper.stage {
+            Stage::Full(full) if offset >= self.upper.prologue_len => full.sender.cut(offset, most),
+            Stage::Startup(_) | Stage::Full(_) | Stage::Over => most,
+        }
+    }
+
     fn refill(&mut self, offset: u64, out: &mut [u8]) {
         let Upper { prologue, prologue_len, stage, .. } = &mut *self.upper;
         let n = prologue_len.saturating_sub(offset).min(out.len() as u64) as usize;

@@ -81,6 +81,15 @@ pub struct Config {
     pub fin_wait_2: Duration,
     /// A smaller MSS of a peer is taken for this, against floods of tiny segments; octets, ≥ 1 + 12.
     pub min_mss: u16,
+    /// Find the path's MTU by probes where routers do not report it (RFC 4821): black holes are noticed,
+    /// and a size that was lowered is raised again.
+    pub path_mtu_probing: bool,
+    /// A report of an IPv4 path with a smaller MTU is not believed, octets, 68 to 1280. IPv6 has its own
+    /// minimum of 1280.
+    pub min_path_mtu: u16,
+    /// Time after which larger segments are tried again over a path that did not carry them; at least 5
+    /// minutes (RFC 1191 §6.3, RFC 8201 §4).
+    pub path_mtu_raise: Duration,
     /// Challenge acknowledgements per second and connection (RFC 5961 §7).
     pub challenge_acks_per_second: u32,
 }
@@ -108,6 +117,9 @@ impl Default for Config {
             time_wait: Duration::from_secs(60),
             fin_wait_2: Duration::from_secs(60),
             min_mss: 48,
+            path_mtu_probing: true,
+            min_path_mtu: 576,
+            path_mtu_raise: Duration::from_secs(600),
             challenge_acks_per_second: 10,
         }
     }

@@ -11,6 +11,7 @@ use super::challenge::ChallengeLimit;
 use super::config::Config;
 use super::ecn::Ecn;
 use super::isn::FourTuple;
+use super::pmtu::PathMtu;
 use super::receiver::Receiver;
 use super::segment::{Flags, Options, Segment};
 use super::sender::Sender;
@@ -86,6 +87,7 @@ pub struct Connection {
     pub(super) our_mss: u16,
     /// Window in the SYN sent last.
     pub(super) syn_window: u16,
+    pub(super) path: PathMtu,
     events: ArrayVec<Event, 3>,
     pub(super) config: Arc<Config>,
     pub(super) tuple: FourTuple,
@@ -124,6 +126,7 @@ impl Connection {
             reset_due: None,
             our_mss: mss,
             syn_window: 0,
+            path: PathMtu::new(mss, tuple.remote.ip(), config.min_path_mtu),
             events: ArrayVec::new(),
             config,
             tuple,
@@ -167,6 +170,7 @@ impl Connection {
         };
         let peer_mss = options.mss.unwrap_or(default).max(config.min_mss);
         self.send.set_mss(peer_mss, self.timestamps);
+        self.path.limit_to(peer_mss);
         let options_len = if self.timestamps { super::segment::TIMESTAMPS_LEN } else { 0 };
         let rmss = u64::from(self.our_mss).saturating_sub(options_len as u64).max(1);
         self.recv = Receiver::new(syn.seq, config, rmss, shift, now);
@@ -207,20 +211,16 @@ impl Connection {
         self.delete(CloseReason::Aborted);
     }
 
-    /// The path carries segments of at most `mss` octets (MTU less IP and fixed TCP header): an ICMP
-    /// message said so and was checked by the caller, or the interface changed. Never below the
-    /// configured minimum, never above what the peer takes.
-    pub fn path_mtu(&mut self, mss: u16) {
-        if self.send.set_path_mss(mss.max(self.config.min_mss)) {
-            self.stats.path_mtu_reductions += 1;
-        }
-    }
-
     /// True when octets from `seq` on have been sent and not acknowledged: an ICMP message about such a
     /// segment may be believed (RFC 5927 §4.1).
     pub fn is_in_flight(&self, seq: SeqNumber) -> bool {
         let seq = self.send.una.near(seq);
         self.send.una <= seq && seq < self.send.nxt
+    }
+
+    /// ISS.
+    pub fn iss(&self) -> SeqNumber {
+        self.send.iss().wire()
     }
 
     /// State.

@@ -269,7 +269,9 @@ impl Connection {
             self.slow_down();
         }
         let info = AckInfo { seq: start, ack, window, bare, sack_news, echo };
-        if self.send.on_ack(now, info, &self.config, &mut self.stats) {
+        let advanced = self.send.on_ack(now, info, &self.config, &mut self.stats);
+        self.path_after_ack(now);
+        if advanced {
             up.acknowledged(self.send.acknowledged_offset());
             self.restart_retransmit_timer(now);
             if self.send.fin_sent && self.send.una == self.send.nxt {

@@ -30,6 +30,7 @@ mod ecn;
 mod input;
 mod isn;
 mod output;
+mod pmtu;
 mod ranges;
 mod receiver;
 mod recovery;
@@ -52,6 +53,7 @@ pub use config::{Config, CongestionControl, Keepalive};
 pub use connection::{CloseReason, Connection, Event};
 pub use drop_reason::DropReason;
 pub use isn::{FourTuple, IsnGenerator};
+pub use pmtu::TooBig;
 pub use reset::reset_for;
 pub use segment::{
     Flags, HEADER_LEN, MAX_OPTIONS_LEN, MAX_SACK_BLOCKS, Options, Segment, TIMESTAMPS_LEN,

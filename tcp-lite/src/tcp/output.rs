@@ -223,7 +223,34 @@ impl Connection {
             SendRoom::IfWhole(room) => (room, true),
             SendRoom::Closed => return Sent::Declined,
         };
-        self.write_new(now, room, may_decline, up, tx)
+        match self.send_path_probe(now, up, tx) {
+            Sent::Declined => self.write_new(now, room, may_decline, up, tx),
+            sent => sent,
+        }
+    }
+
+    /// New data in a segment longer than the effective MSS, if it is time for that (RFC 4821 §7.4).
+    fn send_path_probe<U: SegmentSource + SpanSink>(
+        &mut self,
+        now: Instant,
+        up: &mut U,
+        tx: &mut impl TxBatch,
+    ) -> Sent {
+        let Some(room) = self.probe_due(now) else { return Sent::Declined };
+        let header_len = self.header_len();
+        let Some(out) = tx.segment(header_len + room) else { return Sent::BatchFull };
+        let start = self.send.nxt;
+        let payload = &mut out[header_len..header_len + room];
+        let len = up.fill_probe(self.send.offset(start), self.send.emss, payload).min(room);
+        if len == 0 {
+            return Sent::Declined;
+        }
+        let fin = self.head_new(now, len, up, out);
+        self.commit_new(now, len, fin, tx);
+        if len > self.send.emss {
+            self.probe_sent(now, start, len);
+        }
+        Sent::Yes
     }
 
     /// Lets the source write at most `room` octets.
@@ -243,26 +270,42 @@ impl Connection {
         if len == 0 {
             return Sent::Declined;
         }
+        let fin = self.head_new(now, len, up, out);
+        self.commit_new(now, len, fin, tx);
+        Sent::Yes
+    }
+
+    /// Writes the header of a segment with `len` octets of new data; returns whether it carries the FIN.
+    fn head_new(
+        &mut self,
+        now: Instant,
+        len: usize,
+        up: &(impl SegmentSource + SpanSink),
+        out: &mut [u8],
+    ) -> bool {
         let last = !up.has_data();
         let fin = last && self.send.fin_queued && self.send.usable() > len as u64;
         let mut flags = if last { Flags::PSH } else { Flags::default() }; // RFC 9293 §3.9.1.2 MUST-61
         if fin {
             flags = flags.with(Flags::FIN);
         }
-        let probe = self.send.wnd == 0;
-        if !probe {
+        if self.send.wnd > 0 {
             flags = flags.with(self.ecn.data_flags(self.stats.window_reductions()));
         }
         let window = self.recv.advertise(up.room());
         self.header(now, self.send.nxt, flags, window).emit_header(out);
-        if self.ecn.sends() && !probe {
-            tx.ecn_capable(); // RFC 3168 §6.1.5, §6.1.6: new data only, and no probes
+        fin
+    }
+
+    /// The segment of new data that was written goes out.
+    fn commit_new(&mut self, now: Instant, len: usize, fin: bool, tx: &mut impl TxBatch) {
+        if self.ecn.sends() && self.send.wnd > 0 {
+            tx.ecn_capable(); // RFC 3168 §6.1.5, §6.1.6: new data only, and no window probes
         }
-        tx.commit(header_len + len);
+        tx.commit(self.header_len() + len);
         self.stats.octets_out += len as u64;
         self.stats.segments_out += 1;
         self.sent_new(now, len, fin);
-        Sent::Yes
     }
 
     fn send_fin<U: SegmentSource + SpanSink>(
@@ -323,7 +366,8 @@ impl Connection {
             return Sent::BatchFull;
         };
         if resend.len > most {
-            resend = self.send.board.cut(resend, most);
+            let at = up.cut(self.send.offset(resend.start), most).clamp(1, most);
+            resend = self.send.board.cut(resend, at);
         }
         if resend.len > 0 {
             let payload = &mut out[header_len..header_len + resend.len];

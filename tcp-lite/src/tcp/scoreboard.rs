@@ -121,6 +121,8 @@ pub(crate) struct Scoreboard {
     delivered: Instant,
     /// What became of the probe, until it is asked for.
     probe_fate: Option<ProbeFate>,
+    /// Longest payload that was acknowledged (RFC 5927 §7.2, maxsizeacked).
+    longest_acked: u16,
 }
 
 impl Scoreboard {
@@ -180,7 +182,6 @@ impl Scoreboard {
     }
 
     /// The segment pushed last is a probe of the path MTU.
-    #[allow(dead_code, reason = "packetization-layer probing is its user")]
     pub(crate) fn last_is_probe(&mut self) {
         if let Some(record) = self.records.back_mut() {
             record.marks |= PROBE;
@@ -188,7 +189,6 @@ impl Scoreboard {
     }
 
     /// What became of the probe of the path MTU, said once.
-    #[allow(dead_code, reason = "packetization-layer probing is its user")]
     pub(crate) fn take_probe_fate(&mut self) -> Option<ProbeFate> {
         self.probe_fate.take()
     }
@@ -196,6 +196,28 @@ impl Scoreboard {
     /// True when the oldest segment is a probe of the path MTU that was not sent again, lost or not.
     pub(crate) fn head_is_probe(&self) -> bool {
         self.records.front().is_some_and(|r| r.is(PROBE))
+    }
+
+    /// Longest payload that was acknowledged at once, octets (RFC 5927 §7.2, maxsizeacked).
+    pub(crate) fn longest_acked(&self) -> u16 {
+        self.longest_acked
+    }
+
+    /// Payload octets of the segment that holds `seq`, which is in flight.
+    pub(crate) fn len_at(&self, seq: ExtSeq) -> Option<u16> {
+        self.records.get(self.first_ending_after(seq)).map(|r| r.len)
+    }
+
+    /// True when the segment that holds `seq` is considered lost, or was, and has not arrived.
+    pub(crate) fn is_lost(&self, seq: ExtSeq) -> bool {
+        let record = self.records.get(self.first_ending_after(seq));
+        record.is_some_and(|r| r.marks & (LOST | SACKED) == LOST)
+    }
+
+    /// True when something shorter than the oldest segment was sent after it and has arrived.
+    pub(crate) fn shorter_arrived(&self) -> bool {
+        let Some(head) = self.records.front() else { return false };
+        self.records.iter().any(|r| r.is(SACKED) && r.len > 0 && r.len < head.len)
     }
 
     /// Everything below `una` is acknowledged. A record of which only a part is keeps the rest.
@@ -227,6 +249,7 @@ impl Scoreboard {
             if record.marks & (PROBE | LOST) == PROBE {
                 self.probe_fate = Some(ProbeFate::Arrived(record.len));
             }
+            self.longest_acked = self.longest_acked.max(record.len);
             self.records.pop_front();
         }
         if sent_twice {

@@ -221,10 +221,19 @@ impl Sender {
         shrank
     }
 
+    /// Payload octets of a segment of this MSS.
+    pub(crate) fn payload_of(&self, mss: u16) -> usize {
+        usize::from(mss).saturating_sub(self.options_len).max(1)
+    }
+
+    /// The other way round.
+    pub(crate) fn mss_of(&self, payload: u16) -> u16 {
+        payload.saturating_add(self.options_len as u16)
+    }
+
     /// Options of data segments are deducted; SACK blocks never ride on them (RFC 9293 §3.7.1).
     fn computed_emss(&self) -> usize {
-        let mss = usize::from(self.peer_mss.min(self.path_mss));
-        mss.saturating_sub(self.options_len).max(1)
+        self.payload_of(self.peer_mss.min(self.path_mss))
     }
 
     // --- acknowledgements ---------------------------------------------------------------------------

@@ -47,6 +47,14 @@ pub struct Stats {
     pub ecn_reductions: u64,
     /// Times the path MTU shrank.
     pub path_mtu_reductions: u64,
+    /// Times it grew again.
+    pub path_mtu_raises: u64,
+    /// Probes of it (RFC 4821).
+    pub path_mtu_probes: u64,
+    /// Of them, lost ones.
+    pub path_mtu_probes_lost: u64,
+    /// Times that long segments vanished without a report (RFC 4821 §7.7).
+    pub path_mtu_black_holes: u64,
     /// Most octets ever kept track of beyond a gap.
     pub out_of_order_max: u64,
 }

@@ -57,6 +57,7 @@ impl Connection {
             self.send.rtt.back_off();
         } else {
             self.send.on_timeout(&mut self.stats);
+            self.path_after_timeout(now);
         }
         self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
     }

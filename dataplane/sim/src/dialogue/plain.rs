@@ -20,6 +20,8 @@ pub(super) struct Plain {
     mss: u16,
     connection: Option<Connection>,
     up: Above,
+    /// What was made of the last report of a router.
+    last_icmp: tcp::TooBig,
 }
 
 /// The two addresses that dialogues use.
@@ -51,6 +53,9 @@ pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result
         "initial-window" => config.initial_window = number(value)? as u32,
         "receive-window" => config.receive_window = number(value)? as u32,
         "max-ranges" => config.max_ranges = number(value)? as usize,
+        "path-mtu-probing" => config.path_mtu_probing = switch(value)?,
+        "path-mtu-raise" => config.path_mtu_raise = seconds()?,
+        "min-path-mtu" => config.min_path_mtu = number(value)? as u16,
         "min-mss" => config.min_mss = number(value)? as u16,
         "challenge-acks" => config.challenge_acks_per_second = number(value)? as u32,
         "window-scale" => config.window_scale = switch(value)?,
@@ -92,7 +97,13 @@ impl Subject for Plain {
             room: u64::MAX,
             ..Above::default()
         };
-        Ok(Plain { config: Arc::new(config), mss, connection: None, up })
+        Ok(Plain {
+            config: Arc::new(config),
+            mss,
+            connection: None,
+            up,
+            last_icmp: tcp::TooBig::NoNews,
+        })
     }
 
     fn connect(&mut self, now: Instant, iss: SeqNumber) -> Result<(), String> {
@@ -136,7 +147,7 @@ impl Subject for Plain {
         }
     }
 
-    fn act(&mut self, _now: Instant, args: &Args, streams: &Streams) -> Result<(), String> {
+    fn act(&mut self, now: Instant, args: &Args, streams: &Streams) -> Result<(), String> {
         let connection = self.connection.as_mut().ok_or("there is no connection")?;
         match args.word(0) {
             Some("write") => {
@@ -148,8 +159,14 @@ impl Subject for Plain {
             Some("room") => self.up.room = args.number("octets", u64::MAX)?,
             Some("close") => connection.close(),
             Some("abort") => connection.abort(),
-            Some("mtu") => connection.path_mtu(args.number("mss", 0)? as u16),
-            other => return Err(format!("`{other:?}` is none of write room close abort mtu")),
+            Some("mtu") => connection.path_mtu(now, args.number("mss", 0)? as u16),
+            Some("too-big") => {
+                let (mtu, seq) = too_big(args, streams, connection.iss())?;
+                self.last_icmp = connection.packet_too_big(now, mtu, seq);
+            }
+            other => {
+                return Err(format!("`{other:?}` is none of write room close abort mtu too-big"));
+            }
         }
         Ok(())
     }
@@ -163,6 +180,9 @@ impl Subject for Plain {
         let got = match key {
             "state" => connection.state().name().to_owned(),
             "emss" => connection.emss().to_string(),
+            "icmp" => format!("{:?}", self.last_icmp),
+            "path-mtu-probes" => connection.stats().path_mtu_probes.to_string(),
+            "black-holes" => connection.stats().path_mtu_black_holes.to_string(),
             "cwnd" => connection.info().cwnd.to_string(),
             "ecn" => connection.info().ecn.to_string(),
             "flight" => connection.info().flight.to_string(),
@@ -184,6 +204,17 @@ impl Subject for Plain {
     fn fault(&self) -> Option<String> {
         self.up.fault.clone()
     }
+}
+
+/// `do too-big mtu=N seq=POSITION`: a router reports the segment that begins there.
+pub(super) fn too_big(
+    args: &Args,
+    streams: &Streams,
+    iss: SeqNumber,
+) -> Result<(u16, SeqNumber), String> {
+    let seq = args.get("seq").ok_or("do too-big mtu= seq=")?;
+    let seq = iss.0.wrapping_add(streams.position(seq)?);
+    Ok((args.number("mtu", 0)? as u16, SeqNumber(seq)))
 }
 
 fn same(key: &str, got: u64, expected: u64) -> Result<(), String> {
@@ -259,13 +290,24 @@ impl SegmentSource for Above {
     }
 
     fn fill(&mut self, offset: u64, emss: usize, _in_flight: bool, out: &mut [u8]) -> usize {
-        if offset != self.filled as u64 || emss != self.emss || out.len() > emss {
+        if offset != self.filled as u64 || emss != self.emss {
             self.wrong(format!("fill({offset}, {emss}, {} octets)", out.len()));
         }
         let n = out.len().min(self.written - self.filled);
         out[..n].copy_from_slice(&self.outbound[self.filled..self.filled + n]);
         self.filled += n;
         n
+    }
+
+    fn fill_probe(&mut self, offset: u64, emss: usize, out: &mut [u8]) -> usize {
+        if emss != self.emss || out.len() <= emss {
+            self.wrong(format!("probe({offset}, {emss}, {} octets)", out.len()));
+        }
+        if self.written - self.filled < out.len() {
+            return 0;
+        }
+        let len = out.len();
+        self.fill(offset, emss, true, out).min(len)
     }
 
     fn refill(&mut self, offset: u64, out: &mut [u8]) {

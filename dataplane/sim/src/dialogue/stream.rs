@@ -12,7 +12,7 @@ use tcp_lite::mpa::{HoldBudget, OnBadCrc, Revision, Revisions};
 use tcp_lite::tcp::{self, SeqNumber};
 use wire::Instant;
 
-use super::plain::{tcp_setting, tuple, without_ecn};
+use super::plain::{tcp_setting, too_big, tuple, without_ecn};
 use super::run::{Batch, Settings, Subject};
 use super::script::{Args, ScriptError, number, switch};
 use super::streams::{Streams, octets, pattern, pattern_octets};
@@ -30,6 +30,8 @@ pub(super) struct Stream {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
+    /// What was made of the last report of a router.
+    last_icmp: tcp::TooBig,
 }
 
 /// What the settings say.
@@ -211,6 +213,7 @@ impl Subject for Stream {
             hold: HoldBudget::new(setup.hold),
             memory,
             setup,
+            last_icmp: tcp::TooBig::NoNews,
         })
     }
 
@@ -259,7 +262,7 @@ impl Subject for Stream {
         let _ = self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
     }
 
-    fn act(&mut self, now: Instant, args: &Args, _streams: &Streams) -> Result<(), String> {
+    fn act(&mut self, now: Instant, args: &Args, streams: &Streams) -> Result<(), String> {
         let private_data = match args.get("pd") {
             Some(text) => octets(text)?,
             None => self.setup.private_data.clone(),
@@ -286,7 +289,13 @@ impl Subject for Stream {
             Some("abort") => self.with(|e, cx| e.abort(cx)),
             Some("mtu") => {
                 let mss = args.number("mss", 0)? as u16;
-                self.with(|e, _| e.path_mtu(mss))
+                self.with(|e, _| e.path_mtu(now, mss))
+            }
+            Some("too-big") => {
+                let iss = self.with(|e, _| e.connection().iss())?;
+                let (mtu, seq) = too_big(args, streams, iss)?;
+                self.last_icmp = self.with(|e, _| e.packet_too_big(now, mtu, seq))?;
+                Ok(())
             }
             other => Err(format!("`{other:?}` is no verb")),
         }
@@ -309,6 +318,11 @@ impl Subject for Stream {
             "state" => endpoint.state().name().to_owned(),
             "tcp" => endpoint.connection().state().name().to_owned(),
             "emss" => endpoint.connection().emss().to_string(),
+            "icmp" => format!("{:?}", self.last_icmp),
+            "path-mtu-probes" => stats.tcp.path_mtu_probes.to_string(),
+            "path-mtu-probes-lost" => stats.tcp.path_mtu_probes_lost.to_string(),
+            "black-holes" => stats.tcp.path_mtu_black_holes.to_string(),
+            "timeouts" => stats.tcp.timeouts.to_string(),
             "mulpdu" => endpoint.params().map_or(0, |p| p.mulpdu).to_string(),
             "done" => if endpoint.is_done() { "yes" } else { "no" }.to_owned(),
             "in-order" => rx.placed_in_order.to_string(),

@@ -148,7 +148,7 @@ fn a_router_that_says_too_big_makes_segments_smaller() {
     never[38] ^= 0x40;
     net.hosts[0].arrive(report(1000, &never));
     net.turn();
-    assert_eq!(net.hosts[0].count("icmp_not_believed"), 1);
+    assert_eq!(net.hosts[0].count("icmp_not_in_flight"), 1);
     net.hosts[0].arrive(report(1000, &big.0));
     net.until("delivery", |net| {
         net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))

@@ -118,7 +118,8 @@ impl<const MARKERS: bool, const DROP: bool> Pair for Endpoints<MARKERS, DROP> {
     }
 
     fn limit_mulpdu(&mut self, side: Side, mulpdu: usize) {
-        self.node_mut(side).ep().path_mtu(mulpdu as u16);
+        let now = self.net.now;
+        self.node_mut(side).ep().path_mtu(now, mulpdu as u16);
     }
 
     fn start(&mut self) {

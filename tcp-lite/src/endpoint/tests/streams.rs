@@ -98,7 +98,8 @@ fn path_mtu_shrinks() {
     let data = octets(5, 300_000);
     net.a.write(0, &data, 1);
     net.run_for(Duration::from_millis(1));
-    net.a.ep().path_mtu(600);
+    let now = net.now;
+    net.a.ep().path_mtu(now, 600);
     let before = net.log.len();
     let mut net =
         net.with_fate(

@@ -16,6 +16,7 @@
 
 mod frame;
 
+use super::MAX_MULPDU;
 use super::config::Params;
 use super::framing::{Framing, mulpdu};
 use core::ops::Range;
@@ -152,10 +153,11 @@ impl Sender {
         }
         let mut done = 0;
         let mut fpdus = 0;
-        while let Some(len) = source.next_len(self.mulpdu()) {
+        let mulpdu = self.mulpdu();
+        while let Some(len) = source.next_len(mulpdu) {
             let room = out.len() - done;
             if self.framing.total(self.end, len) <= room {
-                done += self.fill_whole(source, &mut out[done..]);
+                done += self.fill_whole(source, mulpdu, &mut out[done..]);
                 fpdus += 1;
                 continue;
             }
@@ -168,6 +170,55 @@ impl Sender {
         }
         self.stats.packed += u64::from(fpdus > 1);
         done
+    }
+
+    /// Writes FPDUs that each fit a segment of EMSS octets into an `out` that is longer:
+    /// [`SegmentSource::fill_probe`](crate::seam::SegmentSource::fill_probe). If it is lost, its FPDUs go
+    /// again in segments that begin with an FPDU and hold whole ones.
+    pub fn fill_probe(
+        &mut self,
+        source: &mut impl UlpduSource,
+        offset: u64,
+        out: &mut [u8],
+    ) -> usize {
+        debug_assert_eq!(offset, self.sent);
+        if self.is_cut() || !self.fits_emss(self.mulpdu()) {
+            return 0;
+        }
+        let mut done = 0;
+        let mut fpdus = 0;
+        for left in (1..=out.len().div_ceil(self.emss)).rev() {
+            // Evenly, so that none is much smaller than it need be.
+            let share = ((out.len() - done) / left).min(self.emss);
+            let mulpdu = self.largest_in(share).min(self.mulpdu());
+            let fits = |len| self.framing.total(self.end, len) <= share;
+            if !source.next_len(mulpdu).is_some_and(fits) {
+                break;
+            }
+            done += self.fill_whole(source, mulpdu, &mut out[done..]);
+            fpdus += 1;
+        }
+        self.stats.packed += u64::from(fpdus > 1);
+        done
+    }
+
+    /// Where to cut what is sent again in smaller segments:
+    /// [`SegmentSource::cut`](crate::seam::SegmentSource::cut). Behind the last whole FPDU that fits; an
+    /// FPDU that does not fit is cut, and what is left of it makes a segment of its own, so that the next
+    /// one begins with an FPDU again (RFC 5044 §4.5, appendix A.1).
+    pub fn cut(&self, offset: u64, most: usize) -> usize {
+        let limit = offset + most as u64;
+        let first = self.record_at(offset);
+        let mut end = self.span_of(first).end;
+        if end > limit {
+            return most;
+        }
+        if self.span_of(first).start == offset {
+            let more = first + 1..self.records.len();
+            let fit = more.map(|i| self.span_of(i).end).take_while(|&end| end <= limit);
+            end = fit.last().unwrap_or(end);
+        }
+        (end - offset) as usize
     }
 
     /// Writes again octets that were sent before:
@@ -216,8 +267,13 @@ impl Sender {
     }
 
     /// Frames one FPDU that fits.
-    fn fill_whole(&mut self, source: &mut impl UlpduSource, out: &mut [u8]) -> usize {
-        let Some((start, outgoing)) = self.take(source) else { return 0 };
+    fn fill_whole(
+        &mut self,
+        source: &mut impl UlpduSource,
+        mulpdu: usize,
+        out: &mut [u8],
+    ) -> usize {
+        let Some((start, outgoing)) = self.take(source, mulpdu) else { return 0 };
         let total = (self.end - start) as usize;
         let out = &mut out[..total];
         frame(self.framing, self.crc, start, &outgoing, source, out);
@@ -236,15 +292,12 @@ impl Sender {
         let small = mulpdu(out.len(), self.framing.has_markers()).min(full);
         if source.next_len(small).is_some_and(|len| self.framing.total(self.end, len) <= out.len())
         {
-            let emss = core::mem::replace(&mut self.emss, out.len());
-            let done = self.fill_whole(source, out);
-            self.emss = emss;
-            return done;
+            return self.fill_whole(source, small, out);
         }
         if out.is_empty() {
             return 0;
         }
-        let Some((start, outgoing)) = self.take(source) else { return 0 };
+        let Some((start, outgoing)) = self.take(source, full) else { return 0 };
         let mut octets = vec![0; (self.end - start) as usize];
         frame(self.framing, self.crc, start, &outgoing, source, &mut octets);
         self.keep_octets(start, octets.into());
@@ -269,9 +322,19 @@ impl Sender {
         self.framing.total(self.end, ulpdu_len) <= self.emss
     }
 
+    /// The largest ULPDU whose FPDU takes at most `room` octets here; 128 if none does.
+    fn largest_in(&self, room: usize) -> usize {
+        let mut len = mulpdu(room, self.framing.has_markers());
+        // MULPDU assumes the most markers there can be; here there may be fewer.
+        while len + 4 <= MAX_MULPDU && self.framing.total(self.end, len + 4) <= room {
+            len += 4;
+        }
+        len
+    }
+
     /// Takes the next ULPDU and enters its record; `end` moves behind its FPDU.
-    fn take(&mut self, source: &mut impl UlpduSource) -> Option<(u64, Outgoing)> {
-        let outgoing = source.next(self.mulpdu())?;
+    fn take(&mut self, source: &mut impl UlpduSource, mulpdu: usize) -> Option<(u64, Outgoing)> {
+        let outgoing = source.next(mulpdu)?;
         let start = self.end;
         self.records.push_back(Record {
             start: start as u32,

@@ -112,7 +112,7 @@ impl Victim {
             Step::Write(n) => self.up.len += n,
             Step::Room(n) => self.up.room = n,
             Step::Take(take) => self.up.take = take,
-            Step::Mtu(mss) => self.conn.path_mtu(mss),
+            Step::Mtu(mss) => self.conn.path_mtu(self.now, mss),
             Step::Batch(n) => self.batch = n,
             Step::Close => self.conn.close(),
             Step::Abort => self.conn.abort(),

@@ -47,6 +47,7 @@ pub(super) fn config() -> Config {
         window_scale: false,
         receive_window: 10_000,
         delayed_ack: Duration::from_millis(40),
+        path_mtu_probing: false,
         ..Config::default()
     }
 }
@@ -156,7 +157,7 @@ impl Script {
             "record" => self.up.record = number() as usize,
             "close" => self.conn.close(),
             "abort" => self.conn.abort(),
-            "mtu" => self.conn.path_mtu(number() as u16),
+            "mtu" => self.conn.path_mtu(self.now, number() as u16),
             "room" => self.up.room = number(),
             "batch" => self.batch_limit = number() as usize,
             "take" => self.up.take = take(rest),

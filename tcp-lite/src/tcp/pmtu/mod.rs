@@ -1,0 +1,241 @@
+//! The path's MTU (RFC 1191, RFC 8201, RFC 4821) as a connection sees it: reports of routers, checked
+//! against what was sent (RFC 5927 §7); black holes; probes.
+//!
+//! A router's first word about sizes that were never acknowledged is acted upon at once. About sizes that
+//! have got through it is remembered, and acted upon only when the segment that it is about turns out to be
+//! lost: who forges it cannot bring that about, and its acknowledgement proves the report wrong
+//! (RFC 5927 §7.2).
+//!
+//! Left out: the checks that need no connection (addresses, quoted lengths) are made where ICMP is parsed.
+
+mod search;
+
+use core::time::Duration;
+use std::net::IpAddr;
+
+use wire::Instant;
+
+use self::search::{Change, Search, pause};
+use super::connection::Connection;
+use super::recovery::Phase;
+use super::scoreboard::ProbeFate;
+use super::segment::HEADER_LEN;
+use super::seq::{ExtSeq, SeqNumber};
+
+/// Time-outs in a row of a long segment after which the path is taken for a black hole (RFC 4821 §7.7).
+const BLACK_HOLE: u32 = 4;
+/// The same when shorter segments sent behind it have arrived.
+const BLACK_HOLE_EVIDENT: u32 = 3;
+/// Further time-outs after which base is too big as well.
+const DEEP: u32 = 2;
+
+/// Octets of IP headers without options.
+const IPV4: u16 = 20;
+const IPV6: u16 = 40;
+
+/// What a connection makes of the report that a packet of its was too big.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TooBig {
+    /// Segments are smaller from now on.
+    Believed,
+    /// It is acted upon if the segment turns out to be lost.
+    Remembered,
+    /// It asks for no less than what is used already.
+    NoNews,
+    /// The segment it is about is not under way: never sent, or acknowledged.
+    NotInFlight,
+    /// The MTU is below what is believed, or larger than the segment it is about.
+    BadSize,
+}
+
+/// What a connection knows of its path's MTU.
+#[derive(Debug)]
+pub(crate) struct PathMtu {
+    search: Search,
+    /// A report that waits for proof: the size, and the segment that it is about.
+    pending: Option<(u16, SeqNumber)>,
+    /// The probe under way: where it begins, and its payload.
+    probe: Option<(SeqNumber, u16)>,
+}
+
+impl PathMtu {
+    /// Nothing is known; `mss` is what the interface carries.
+    pub(crate) fn new(mss: u16, remote: IpAddr, min_mtu: u16) -> Self {
+        let v6 = remote.is_ipv6();
+        let headers = if v6 { IPV6 } else { IPV4 } + HEADER_LEN as u16;
+        PathMtu { search: Search::new(mss, headers, v6, min_mtu), pending: None, probe: None }
+    }
+
+    /// The peer's MSS is known.
+    pub(crate) fn limit_to(&mut self, mss: u16) {
+        self.search.limit_to(mss);
+    }
+}
+
+impl Connection {
+    /// The path carries segments of at most `mss` octets (MTU less IP and fixed TCP header), says the
+    /// interface, or what other streams have found out. Never below the configured minimum, never above
+    /// what the peer takes; it is probed again after [`Config::path_mtu_raise`](super::Config).
+    pub fn path_mtu(&mut self, now: Instant, mss: u16) {
+        self.path.pending = None;
+        self.path.search.set(mss.max(self.config.min_mss), now + self.config.path_mtu_raise);
+        self.use_path_mss();
+    }
+
+    /// A router reports that a packet of at most `mtu` octets would have passed instead of the one whose
+    /// segment began at `seq` (RFC 1191 §4, RFC 4443 §3.2). The caller has found the connection by the
+    /// quoted ports and addresses.
+    pub fn packet_too_big(&mut self, now: Instant, mtu: u16, seq: SeqNumber) -> TooBig {
+        let headers = if self.tuple.remote.is_ipv6() { IPV6 } else { IPV4 } + HEADER_LEN as u16;
+        let mss = mtu.saturating_sub(headers);
+        let seq = self.send.una.near(seq);
+        // RFC 5927 §4.1
+        if seq < self.send.una || seq >= self.send.nxt {
+            return TooBig::NotInFlight;
+        }
+        if mss < self.path.search.floor() {
+            return TooBig::BadSize;
+        }
+        let payload = self.send.payload_of(mss);
+        let probe = self.path.probe.map(|(start, len)| (self.send.una.near(start), len));
+        if probe.is_some_and(|(start, len)| start <= seq && seq.since(start) < u64::from(len)) {
+            return self.probe_reported(now, mss, payload);
+        }
+        if mss >= self.path.search.mss() {
+            return TooBig::NoNews;
+        }
+        if self.send.board.len_at(seq).is_some_and(|len| usize::from(len) <= payload) {
+            return TooBig::BadSize;
+        }
+        // RFC 5927 §7.2: nothing as long has ever got through, so the report is likely.
+        let board = &self.send.board;
+        if usize::from(board.longest_acked()) <= payload || board.is_lost(seq) {
+            self.believe(now, mss);
+            return TooBig::Believed;
+        }
+        self.path.pending = Some(match self.path.pending {
+            Some((before, at)) => {
+                (before.min(mss), if at.before(seq.wire()) { seq.wire() } else { at })
+            }
+            None => (mss, seq.wire()),
+        });
+        TooBig::Remembered
+    }
+
+    /// The size of segments that the path is believed to carry: MTU less IP and fixed TCP header.
+    pub fn path_mss(&self) -> u16 {
+        self.path.search.mss()
+    }
+
+    fn probe_reported(&mut self, now: Instant, mss: u16, payload: usize) -> TooBig {
+        if payload < self.send.emss {
+            return TooBig::NoNews;
+        }
+        self.path.probe = None;
+        self.path.search.probe_reported(mss, now + self.config.path_mtu_raise);
+        self.send.board.mark_longer_lost(self.send.emss);
+        TooBig::Believed
+    }
+
+    fn believe(&mut self, now: Instant, mss: u16) {
+        self.path.pending = None;
+        self.path.search.set(mss, now + self.config.path_mtu_raise);
+        self.use_path_mss();
+    }
+
+    /// The size in use has changed perhaps: EMSS follows (RFC 5044 §4.5 then lets MULPDU follow).
+    fn use_path_mss(&mut self) {
+        let before = self.send.emss;
+        if self.send.set_path_mss(self.path.search.mss()) {
+            self.stats.path_mtu_reductions += 1;
+        } else if self.send.emss > before {
+            self.stats.path_mtu_raises += 1;
+        }
+    }
+
+    // --- losses -------------------------------------------------------------------------------------
+
+    /// After each acknowledgement: what became of the probe, and of the segment that a report is about.
+    pub(super) fn path_after_ack(&mut self, now: Instant) {
+        self.look_at_probe(now, false);
+        let Some((mss, seq)) = self.path.pending else { return };
+        let seq = self.send.una.near(seq);
+        if seq < self.send.una {
+            self.path.pending = None; // RFC 5927 §7.2: what arrived was not too big
+        } else if self.send.board.is_lost(seq) {
+            self.believe(now, mss);
+        }
+    }
+
+    /// After a retransmission time-out.
+    pub(super) fn path_after_timeout(&mut self, now: Instant) {
+        self.look_at_probe(now, true);
+        if let Some((mss, _)) = self.path.pending {
+            return self.believe(now, mss);
+        }
+        if !self.config.path_mtu_probing {
+            return;
+        }
+        let count = self.send.timeouts_in_a_row;
+        let evident = self.send.board.shorter_arrived();
+        let threshold = if evident { BLACK_HOLE_EVIDENT } else { BLACK_HOLE };
+        let longest = self.send.board.head().map_or(0, |head| head.len);
+        if count < threshold || longest <= self.send.payload_of(self.path.search.floor()) {
+            return;
+        }
+        let deep = count >= threshold + DEEP;
+        if let Change::Mss(_) = self.path.search.black_hole(deep) {
+            self.stats.path_mtu_black_holes += 1;
+            self.use_path_mss();
+        }
+    }
+
+    fn look_at_probe(&mut self, now: Instant, timed_out: bool) {
+        let Some(fate) = self.send.board.take_probe_fate() else { return };
+        self.path.probe = None;
+        match fate {
+            ProbeFate::Arrived(payload) => {
+                if let Change::Mss(_) = self.path.search.arrived(self.send.mss_of(payload)) {
+                    self.use_path_mss();
+                }
+            }
+            ProbeFate::Lost(payload) => {
+                self.stats.path_mtu_probes_lost += 1;
+                // RFC 4821 §7.6.4: losses beside it leave it open why it was lost.
+                let alone = self.send.phase == Phase::Open || self.send.board.len() == 1;
+                let segments = self.send.cc.cwnd() / self.send.emss.max(1) as u64;
+                let round_trip = self.send.rtt.srtt().unwrap_or(Duration::from_secs(1));
+                let next = now + pause(round_trip, segments, timed_out);
+                let raise_at = now + self.config.path_mtu_raise;
+                let mss = self.send.mss_of(payload);
+                self.path.search.lost(mss, alone, next, raise_at);
+            }
+        }
+    }
+
+    // --- probes -------------------------------------------------------------------------------------
+
+    /// Octets of payload for a probe that may go out now (RFC 4821 §7.4): nothing is lost, none is under
+    /// way, both windows have room.
+    pub(super) fn probe_due(&self, now: Instant) -> Option<usize> {
+        if !self.config.path_mtu_probing
+            || self.path.probe.is_some()
+            || self.send.phase != Phase::Open
+            || self.path.search.is_at_limit()
+        {
+            return None;
+        }
+        let payload = self.send.payload_of(self.path.search.probe(now)?);
+        let open = self.send.pipe() + payload as u64 <= self.send.cc.cwnd();
+        let usable = self.send.usable() >= payload as u64;
+        (payload > self.send.emss && open && usable).then_some(payload)
+    }
+
+    /// The segment sent last, from `start` on, was a probe.
+    pub(super) fn probe_sent(&mut self, now: Instant, start: ExtSeq, len: usize) {
+        self.stats.path_mtu_probes += 1;
+        self.path.search.probe_sent(now);
+        self.path.probe = Some((start.wire(), len as u16));
+        self.send.board.last_is_probe();
+    }
+}

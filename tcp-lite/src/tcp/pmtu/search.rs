@@ -1,0 +1,292 @@
+//! What is known of the path's MTU: a range, narrowed by probes and reports (RFC 4821 §7.2, §7.3).
+//!
+//! ```text
+//!   floor          base             low                      high          limit
+//!     |-------------|----------------|------------------------|--------------|
+//!                   where a black    in use: seen to pass,    the largest    interface and peer
+//!                   hole sends us    or never objected to     worth a probe
+//! ```
+//!
+//! Pure: no clock of its own, no connection. All sizes are MSSs, octets of payload and TCP options in a
+//! segment: the MTU less the IP header and the fixed TCP header.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+/// IP packets of common links and tunnels, tried first (RFC 4821 §7.3).
+const COMMON: [u16; 8] = [1280, 1400, 1450, 1492, 1500, 4352, 8166, 9000];
+
+/// IP packets that pass nearly everywhere (RFC 4821 §7.7); IPv6 has its own minimum.
+const BASE_V4: u16 = 1024;
+/// IPv4 packets that every host takes (RFC 1122 §3.3.3), for what not even base gets out of.
+const DEEP_V4: u16 = 576;
+pub(crate) const MIN_V6: u16 = 1280;
+
+/// Losses of a probe, with nothing else lost, after which its size is taken for too big. RFC 4821 §7.6.2
+/// needs one; a second one tells random loss apart.
+const LOSSES: u8 = 2;
+
+/// A gap between `low` and `high` that is this part of `low` is not worth a probe.
+const WORTH: u16 = 8;
+
+const NEVER: Instant = Instant::from_nanos(u64::MAX);
+
+/// What a probe that arrived, or a report, did to the range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    /// The size in use is another one now.
+    Mss(u16),
+    /// It stays.
+    Nothing,
+}
+
+/// The range, and when to probe it.
+#[derive(Clone, Debug)]
+pub(crate) struct Search {
+    low: u16,
+    high: u16,
+    limit: u16,
+    floor: u16,
+    /// Octets of IP and fixed TCP header.
+    headers: u16,
+    /// Losses of probes of one size.
+    losses: u8,
+    /// No probe before.
+    not_before: Instant,
+    /// When all is forgotten and probed anew; [`NEVER`] while `high` is `limit`.
+    raise_at: Instant,
+}
+
+impl Search {
+    /// Nothing is known: `limit` is in use. `headers` are the octets of IP and fixed TCP header,
+    /// `min_mtu` is the least MTU that is believed of IPv4 paths.
+    pub(crate) fn new(limit: u16, headers: u16, v6: bool, min_mtu: u16) -> Self {
+        let floor = if v6 { MIN_V6 } else { min_mtu };
+        Search {
+            low: limit,
+            high: limit,
+            limit,
+            floor: floor.saturating_sub(headers).max(1),
+            headers,
+            losses: 0,
+            not_before: Instant::ZERO,
+            raise_at: NEVER,
+        }
+    }
+
+    /// The size in use.
+    pub(crate) fn mss(&self) -> u16 {
+        self.low
+    }
+
+    /// The least size that is believed.
+    pub(crate) fn floor(&self) -> u16 {
+        self.floor
+    }
+
+    /// True when nothing larger is allowed, whatever the path carries.
+    pub(crate) fn is_at_limit(&self) -> bool {
+        self.low >= self.limit
+    }
+
+    /// The peer takes no more than this, whatever the path carries (RFC 9293 §3.7.1).
+    pub(crate) fn limit_to(&mut self, mss: u16) {
+        self.limit = self.limit.min(mss).max(1);
+        self.low = self.low.min(self.limit);
+        self.high = self.high.min(self.limit);
+    }
+
+    /// Somebody trusted says what the path carries; nothing above is tried until the path may have changed.
+    pub(crate) fn set(&mut self, mss: u16, raise_at: Instant) {
+        self.low = mss.min(self.limit);
+        self.high = self.low;
+        self.losses = 0;
+        self.raise_at = if self.low < self.limit { raise_at } else { NEVER };
+    }
+
+    /// Segments of the size in use vanish without a report (RFC 4821 §7.7): base is used, or what passes
+    /// yet more surely when `deep`, and what is above is searched.
+    pub(crate) fn black_hole(&mut self, deep: bool) -> Change {
+        let mtu = if deep { DEEP_V4 } else { BASE_V4 };
+        let to = (mtu - self.headers).max(self.floor);
+        if to >= self.low {
+            return Change::Nothing;
+        }
+        self.low = to;
+        self.high = self.limit;
+        self.losses = 0;
+        self.raise_at = NEVER;
+        Change::Mss(to)
+    }
+
+    /// The size to probe now (RFC 4821 §7.3).
+    pub(crate) fn probe(&self, now: Instant) -> Option<u16> {
+        let high = if self.raise_at <= now { self.limit } else { self.high };
+        (now >= self.not_before).then(|| next_size(self.low, high, self.headers)).flatten()
+    }
+
+    /// A probe goes out: if what was known is too old, all above `low` may pass again (RFC 4821 §7.6.2).
+    pub(crate) fn probe_sent(&mut self, now: Instant) {
+        if self.raise_at <= now {
+            self.high = self.limit;
+            self.losses = 0;
+            self.raise_at = NEVER;
+        }
+    }
+
+    /// A probe of `mss` arrived (RFC 4821 §7.6.1).
+    pub(crate) fn arrived(&mut self, mss: u16) -> Change {
+        self.losses = 0;
+        if mss <= self.low || mss > self.limit {
+            return Change::Nothing;
+        }
+        self.low = mss;
+        self.high = self.high.max(mss);
+        Change::Mss(mss)
+    }
+
+    /// A probe of `mss` was lost, and `alone`: nothing else was (RFC 4821 §7.6.2). Other losses beside it
+    /// leave it open why (§7.6.4). The next one waits.
+    pub(crate) fn lost(&mut self, mss: u16, alone: bool, next: Instant, raise_at: Instant) {
+        self.not_before = next;
+        if !alone || mss <= self.low {
+            return;
+        }
+        self.losses += 1;
+        if self.losses >= LOSSES {
+            self.losses = 0;
+            self.high = self.high.min(mss - 1).max(self.low);
+            self.raise_at = raise_at;
+        }
+    }
+
+    /// A router says that a probe did not pass, and what would (RFC 4821 §7.6.2).
+    pub(crate) fn probe_reported(&mut self, mss: u16, raise_at: Instant) {
+        self.losses = 0;
+        self.high = mss.clamp(self.low, self.limit);
+        self.raise_at = raise_at;
+    }
+}
+
+/// The smallest common size above `low`, else the middle of what is left while that is worth it.
+fn next_size(low: u16, high: u16, headers: u16) -> Option<u16> {
+    let mut common = COMMON.iter().map(|mtu| mtu.saturating_sub(headers));
+    // Probes hold whole words: less than one is no gain.
+    let found = common.find(|&mss| mss > low && mss <= high && mss - low >= 4);
+    let gap = high.saturating_sub(low);
+    let middle = || (gap > low / WORTH).then(|| low + gap.div_ceil(2));
+    // The limit itself, when it is not a common size but close to where we are.
+    found.or_else(middle)
+}
+
+/// How long to wait after a lost probe: as many round trips as there are segments in the congestion
+/// window, five times that after a time-out (RFC 4821 §7.6.2, §7.6.3).
+pub(crate) fn pause(round_trip: Duration, segments: u64, timed_out: bool) -> Duration {
+    let factor = segments.clamp(1, 10_000) as u32 * if timed_out { 5 } else { 1 };
+    round_trip.saturating_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const V4: u16 = 40;
+
+    fn search() -> Search {
+        Search::new(8960, V4, false, 576)
+    }
+
+    /// Probes until there is nothing left to probe, over a path that carries `passes`.
+    fn settle(search: &mut Search, passes: u16) -> u32 {
+        let mut probes = 0;
+        while let Some(mss) = search.probe(Instant::ZERO) {
+            probes += 1;
+            assert!(probes < 64, "{search:?}");
+            search.probe_sent(Instant::ZERO);
+            if mss <= passes {
+                search.arrived(mss);
+            } else {
+                search.lost(mss, true, Instant::ZERO, NEVER);
+            }
+        }
+        probes
+    }
+
+    // RFC 4821 §7.3, §7.7: from the base up over the common sizes.
+    #[test]
+    fn a_black_hole_is_left_by_common_sizes() {
+        for (mtu, found) in [(1500, 1500), (1400, 1400), (1420, 1400), (9000, 9000), (1100, 1024)] {
+            let mut search = search();
+            assert_eq!(search.black_hole(false), Change::Mss(984));
+            settle(&mut search, mtu - V4);
+            assert!(search.mss() >= found - V4, "{mtu}: {search:?}");
+            assert!(search.mss() <= mtu - V4);
+        }
+    }
+
+    #[test]
+    fn a_second_fall_goes_deeper_and_no_further() {
+        let mut search = search();
+        assert_eq!(search.black_hole(false), Change::Mss(984));
+        assert_eq!(search.black_hole(false), Change::Nothing);
+        assert_eq!(search.black_hole(true), Change::Mss(536));
+        assert_eq!(search.black_hole(true), Change::Nothing);
+        // RFC 8200 §5: IPv6 carries 1280 everywhere.
+        let mut search = Search::new(1440, 60, true, 576);
+        assert_eq!(search.black_hole(false), Change::Mss(1220));
+        assert_eq!(search.black_hole(true), Change::Nothing);
+    }
+
+    // RFC 4821 §7.6.2, §7.6.4: one loss, or losses among others, prove nothing.
+    #[test]
+    fn a_size_is_too_big_when_its_probe_alone_was_lost_again() {
+        let mut search = search();
+        search.black_hole(false);
+        search.lost(1240, false, Instant::ZERO, NEVER);
+        search.lost(1240, true, Instant::ZERO, NEVER);
+        assert_eq!(search.probe(Instant::ZERO), Some(1240));
+        search.lost(1240, true, Instant::from_millis(5), NEVER);
+        assert_eq!(search.probe(Instant::from_millis(4)), None, "it waits");
+        assert_eq!(search.probe(Instant::from_millis(5)), Some(984 + 128), "the middle");
+    }
+
+    // RFC 1191 §6.3, RFC 8201 §5.3: what a router said holds for a time, then it is tried again.
+    #[test]
+    fn what_was_reported_is_tried_again_later() {
+        let mut search = search();
+        search.set(1360, Instant::from_millis(600));
+        assert_eq!(search.probe(Instant::from_millis(599)), None);
+        assert_eq!(search.probe(Instant::from_millis(600)), Some(1410));
+        search.probe_sent(Instant::from_millis(600));
+        assert_eq!(search.arrived(1410), Change::Mss(1410));
+        assert_eq!(search.probe(Instant::from_millis(600)), Some(1452));
+        search.probe_reported(1410, NEVER);
+        assert_eq!(search.probe(Instant::from_millis(601)), None);
+    }
+
+    #[test]
+    fn a_lost_probe_makes_the_next_one_wait() {
+        let ms = Duration::from_millis;
+        assert_eq!(pause(ms(2), 50, false), ms(100));
+        assert_eq!(pause(ms(2), 50, true), ms(500));
+        assert_eq!(pause(ms(2), 0, false), ms(2));
+    }
+
+    proptest! {
+        // Whatever the path carries: the search ends, near what passes, and never above.
+        #[test]
+        fn any_path_is_found(passes in 984u16..=8960, peer in 984u16..=8960) {
+            let mut search = search();
+            search.limit_to(peer);
+            search.black_hole(false);
+            settle(&mut search, passes);
+            let best = passes.min(peer);
+            prop_assert!(search.mss() <= best);
+            let near = u32::from(best) - u32::from(search.mss()) <= u32::from(search.mss() / WORTH) + 1;
+            prop_assert!(near, "{} of {best}", search.mss());
+        }
+    }
+}

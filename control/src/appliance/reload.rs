@@ -247,6 +247,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         ("[[port]]", old.ports != new.ports),
         ("[[interface]]", old.interfaces != new.interfaces),
         ("[tcp]", old.tcp != new.tcp),
+        ("[mpa]", old.mpa != new.mpa),
         ("[limits] other than streams, regions and region_memory", fixed(old) != fixed(new)),
         ("[management]", old.management != new.management),
     ];

@@ -18,7 +18,7 @@ use tcp_lite::tcp;
 use crate::api::MpaChoice;
 use crate::config::{
     self, Checksum, Config, Congestion, HugepagePolicy, Impairment, ListenerSection, MemifRole,
-    PortKind, PortSection, TcpSection,
+    OnBadCrc, PortKind, PortSection, TcpSection,
 };
 
 /// How long an adaptive worker polls before it sleeps.
@@ -228,8 +228,7 @@ pub(super) fn listener_endpoint(config: &Config, section: &ListenerSection) -> E
             markers: mpa.markers,
             crc: mpa.crc,
             startup_timeout: section.limits.startup_timeout,
-            hold_limit: hold_limit(config),
-            ..mpa::Config::default()
+            ..receiving(config)
         },
         idle_timeout: section.limits.idle_timeout,
         ..EndpointConfig::default()
@@ -254,15 +253,24 @@ pub(super) fn connect_endpoint(
             initiate,
             markers: choice.markers,
             crc: choice.crc,
-            hold_limit: hold_limit(config),
-            ..mpa::Config::default()
+            ..receiving(config)
         },
         ..EndpointConfig::default()
     }
 }
 
-fn hold_limit(config: &Config) -> u32 {
-    u32::try_from(config.limits.held_per_stream).unwrap_or(u32::MAX)
+/// How FPDUs are received, whoever opened the stream.
+fn receiving(config: &Config) -> mpa::Config {
+    mpa::Config {
+        max_fpdu: config.mpa.max_fpdu,
+        hold_limit: u32::try_from(config.limits.held_per_stream).unwrap_or(u32::MAX),
+        on_bad_crc: match config.mpa.on_bad_crc {
+            OnBadCrc::Error => mpa::OnBadCrc::Error,
+            OnBadCrc::Retransmit => mpa::OnBadCrc::Retransmit,
+        },
+        bad_crc_tries: config.mpa.bad_crc_tries,
+        ..mpa::Config::default()
+    }
 }
 
 fn tcp_config(section: &TcpSection) -> tcp::Config {

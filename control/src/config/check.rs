@@ -15,6 +15,22 @@ pub(super) fn file(sections: &Sections, sink: &Sink) {
     interfaces(sections, sink);
     regions(sections, sink);
     listeners(sections, sink);
+    longest_fpdu(sections, sink);
+}
+
+/// An FPDU that fills a segment must be taken.
+fn longest_fpdu(sections: &Sections, sink: &Sink) {
+    let (mpa, places) = &sections.mpa;
+    let longest = sections.interfaces.iter().max_by_key(|(interface, _)| interface.mtu);
+    let Some((interface, _)) = longest else { return };
+    if mpa.max_fpdu < u32::from(interface.mtu) {
+        let (max, mtu, name) = (mpa.max_fpdu, interface.mtu, &interface.name);
+        sink.report_at(
+            places,
+            "max_fpdu",
+            format!("is {max}, less than the MTU of interface \"{name}\" ({mtu}): raise it"),
+        );
+    }
 }
 
 fn unique_names(sections: &Sections, sink: &Sink) {

@@ -36,6 +36,7 @@ pub(super) struct Sections {
     pub(super) region_names: Vec<String>,
     pub(super) listeners: Vec<(ListenerSection, Places)>,
     pub(super) limits: (Limits, Places),
+    pub(super) mpa: (MpaReceiveSection, Places),
 }
 
 impl Document {
@@ -110,6 +111,7 @@ impl Draft {
         let regions = read_all(&mut root, "region", &mut region_names, objects::region);
         let listeners = read_all(&mut root, "listener", &mut Vec::new(), objects::listener);
         let tcp = tuning::tcp(root.table("tcp"));
+        let mpa = tuning::mpa(root.table("mpa"));
         let limits = tuning::limits(root.table("limits"));
         let management = tuning::management(root.table("management"));
         for (key, example) in [
@@ -130,6 +132,7 @@ impl Draft {
             region_names,
             listeners,
             limits,
+            mpa,
         };
         Self { name, root, memory, workers, tcp, management, sections }
     }
@@ -152,6 +155,7 @@ impl Draft {
             regions,
             listeners: self.sections.listeners.into_iter().map(|(listener, _)| listener).collect(),
             tcp: self.tcp,
+            mpa: self.sections.mpa.0,
             limits: self.sections.limits.0,
             management: self.management.0,
         };

@@ -1,4 +1,4 @@
-//! `[tcp]`, `[limits]` and `[management]`.
+//! `[tcp]`, `[mpa]`, `[limits]` and `[management]`.
 
 use std::time::Duration;
 
@@ -54,13 +54,27 @@ fn keepalive(section: &mut Section<'_, '_>) -> Option<Keepalive> {
     })
 }
 
+pub(super) fn mpa(mut section: Section<'_, '_>) -> (MpaReceiveSection, Places) {
+    let answers = [("error", OnBadCrc::Error), ("retransmit", OnBadCrc::Retransmit)];
+    let on_bad_crc = section.or("on_bad_crc", OnBadCrc::Error, one_of(&answers));
+    if on_bad_crc == OnBadCrc::Error && !section.has("on_bad_crc") {
+        section.only_for(&["bad_crc_tries"], "without `on_bad_crc = \"retransmit\"`");
+    }
+    let mpa = MpaReceiveSection {
+        max_fpdu: section.or("max_fpdu", 64 << 10, size32(1 << 10, 128 << 10)),
+        on_bad_crc,
+        bad_crc_tries: section.or("bad_crc_tries", 5, int(1, 100)),
+    };
+    (mpa, section.finish())
+}
+
 pub(super) fn limits(mut section: Section<'_, '_>) -> (Limits, Places) {
     let tib = 1u64 << 40;
     let limits = Limits {
         streams: section.or("streams", 4096, int(1, 10_000_000)),
         regions: section.or("regions", 1024, int(1, 1_000_000)),
         region_memory: section.or("region_memory", 16 << 30, size(4096, 64 * tib)),
-        held_per_stream: section.or("held_per_stream", 1 << 20, size(64 << 10, tib)),
+        held_per_stream: section.or("held_per_stream", 4 << 20, size(64 << 10, tib)),
         held_per_worker: section.or("held_per_worker", 64 << 20, size(64 << 10, tib)),
         buffers_per_worker: section.or("buffers_per_worker", 64 << 20, size(4096, tib)),
         neighbours: section.or("neighbours", 1024, int(8, 1_000_000)),

@@ -27,6 +27,8 @@ pub struct Config {
     pub listeners: Vec<ListenerSection>,
     /// TCP's parameters, for all streams.
     pub tcp: TcpSection,
+    /// MPA's parameters, for all streams.
+    pub mpa: MpaReceiveSection,
     /// Bounds of the whole appliance.
     pub limits: Limits,
     /// Management socket, log and shutdown.
@@ -421,6 +423,27 @@ pub struct Keepalive {
     pub probes: u8,
 }
 
+/// `[mpa]`: how FPDUs are received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MpaReceiveSection {
+    /// Longest FPDU, octets with markers, 1 KiB to 128 KiB and at least the longest MTU. A stream may
+    /// always hold one of it.
+    pub max_fpdu: u32,
+    /// What an FPDU with a wrong CRC does when it is next in order.
+    pub on_bad_crc: OnBadCrc,
+    /// Retransmissions of it that are waited for, with [`OnBadCrc::Retransmit`]; 1 to 100.
+    pub bad_crc_tries: u8,
+}
+
+/// What to do about a wrong CRC (RFC 5044 §8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnBadCrc {
+    /// The stream ends with MPA's error 2.
+    Error,
+    /// The segment counts as lost, while no octet of the FPDU was acknowledged.
+    Retransmit,
+}
+
 /// `[limits]`: bounds of the whole appliance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -430,7 +453,8 @@ pub struct Limits {
     pub regions: u32,
     /// Octets of all regions together.
     pub region_memory: u64,
-    /// Octets that one stream may hold beyond a gap because they could not be placed.
+    /// Octets that one stream may hold beyond a gap because they could not be placed. Without markers the
+    /// receive window is no larger.
     pub held_per_stream: u64,
     /// The same for all streams of one worker.
     pub held_per_worker: u64,

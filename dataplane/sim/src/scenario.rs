@@ -213,7 +213,7 @@ fn host(rng: &mut Rng, mtu: usize) -> HostConfig {
         [Revision::Draft, Revision::Zero, Revision::One, Revision::One][rng.below(4) as usize];
     mpa.hold_limit = [0, 5_000, 256 * 1024][rng.below(3) as usize];
     mpa.startup_timeout = Duration::from_secs(200);
-    mpa.on_bad_crc = if rng.below(2) == 0 { OnBadCrc::Report } else { OnBadCrc::Drop };
+    mpa.on_bad_crc = if rng.below(2) == 0 { OnBadCrc::Error } else { OnBadCrc::Retransmit };
     if mpa.initiate == Revision::Draft {
         host.private_data.clear();
     }

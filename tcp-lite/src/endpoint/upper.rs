@@ -302,7 +302,8 @@ impl<M: RegionMemory> SpanSink for Up<'_, '_, M> {
     fn room(&self) -> u64 {
         match &self.upper.stage {
             Stage::Startup(begin) => (MAX_BACKLOG - begin.backlog.len()) as u64,
-            Stage::Full(_) | Stage::Over => u64::MAX,
+            Stage::Full(full) => full.receiver.room(),
+            Stage::Over => u64::MAX,
         }
     }
 }

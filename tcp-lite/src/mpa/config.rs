@@ -69,10 +69,11 @@ impl Revisions {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnBadCrc {
     /// MPA error 2: the stream ends.
-    Report,
+    Error,
     /// Drop the segment as if it had never arrived, so that the peer sends it again (RFC 5044 §8
-    /// allows it). An FPDU that came in several segments is reported all the same.
-    Drop,
+    /// allows it), at most [`Config::bad_crc_tries`] times. An FPDU of which octets were acknowledged is
+    /// an error at once: they do not come again.
+    Retransmit,
 }
 
 /// Configuration of MPA for the streams of one listener or of one active open.
@@ -91,10 +92,15 @@ pub struct Config {
     pub startup_timeout: Duration,
     /// Largest FPDU to receive, in octets with markers; one of it can always be held. From 1024 on.
     pub max_fpdu: u32,
-    /// Octets that the stream may hold ahead of a gap.
+    /// Octets that the stream may hold ahead of a gap. Without markers the receive window grows no
+    /// further than this.
     pub hold_limit: u32,
     /// What to do about a wrong CRC in order.
     pub on_bad_crc: OnBadCrc,
+    /// How often an FPDU with a wrong CRC in order is asked for again before it is an error, with
+    /// [`OnBadCrc::Retransmit`]. Also bounds what is spent on FPDUs ahead of a gap whose CRCs are wrong
+    /// again and again: this many times `max_fpdu` octets, counted as at least once.
+    pub bad_crc_tries: u8,
     /// What revision 2 negotiates besides the read depths.
     pub enhanced: Enhanced,
     /// Who the peers are, as far as they need to be treated apart.
@@ -112,8 +118,8 @@ impl Config {
 }
 
 impl Default for Config {
-    /// All revisions, opening with revision 1 and without a retry; markers and CRC on; 10 s; FPDUs up to 64 KiB of ULPDU;
-    /// 256 KiB held ahead of a gap.
+    /// All revisions, opening with revision 1 and without a retry; markers and CRC on; 10 s; FPDUs up to 64 KiB;
+    /// 4 MiB held ahead of a gap, as much as TCP's default window; a wrong CRC is an error.
     fn default() -> Self {
         Config {
             revisions: Revisions::ALL,
@@ -122,8 +128,9 @@ impl Default for Config {
             crc: true, // RFC 5044 §4.4: the default is to use CRCs
             startup_timeout: Duration::from_secs(10),
             max_fpdu: 64 * 1024,
-            hold_limit: 256 * 1024,
-            on_bad_crc: OnBadCrc::Report,
+            hold_limit: 4 << 20,
+            on_bad_crc: OnBadCrc::Error,
+            bad_crc_tries: 5,
             enhanced: Enhanced::default(),
             peer: Peer::Standard,
             retry_rev1: false,

@@ -112,7 +112,7 @@ fn keys_and_types() {
         (
             "colour = 1",
             "t.toml:1: colour: is not a known key: remove it; the sections are name, memory, workers, \
-             port, interface, region, listener, tcp, limits, management",
+             port, interface, region, listener, tcp, mpa, limits, management",
         ),
         ("limit = 1", "t.toml:1: limit: is not a known key: did you mean `limits`?"),
         ("name = 5", "t.toml:1: name: is an integer, but must be a name in quotes"),
@@ -191,6 +191,22 @@ fn values() {
             "[limits]\nheld_per_stream = \"1 GiB\"",
             "t.toml:2: limits.held_per_stream: is more than `held_per_worker`: lower it, or raise the \
              other",
+        ),
+        (
+            "[mpa]\non_bad_crc = \"drop\"",
+            "t.toml:2: mpa.on_bad_crc: is \"drop\", but must be one of \"error\", \"retransmit\"",
+        ),
+        (
+            "[mpa]\nbad_crc_tries = 3",
+            "t.toml:2: mpa.bad_crc_tries: has no meaning without `on_bad_crc = \"retransmit\"`: remove it",
+        ),
+        (
+            "[mpa]\non_bad_crc = \"retransmit\"\nbad_crc_tries = 0",
+            "t.toml:3: mpa.bad_crc_tries: is 0, but must be from 1 to 100",
+        ),
+        (
+            "[mpa]\nmax_fpdu = 1400",
+            "t.toml:2: mpa.max_fpdu: is 1400, less than the MTU of interface \"lan\" (1500): raise it",
         ),
         (
             "[management]\nlog = \"a=b=c\"",

@@ -71,6 +71,8 @@ fn the_pci_file_shows_every_section() {
     assert_eq!(config.listeners[0].mpa.private_data_limit, 252);
     assert_eq!(config.listeners[0].limits.idle_timeout, Some(Duration::from_secs(600)));
     assert_eq!(config.tcp.keepalive.unwrap().idle, Duration::from_secs(120));
+    let on_bad_crc = OnBadCrc::Retransmit;
+    assert_eq!(config.mpa, MpaReceiveSection { max_fpdu: 65536, on_bad_crc, bad_crc_tries: 5 });
     assert_eq!(config.management.drain_timeout, Duration::from_secs(30));
 }
 
@@ -85,6 +87,9 @@ fn defaults() {
     assert_eq!(config.management.socket, Path::new(DEFAULT_SOCKET));
     assert_eq!(config.tcp.congestion, Congestion::Cubic);
     assert_eq!(config.tcp.keepalive, None);
+    let on_bad_crc = OnBadCrc::Error;
+    assert_eq!(config.mpa, MpaReceiveSection { max_fpdu: 65536, on_bad_crc, bad_crc_tries: 5 });
+    assert!(config.limits.held_per_stream >= u64::from(config.tcp.receive_window));
 }
 
 #[test]

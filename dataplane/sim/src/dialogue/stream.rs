@@ -95,9 +95,10 @@ impl Setup {
             }
             "startup-timeout" => mpa.startup_timeout = seconds()?,
             "max-fpdu" => mpa.max_fpdu = number(value)? as u32,
+            "bad-crc-tries" => mpa.bad_crc_tries = number(value)? as u8,
             "hold-limit" => mpa.hold_limit = number(value)? as u32,
-            "on-bad-crc" if value == "report" => mpa.on_bad_crc = OnBadCrc::Report,
-            "on-bad-crc" if value == "drop" => mpa.on_bad_crc = OnBadCrc::Drop,
+            "on-bad-crc" if value == "error" => mpa.on_bad_crc = OnBadCrc::Error,
+            "on-bad-crc" if value == "retransmit" => mpa.on_bad_crc = OnBadCrc::Retransmit,
             "teardown-timeout" => self.endpoint.teardown_timeout = seconds()?,
             "idle-timeout" => self.endpoint.idle_timeout = Some(seconds()?),
             "on-peer-close" if value == "keep" => {

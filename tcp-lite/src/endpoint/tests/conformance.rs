@@ -25,7 +25,7 @@ struct Endpoints<const MARKERS: bool, const DROP: bool> {
 }
 
 fn config(markers: bool, drop: bool) -> EndpointConfig {
-    let on_bad_crc = if drop { OnBadCrc::Drop } else { OnBadCrc::Report };
+    let on_bad_crc = if drop { OnBadCrc::Retransmit } else { OnBadCrc::Error };
     EndpointConfig {
         // The suite's ends close when they please.
         tcp: Arc::new(tcp::Config { fin_wait_2: HOUR, ..tcp::Config::default() }),

@@ -33,8 +33,17 @@ pub(super) enum Found {
     Fpdu { end: u64, ulpdu_len: usize },
     /// The extent ends before the FPDU does.
     Incomplete,
-    /// It is whole and wrong.
-    Bad(Fault),
+    /// It is whole and wrong; by its length it ends before `end`.
+    Bad { fault: Fault, end: u64 },
+}
+
+/// What [`Extent::locate`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Located {
+    /// The start of the first FPDU that a marker locates.
+    pub(super) start: Option<u64>,
+    /// A marker says that the extent begins inside an FPDU.
+    pub(super) begins_inside: bool,
 }
 
 impl<'a> Extent<'a> {
@@ -53,20 +62,42 @@ impl<'a> Extent<'a> {
         self.end
     }
 
-    /// The start of the first FPDU that a marker in the extent locates (RFC 5044 §6 (2)).
-    pub(super) fn locate(&self, checks: &Checks) -> Option<u64> {
+    /// What the markers in the extent tell of where FPDUs begin (RFC 5044 §6 (2)).
+    pub(super) fn locate(&self, checks: &Checks) -> Located {
         let framing = checks.framing;
+        let mut located = Located::default();
         let mut at = framing.marker_from(self.start);
         while at + MARKER_LEN as u64 <= self.end {
-            match self.marker_at(at).header(at, checks) {
-                Some(header) if framing.fpdu_of(header) >= self.start => {
-                    return Some(framing.fpdu_of(header));
+            let fpdu = self.marker_at(at).header(at, checks).map(|header| framing.fpdu_of(header));
+            match fpdu {
+                Some(fpdu) if fpdu < self.start => located.begins_inside = true,
+                Some(fpdu) if self.may_hold(checks, fpdu, at) => {
+                    located.start = Some(fpdu);
+                    return located;
                 }
-                // It points before the extent, or nowhere; the next marker may point into it.
-                _ => at += MARKER_INTERVAL,
+                _ => {}
             }
+            // It points before the extent, or nowhere; the next marker may point into it.
+            at += MARKER_INTERVAL;
         }
-        None
+        located
+    }
+
+    /// False when the FPDU at `fpdu` ends before `marker`, which claims to be in it: the marker is wrong,
+    /// and what it points at is no FPDU, whatever it looks like.
+    fn may_hold(&self, checks: &Checks, fpdu: u64, marker: u64) -> bool {
+        let header = checks.framing.header(fpdu);
+        if header + LENGTH_LEN as u64 > self.end {
+            return true;
+        }
+        checks.framing.end(fpdu, self.length_at(header)) > marker
+    }
+
+    /// The ULPDU_Length field at `header`.
+    fn length_at(&self, header: u64) -> usize {
+        let mut length = [0; LENGTH_LEN];
+        self.copy(header, &mut length);
+        usize::from(u16::from_be_bytes(length))
     }
 
     /// Looks at the FPDU that begins at `fpdu`, which is in the extent or at its end.
@@ -76,14 +107,12 @@ impl<'a> Extent<'a> {
         if header + LENGTH_LEN as u64 > self.end {
             return Found::Incomplete;
         }
-        let mut length = [0; LENGTH_LEN];
-        self.copy(header, &mut length);
         // RFC 5044 §6: ULPDU_Length says whether the FPDU is there as a whole.
-        let ulpdu_len = usize::from(u16::from_be_bytes(length));
+        let ulpdu_len = self.length_at(header);
         let end = framing.end(fpdu, ulpdu_len);
         if end - fpdu > u64::from(checks.max_fpdu) {
             let seen = (end - fpdu) as u32;
-            return Found::Bad(Fault::TooLong { limit: checks.max_fpdu, seen });
+            return Found::Bad { fault: Fault::TooLong { limit: checks.max_fpdu, seen }, end };
         }
         if end > self.end {
             return Found::Incomplete;
@@ -91,7 +120,7 @@ impl<'a> Extent<'a> {
         // RFC 5044 §4.4, §8: the CRC first; when CRCs are off the field is not looked at.
         let wrong = if checks.crc { self.wrong_crc(fpdu, end) } else { None };
         match wrong.or_else(|| self.wrong_marker(checks, fpdu, header, end)) {
-            Some(fault) => Found::Bad(fault),
+            Some(fault) => Found::Bad { fault, end },
             None => Found::Fpdu { end, ulpdu_len },
         }
     }
@@ -193,7 +222,9 @@ impl MarkerAt {
         if back == 0 {
             return Some(at + MARKER_LEN as u64);
         }
-        let target = at.checked_sub(back).filter(|target| *target >= framing.start())?;
+        // RFC 5044 §4.2: it points back into the stream, and no further than an FPDU reaches.
+        let near = back <= u64::from(checks.max_fpdu);
+        let target = at.checked_sub(back).filter(|at| near && *at >= framing.start())?;
         if !framing.is_marker(target) {
             return Some(target);
         }

@@ -28,10 +28,13 @@ use super::framing::Framing;
 use crate::seam::Taken;
 use core::ops::Range;
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
-use extent::{Checks, Extent, Found};
+use extent::{Checks, Extent, Found, Located};
 use pieces::Pieces;
 
 pub use pieces::HoldBudget;
+
+/// Octets that the window is never kept below, so that in-order data keeps moving.
+const MIN_ROOM: u64 = 64 * 1024;
 
 /// What a [`Receiver`] counts, in octets where nothing else is said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,9 +55,11 @@ pub struct ReceiverStats {
     pub unlocatable_max: u64,
     /// Not taken, for want of room to hold them; the peer sends them again.
     pub refused: u64,
-    /// Segments dropped because an FPDU in them had a wrong CRC.
+    /// Segments dropped because an FPDU in them could not be verified: a wrong CRC, or a length that
+    /// cannot be.
     pub bad_crc_dropped: u64,
-    /// Segments that began or ended inside an FPDU.
+    /// Segments that did not begin with an FPDU, as far as that was known when they came: in order, or by
+    /// a marker. What was refused here is refused at FPDU boundaries and is never the cause.
     pub alignment_lost: u64,
     /// Taken and thrown away after an error.
     pub discarded: u64,
@@ -65,7 +70,14 @@ pub struct ReceiverStats {
 pub struct Receiver {
     checks: Checks,
     on_bad_crc: OnBadCrc,
+    /// Most tries of an FPDU with a wrong CRC, and those of the next FPDU in order so far.
+    max_tries: u8,
+    tries: u8,
     hold_limit: u32,
+    /// Octets of FPDUs ahead of a gap that were verified in vain, less those that have come since.
+    vain: u32,
+    /// What the core had left to hold when the last span came.
+    core_room: u64,
     next: u64,
     /// The first error, and where: nothing at or beyond it is handed up.
     stop: Option<Box<MpaError>>,
@@ -86,12 +98,12 @@ struct Pass {
     located: bool,
     /// What was wrong with the FPDU at `to`.
     fault: Option<Fault>,
+    /// Where that one ends by its length.
+    fault_end: u64,
     /// The sink has no room for the FPDU at `to`.
     refused: bool,
     /// An FPDU begins where the span begins.
     begins_aligned: bool,
-    /// An FPDU begins where the span ends.
-    ends_aligned: bool,
 }
 
 impl Receiver {
@@ -105,7 +117,11 @@ impl Receiver {
                 max_fpdu: config.max_fpdu,
             },
             on_bad_crc: config.on_bad_crc,
+            max_tries: config.bad_crc_tries,
+            tries: 0,
             hold_limit: config.hold_limit,
+            vain: 0,
+            core_room: u64::MAX,
             next: start,
             stop: None,
             failed: false,
@@ -125,6 +141,8 @@ impl Receiver {
     ) -> Taken {
         let end = offset + octets.len() as u64;
         let limit = self.stop_at();
+        self.vain = self.vain.saturating_sub(octets.len() as u32);
+        self.core_room = budget.room();
         if self.failed || offset >= limit {
             // RFC 5044 §8: nothing is passed up after an error.
             self.stats.discarded += octets.len() as u64;
@@ -179,6 +197,23 @@ impl Receiver {
         self.pieces.clear(budget, &mut self.stats);
     }
 
+    /// Octets beyond the in-order point that can be taken now, for the window to advertise
+    /// (RFC 5041 appendix A). Without markers, all but the first gap of them may have to be held; with
+    /// markers only little of them, so the window stops growing only when that little has run out.
+    pub fn room(&self) -> u64 {
+        if self.failed {
+            return u64::MAX;
+        }
+        let ahead = self.held_ahead();
+        let left = self.left_to_hold(ahead, self.core_room);
+        let least = u64::from(self.checks.max_fpdu).max(MIN_ROOM);
+        match self.checks.framing.has_markers() {
+            true if ahead > 0 && left < u64::from(self.checks.max_fpdu).min(ahead) => least,
+            true => u64::MAX,
+            false => (ahead + left).max(least),
+        }
+    }
+
     /// The stream offset up to which every FPDU has been handed up.
     pub fn next(&self) -> u64 {
         self.next
@@ -203,7 +238,7 @@ impl Receiver {
         let end = offset + octets.len() as u64;
         let run = self.pieces.run_around(offset, end, self.next);
         let in_order = run.start == self.next;
-        if !in_order && self.pieces.is_full() {
+        if !in_order && self.pieces.is_full(self.stats.held) {
             return self.refuse(offset, end, offset..offset);
         }
         let markers = self.checks.framing.has_markers();
@@ -216,8 +251,14 @@ impl Receiver {
             self.pieces.each(run.after.clone(), |held| extent.push(held));
             extent_end = extent.end();
             let bounded = run.bounded || extent_end == self.stop_at();
-            let start = if run.known { Some(run.start) } else { extent.locate(&self.checks) };
-            if let Some(start) = start {
+            let located = match run.known {
+                true => Located { start: Some(run.start), begins_inside: false },
+                false => extent.locate(&self.checks),
+            };
+            if located.begins_inside && run.start == offset {
+                self.stats.alignment_lost += 1;
+            }
+            if let Some(start) = located.start {
                 let order = Order { in_order, bounded, span: offset..end };
                 pass = hand_up(&self.checks, &mut self.stats, &extent, start, order, sink);
             }
@@ -245,6 +286,7 @@ impl Receiver {
         self.pieces.release(pass.from, pass.to, budget, &mut self.stats);
         if in_order {
             self.next = self.pieces.absorb(pass.to);
+            self.tries = 0;
             if self.next > pass.to {
                 sink.order_complete(OrderKey(self.next));
             }
@@ -258,16 +300,16 @@ impl Receiver {
 
     /// Decides about the octets of the span that were not handed up.
     fn keep_rest(&mut self, span: Span<'_>, pass: &Pass, budget: &mut HoldBudget) -> Taken {
-        let Span { offset, in_order, .. } = span;
+        let Span { offset, octets, in_order, .. } = span;
         let end = span.end();
         let mut until = end;
-        match pass.fault {
-            Some(fault) if self.drops(&fault, pass, &span) => {
+        match pass.fault.map(|fault| (fault, self.verdict(&fault, pass, &span))) {
+            Some((_, Verdict::Drop)) => {
                 self.stats.bad_crc_dropped += 1;
                 until = pass.to.clamp(offset, end);
             }
-            Some(fault) if in_order => self.fail(pass.to, fault, budget),
-            Some(fault) => self.stop(pass.to, fault, budget),
+            Some((fault, Verdict::Fail)) => self.fail(pass.to, fault, budget),
+            Some((fault, Verdict::Remember)) => self.stop(pass.to, fault, budget),
             // As if it had never arrived: the peer sends it again.
             None if pass.refused => until = pass.to.clamp(offset, end),
             None => {}
@@ -282,13 +324,15 @@ impl Receiver {
             let held = self.hold(&span, offset..end, false, budget);
             return self.answer(&span, offset..held);
         }
-        self.note_alignment(&span, pass);
+        if !octets.is_empty() && !pass.begins_aligned && pass.from < offset {
+            self.stats.alignment_lost += 1;
+        }
         self.pieces.locate(pass.to, offset, &mut self.stats);
         let mut taken = offset..until;
         // Octets before the FPDUs, which nothing locates.
         let head = offset..pass.from.min(end);
         if !head.is_empty() {
-            if head.end - head.start <= self.room(&span, budget) {
+            if head.end - head.start <= self.room_for(&span, budget) {
                 self.hold(&span, head, false, budget);
             } else {
                 taken.start = head.end;
@@ -305,32 +349,35 @@ impl Receiver {
         self.answer(&span, taken)
     }
 
-    /// True when a fault makes the segment count as lost rather than as an error.
-    fn drops(&self, fault: &Fault, pass: &Pass, span: &Span<'_>) -> bool {
+    /// What is to be done about a fault of the FPDU at `pass.to`.
+    fn verdict(&mut self, fault: &Fault, pass: &Pass, span: &Span<'_>) -> Verdict {
         match fault {
             // RFC 5044 §8: a valid CRC and a wrong start is the sender's doing.
-            Fault::Marker { .. } | Fault::Boundary { .. } | Fault::Truncated => false,
-            // Ahead of a gap nothing is certain yet: the peer sends it again.
-            Fault::Crc { .. } | Fault::TooLong { .. } if !span.in_order => true,
-            Fault::Crc { .. } => {
-                let alone = (span.offset..span.end()).contains(&pass.to);
-                self.on_bad_crc == OnBadCrc::Drop && alone && span.extent_end == span.end()
+            Fault::Marker { .. } if !span.in_order => Verdict::Remember,
+            // Ahead of a gap nothing is certain yet: the peer sends it again. Not for ever, where what is
+            // held makes little octets cost the CRC of many.
+            _ if !span.in_order => {
+                self.vain = self.vain.saturating_add((pass.fault_end - pass.to) as u32);
+                let most = self.checks.max_fpdu.saturating_mul(u32::from(self.max_tries.max(1)));
+                if self.vain > most { Verdict::Remember } else { Verdict::Drop }
             }
-            Fault::TooLong { .. } => false,
+            // RFC 5044 §8: dropped silently only while no octet of it was acknowledged.
+            Fault::Crc { .. } | Fault::TooLong { .. }
+                if self.on_bad_crc == OnBadCrc::Retransmit
+                    && self.checks.crc
+                    && self.tries < self.max_tries
+                    && (span.offset..span.end()).contains(&pass.to)
+                    && pass.fault_end.min(span.extent_end) <= span.end() =>
+            {
+                self.tries += 1;
+                Verdict::Drop
+            }
+            _ => Verdict::Fail,
         }
     }
 
-    fn note_alignment(&mut self, span: &Span<'_>, pass: &Pass) {
-        let ends_inside = !pass.ends_aligned && pass.fault.is_none() && !pass.refused;
-        if !span.octets.is_empty()
-            && (!pass.begins_aligned && pass.from < span.offset || ends_inside)
-        {
-            self.stats.alignment_lost += 1;
-        }
-    }
-
-    /// Holds as much of a part of the span as there is room for, and returns where that ends. In order
-    /// there is always room for one FPDU.
+    /// Holds a part of the span if there is room for it, and returns where what was taken of it ends. In
+    /// order there is always room for one FPDU.
     fn hold(
         &mut self,
         span: &Span<'_>,
@@ -338,20 +385,35 @@ impl Receiver {
         located: bool,
         budget: &mut HoldBudget,
     ) -> u64 {
-        let n = (part.end - part.start).min(self.room(span, budget));
+        let n = part.end - part.start;
+        if n > self.room_for(span, budget) {
+            // All or nothing: the sender's boundaries stay, and no fragments are SACKed.
+            return part.start;
+        }
         if n > 0 {
             let at = (part.start - span.offset) as usize;
             let octets = &span.octets[at..at + n as usize];
             self.pieces.hold(part.start, octets, located, budget, &mut self.stats);
         }
-        part.start + n
+        part.end
     }
 
-    fn room(&self, span: &Span<'_>, budget: &HoldBudget) -> u64 {
+    fn room_for(&self, span: &Span<'_>, budget: &HoldBudget) -> u64 {
         if span.in_order {
             return u64::MAX;
         }
-        u64::from(self.hold_limit).saturating_sub(self.stats.held).min(budget.room())
+        self.left_to_hold(self.held_ahead(), budget.room())
+    }
+
+    /// Octets held ahead of a gap: not those of the next FPDU in order, which are always kept.
+    fn held_ahead(&self) -> u64 {
+        self.stats.held - self.pieces.held_from(self.next)
+    }
+
+    /// How many more octets may be held ahead of a gap, when `ahead` are and the core has `room` left: no
+    /// stream takes more of what the core has than it leaves to the others.
+    fn left_to_hold(&self, ahead: u64, room: u64) -> u64 {
+        u64::from(self.hold_limit).saturating_sub(ahead).min(room.saturating_sub(ahead))
     }
 
     fn answer(&mut self, span: &Span<'_>, taken: Range<u64>) -> Taken {
@@ -380,6 +442,17 @@ impl Receiver {
     }
 }
 
+/// What becomes of a segment with a bad FPDU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// It counts as lost from the FPDU on.
+    Drop,
+    /// The stream ends.
+    Fail,
+    /// The stream ends once the order is there.
+    Remember,
+}
+
 /// A span as it arrived, and where the octets around it end.
 struct Span<'a> {
     offset: u64,
@@ -402,9 +475,9 @@ impl Pass {
             to: at,
             located: false,
             fault: None,
+            fault_end: at,
             refused: false,
             begins_aligned: false,
-            ends_aligned: false,
         }
     }
 
@@ -412,7 +485,6 @@ impl Pass {
     fn reach(&mut self, at: u64, span: &Range<u64>) {
         self.to = at;
         self.begins_aligned |= at == span.start;
-        self.ends_aligned |= at == span.end;
     }
 }
 
@@ -446,11 +518,13 @@ fn hand_up(
             // RFC 5044 §8 code 3: the gap is closed, and lengths and marker disagree.
             Found::Incomplete if order.bounded => {
                 pass.fault = Some(Fault::Boundary { boundary: extent.end() });
+                pass.fault_end = extent.end();
                 break;
             }
             Found::Incomplete => break,
-            Found::Bad(fault) => {
+            Found::Bad { fault, end } => {
                 pass.fault = Some(fault);
+                pass.fault_end = end;
                 break;
             }
         };

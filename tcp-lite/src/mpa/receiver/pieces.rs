@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 /// Held pieces that follow each other are joined up to this many octets, so that a peer that sends
 /// single octets does not make a list of them.
 const JOIN: usize = 2048;
-/// Pieces beyond which nothing out of order is taken.
+/// Pieces beyond which nothing out of order is taken, besides one for each `JOIN / 2` octets held.
 const MAX_PIECES: usize = 1024;
 
 /// Octets that all streams of a core together may hold ahead of gaps.
@@ -100,8 +100,21 @@ impl Pieces {
         self.list.front().is_some_and(held)
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.list.len() >= MAX_PIECES
+    /// True when nothing more should be entered ahead of a gap; `held` octets are held.
+    pub(super) fn is_full(&self, held: u64) -> bool {
+        self.list.len() as u64 >= MAX_PIECES as u64 + held / (JOIN as u64 / 2)
+    }
+
+    /// Octets held from `at` on without a gap.
+    pub(super) fn held_from(&self, at: u64) -> u64 {
+        let mut end = at;
+        for piece in &self.list {
+            if piece.start != end || matches!(piece.kind, Kind::Placed { .. }) {
+                break;
+            }
+            end = piece.end();
+        }
+        end - at
     }
 
     /// What adjoins a new span `offset..end`; `next` is where the next FPDU in order begins.
@@ -175,10 +188,30 @@ impl Pieces {
             && held.len() + octets.len() <= JOIN
         {
             held.extend_from_slice(octets);
+            self.join_next(at - 1);
             return;
         }
         self.list
             .insert(at, Piece { start, kind: Kind::Held { octets: octets.to_vec(), located } });
+        self.join_next(at);
+    }
+
+    /// Joins the held piece at index `at` with the one that follows, if that is small and alike.
+    fn join_next(&mut self, at: usize) {
+        let (Some(this), Some(next)) = (self.list.get(at), self.list.get(at + 1)) else { return };
+        let (Kind::Held { octets: one, located: here }, Kind::Held { octets: two, located: there }) =
+            (&this.kind, &next.kind)
+        else {
+            return;
+        };
+        if this.end() != next.start || here != there || one.len() + two.len() > JOIN {
+            return;
+        }
+        if let Some(Piece { kind: Kind::Held { octets: two, .. }, .. }) = self.list.remove(at + 1)
+            && let Some(Piece { kind: Kind::Held { octets: one, .. }, .. }) = self.list.get_mut(at)
+        {
+            one.extend_from_slice(&two);
+        }
     }
 
     /// Lets go of the held octets in `from..to`.

@@ -81,6 +81,21 @@ fn all(stream: &Stream) -> Vec<usize> {
     (0..stream.fpdus.len()).collect()
 }
 
+/// The FPDUs that must have been handed up once these octets have come, by the text of RFC 5044 §6 alone.
+fn locatable(stream: &Stream, taken: &[bool]) -> Vec<usize> {
+    let b = stream.boundaries();
+    let mut up: Vec<usize> = Vec::new();
+    for i in 0..stream.fpdus.len() {
+        let whole = taken[b[i]..b[i + 1]].iter().all(|taken| *taken);
+        let marked = stream.markers && (b[i]..b[i + 1]).any(|at| at.is_multiple_of(512));
+        let follows = i == 0 || up.last() == Some(&(i - 1));
+        if whole && (marked || follows) {
+            up.push(i);
+        }
+    }
+    up
+}
+
 proptest! {
     /// Draft §7.4.1: any segmentation, any order.
     #[test]
@@ -163,6 +178,37 @@ proptest! {
         let hit = b.partition_point(|start| *start <= at) - 1;
         prop_assert!(!up.contains(&hit));
         prop_assert_eq!(bench.sink.complete, START + b[hit] as u64);
+    }
+
+    /// RFC 5044 §6, RFC 5041 §5.3: after every arrival, whatever the segmentation, order, duplicates and
+    /// overlaps, exactly those FPDUs have been handed up that are whole and locatable: those that hold a
+    /// marker, follow one that was handed up without a gap, or begin the stream. All other octets are held.
+    #[test]
+    fn exactly_the_locatable_is_handed_up_at_each_arrival(
+        stream in streams(),
+        arrivals in prop::collection::vec((any::<prop::sample::Index>(), 1usize..4000), 1..60),
+        aligned in any::<bool>(),
+    ) {
+        let b = stream.boundaries();
+        let n = stream.octets.len();
+        let mut bench = Bench::new(&stream, &roomy());
+        let snap = |at: usize| b[b.partition_point(|start| *start <= at) - 1];
+        let segments = arrivals.into_iter().map(|(at, len)| {
+            let at = at.index(n);
+            let (from, to) = (at, (at + len).min(n));
+            if aligned { snap(from)..b[b.partition_point(|end| *end < to)] } else { from..to }
+        });
+        let steps = (0..n).step_by(700).map(|at| at..(at + 700).min(n));
+        for segment in segments.chain(steps) {
+            bench.arrive(segment);
+            let expected = locatable(&stream, &bench.taken);
+            prop_assert_eq!(bench.handed_up(&stream), expected.clone());
+            let taken = bench.taken.iter().filter(|taken| **taken).count();
+            let placed: usize = expected.iter().map(|i| b[i + 1] - b[*i]).sum();
+            prop_assert_eq!(bench.stats().held as usize, taken - placed);
+        }
+        prop_assert_eq!(bench.handed_up(&stream), all(&stream));
+        prop_assert_eq!(bench.budget.used(), 0);
     }
 
     /// Octets of no stream at all, in any order: no panic, and no more held than allowed.

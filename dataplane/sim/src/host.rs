@@ -54,7 +54,7 @@ impl Default for HostConfig {
             mtu: 1500,
             region: 1 << 20,
             buffer_size: 64 * 1024,
-            hold: 1 << 20,
+            hold: 16 << 20,
             iss: 1000,
             private_data: Vec::new(),
         }

@@ -199,18 +199,18 @@ impl Receiver {
 
     /// Octets beyond the in-order point that can be taken now, for the window to advertise
     /// (RFC 5041 appendix A). Without markers, all but the first gap of them may have to be held; with
-    /// markers only little of them, so the window stops growing only when that little has run out.
+    /// markers only little of them, so the window stops growing only while half of what may be held is.
     pub fn room(&self) -> u64 {
         if self.failed {
             return u64::MAX;
         }
         let ahead = self.held_ahead();
-        let left = self.left_to_hold(ahead, self.core_room);
+        let capacity = self.capacity(ahead, self.core_room);
         let least = u64::from(self.checks.max_fpdu).max(MIN_ROOM);
         match self.checks.framing.has_markers() {
-            true if ahead > 0 && left < u64::from(self.checks.max_fpdu).min(ahead) => least,
+            true if 2 * ahead > capacity => least,
             true => u64::MAX,
-            false => (ahead + left).max(least),
+            false => capacity.max(least),
         }
     }
 
@@ -402,7 +402,8 @@ impl Receiver {
         if span.in_order {
             return u64::MAX;
         }
-        self.left_to_hold(self.held_ahead(), budget.room())
+        let ahead = self.held_ahead();
+        self.capacity(ahead, budget.room()).saturating_sub(ahead)
     }
 
     /// Octets held ahead of a gap: not those of the next FPDU in order, which are always kept.
@@ -410,10 +411,10 @@ impl Receiver {
         self.stats.held - self.pieces.held_from(self.next)
     }
 
-    /// How many more octets may be held ahead of a gap, when `ahead` are and the core has `room` left: no
-    /// stream takes more of what the core has than it leaves to the others.
-    fn left_to_hold(&self, ahead: u64, room: u64) -> u64 {
-        u64::from(self.hold_limit).saturating_sub(ahead).min(room.saturating_sub(ahead))
+    /// Octets that may be held ahead of a gap, when `ahead` are and the core has `room` for more: no stream
+    /// takes more of what the core has than it leaves to the others.
+    fn capacity(&self, ahead: u64, room: u64) -> u64 {
+        u64::from(self.hold_limit).min(room.saturating_add(ahead) / 2)
     }
 
     fn answer(&mut self, span: &Span<'_>, taken: Range<u64>) -> Taken {

@@ -26,6 +26,7 @@ mod stag;
 mod stream;
 #[cfg(test)]
 mod testing;
+mod ulp;
 
 pub use buffers::BufferPool;
 pub use config::{ERROR_QUEUE, MESSAGE_QUEUE, QueueConfig, StreamConfig, VersionPolicy};
@@ -35,4 +36,5 @@ pub use memory::{AtomicError, RegionMemory, VecMemory};
 pub use message::{Event, Failure, Message, Source};
 pub use stag::{Access, PdId, StagEntry, StagError, StagTable, StreamId};
 pub use stream::{Context, Sink, Stream};
+pub use ulp::{Ulp, UlpConfig, UlpEvent, UlpSink};
 pub use wire::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};

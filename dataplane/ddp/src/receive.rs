@@ -27,11 +27,14 @@ use crate::error::{DdpError, ErrorCode, Field, Mismatch, PostError};
 use crate::llp::{Disposition, MAX_DDP_HEADER, OrderKey, Ulpdu};
 use crate::memory::RegionMemory;
 use crate::message::Event;
+use crate::rdmap::{self, Checks, Ordered, RdmapError};
 use crate::stag::{Access, PdId, StagEntry, StagTable, StreamId};
 
 use queue::Queue;
+pub(crate) use ranges::Ranges;
 
 mod queue;
+mod ranges;
 #[cfg(test)]
 mod tests;
 
@@ -43,11 +46,15 @@ pub(crate) struct Env<'a, M> {
     pub(crate) buffers: &'a mut BufferPool,
     pub(crate) events: &'a mut VecDeque<Event>,
     pub(crate) counters: &'a mut Counters,
+    /// RDMAP's part, if that is the ULP.
+    pub(crate) ulp: Option<&'a mut Checks>,
 }
 
 /// Why a segment is not taken.
-enum Reject {
+pub(crate) enum Reject {
     Error(ErrorCode, Mismatch),
+    /// RDMAP's.
+    Ulp(rdmap::ErrorCode, Mismatch),
     /// A bound is reached.
     Refused,
 }
@@ -94,7 +101,7 @@ pub(crate) struct Receiver {
     /// Every segment below it has been handed over.
     order: OrderKey,
     /// The lowest error; nothing at or beyond it counts.
-    error: Option<DdpError>,
+    error: Option<Ordered>,
     error_reported: bool,
     /// Segments beyond a gap, by key.
     records: VecDeque<Record>,
@@ -123,7 +130,10 @@ impl Receiver {
     }
 
     pub(crate) fn reported_error(&self) -> Option<&DdpError> {
-        self.error.as_ref().filter(|_| self.error_reported)
+        match self.error.as_ref().filter(|_| self.error_reported).map(|e| &e.error) {
+            Some(rdmap::Error::Ddp(error)) => Some(error),
+            _ => None,
+        }
     }
 
     pub(crate) fn is_peer_closed(&self) -> bool {
@@ -201,10 +211,9 @@ impl Receiver {
                 env.counters.segments_refused += 1;
                 Disposition::Refused
             }
-            Err(Reject::Error(code, mismatch)) => {
+            Err(reject) => {
                 let header = header_of(&octets[..seen]);
-                let segment_len = ulpdu.len() as u32;
-                self.fail_at(DdpError { code, mismatch, key, header, segment_len });
+                self.reject_at(key, reject, header, ulpdu.len() as u32);
                 self.catch_up(env);
                 Disposition::Ignored
             }
@@ -244,8 +253,13 @@ impl Receiver {
         let mut segment = Segment { header, len, queue: 0 };
         match header {
             HeaderRepr::Tagged(tagged) => {
-                let target = check_tagged(&tagged, len, env)?;
-                let complete = if in_order { self.advance(&segment)? } else { false };
+                let needed =
+                    env.ulp.as_ref().map_or(Access::REMOTE_WRITE, |_| Checks::needs(&tagged));
+                let target = check_tagged(&tagged, len, needed, env)?;
+                if let Some(checks) = &env.ulp {
+                    checks.admit(&header, len, in_order)?;
+                }
+                let complete = in_order && self.advance(&segment, env.ulp.as_deref_mut())?;
                 if let Some((entry, mut offset)) = target {
                     for piece in ulpdu.pieces_from(TAGGED_HEADER_LEN) {
                         entry.memory.write(offset, piece);
@@ -265,7 +279,10 @@ impl Receiver {
                 ))?;
                 segment.queue = index as u16;
                 self.queues[index].prepare(key, &untagged, len, in_order, env.buffers)?;
-                let complete = if in_order { self.advance(&segment)? } else { false };
+                if let Some(checks) = &env.ulp {
+                    checks.admit(&header, len, in_order)?;
+                }
+                let complete = in_order && self.advance(&segment, env.ulp.as_deref_mut())?;
                 let pieces = ulpdu.pieces_from(UNTAGGED_HEADER_LEN);
                 self.queues[index].place(&untagged, len, pieces);
                 self.count_placed(len, in_order, env.counters);
@@ -296,11 +313,16 @@ impl Receiver {
     }
 
     /// The next segment in order takes its place in its message. Says whether it completes it.
-    fn advance(&mut self, segment: &Segment) -> Result<bool, Reject> {
+    fn advance(&mut self, segment: &Segment, ulp: Option<&mut Checks>) -> Result<bool, Reject> {
         self.check_version(&segment.header)?;
         self.version = Some(segment.header.version());
         match segment.header {
-            HeaderRepr::Tagged(tagged) => self.advance_tagged(&tagged, segment.len),
+            HeaderRepr::Tagged(tagged) => {
+                if let Some(checks) = ulp {
+                    checks.advance(&tagged, segment.len)?;
+                }
+                self.advance_tagged(&tagged, segment.len)
+            }
             HeaderRepr::Untagged(untagged) => {
                 self.queues[usize::from(segment.queue)].advance(&untagged, segment.len)
             }
@@ -327,6 +349,9 @@ impl Receiver {
 
     /// The message that this segment completes goes to the ULP (RFC 5041 §5.4).
     fn deliver<M>(&mut self, segment: &Segment, env: &mut Env<'_, M>) {
+        if let Some(checks) = &mut env.ulp {
+            checks.delivered(segment.header, segment.len);
+        }
         match segment.header {
             HeaderRepr::Tagged(TaggedRepr { rsvd_ulp, stag, to, .. }) => {
                 let message = self.tagged.take();
@@ -354,38 +379,62 @@ impl Receiver {
         while self.records.front().is_some_and(|r| r.key <= self.order) {
             let Some(record) = self.records.pop_front() else { break };
             self.order = self.order.max(OrderKey(record.key.0 + 1));
-            match self.advance(&record.segment) {
+            match self.advance(&record.segment, env.ulp.as_deref_mut()) {
                 Ok(true) => self.deliver(&record.segment, env),
                 Ok(false) => {}
-                Err(Reject::Error(code, mismatch)) => {
-                    let Record { key, segment } = record;
-                    let header = emit(&segment.header);
-                    let segment_len = segment.len + header.len() as u32;
-                    self.fail_at(DdpError { code, mismatch, key, header, segment_len });
+                Err(reject) => {
+                    let header = emit(&record.segment.header);
+                    let segment_len = record.segment.len + header.len() as u32;
+                    self.reject_at(record.key, reject, header, segment_len);
                 }
-                // Bounds are for arrival; a record has its place.
-                Err(Reject::Refused) => {}
             }
         }
         let reached = self.error.as_ref().filter(|e| e.key <= self.order);
-        if let Some(error) = reached
+        if let Some(Ordered { error, .. }) = reached
             && !self.error_reported
         {
-            env.counters.errors[error.code.index()] += 1;
-            env.events.push_back(Event::Error(error.clone()));
+            match error {
+                rdmap::Error::Ddp(error) => {
+                    env.counters.errors[error.code.index()] += 1;
+                    env.events.push_back(Event::Error(error.clone()));
+                }
+                other => {
+                    if let Some(checks) = &mut env.ulp {
+                        checks.reached = Some(other.clone());
+                    }
+                }
+            }
             self.error_reported = true;
             self.release(env.buffers);
         }
     }
 
     /// From this error on nothing counts (RFC 5041 §7.1).
-    fn fail_at(&mut self, error: DdpError) {
-        if self.error.as_ref().is_some_and(|e| e.key <= error.key) {
+    fn reject_at(
+        &mut self,
+        key: OrderKey,
+        reject: Reject,
+        header: ArrayVec<u8, MAX_DDP_HEADER>,
+        segment_len: u32,
+    ) {
+        if self.error.as_ref().is_some_and(|e| e.key <= key) {
             return;
         }
-        let keep = self.records.partition_point(|r| r.key < error.key);
+        let error = match reject {
+            Reject::Error(code, mismatch) => {
+                rdmap::Error::Ddp(DdpError { code, mismatch, key, header, segment_len })
+            }
+            Reject::Ulp(code, mismatch) => {
+                let read_request = None;
+                let error = RdmapError { code, mismatch, header, segment_len, read_request };
+                rdmap::Error::Rdmap(error)
+            }
+            // Bounds are for arrival; a record has its place.
+            Reject::Refused => return,
+        };
+        let keep = self.records.partition_point(|r| r.key < key);
         self.records.truncate(keep);
-        self.error = Some(error);
+        self.error = Some(Ordered { key, error });
     }
 }
 
@@ -420,6 +469,7 @@ fn wrong_version(header: &HeaderRepr, seen: u8, expected: DdpVersion) -> Reject 
 fn check_tagged<'a, M>(
     header: &TaggedRepr,
     len: u32,
+    needed: Access,
     env: &Env<'a, M>,
 ) -> Result<Option<(&'a StagEntry<M>, u64)>, Reject>
 where
@@ -447,9 +497,9 @@ where
         return error(ErrorCode::StagNotAssociated, mismatch);
     }
     // RFC 5041 §7.1 (2), §8.3.1 (5): the buffer must allow placement.
-    if !entry.access.remote_write() {
-        let needed = Access::REMOTE_WRITE.bits().into();
-        let mismatch = Mismatch::exact(Field::Access, entry.access.bits().into(), needed);
+    if !entry.access.contains(needed) {
+        let (seen, needed) = (entry.access.bits().into(), needed.bits().into());
+        let mismatch = Mismatch::exact(Field::Access, seen, needed);
         return error(ErrorCode::InvalidStag, mismatch);
     }
     // RFC 5041 §7.1 (5): no wrap; (3), (4): within the region, to the octet.
@@ -475,7 +525,7 @@ fn header_of(octets: &[u8]) -> ArrayVec<u8, MAX_DDP_HEADER> {
     octets.iter().copied().take(len).collect()
 }
 
-fn emit(header: &HeaderRepr) -> ArrayVec<u8, MAX_DDP_HEADER> {
+pub(crate) fn emit(header: &HeaderRepr) -> ArrayVec<u8, MAX_DDP_HEADER> {
     let mut out = ArrayVec::new();
     match header {
         HeaderRepr::Tagged(h) => {

@@ -87,10 +87,12 @@ impl<M: RegionMemory> Sender<M> {
         Ok(())
     }
 
-    /// Flushes what has not begun, cuts what has, and closes behind this message.
+    /// Flushes what has not begun, cuts what has and is more than `finish` octets from its end, and
+    /// closes behind this message.
     pub(crate) fn post_last(
         &mut self,
         message: Message<M>,
+        finish: u32,
         events: &mut VecDeque<Event>,
         counters: &mut Counters,
     ) -> Result<(), PostError> {
@@ -98,7 +100,7 @@ impl<M: RegionMemory> Sender<M> {
             return Err(PostError::Closed);
         }
         let len = check(&message)?;
-        self.cut(events, counters);
+        self.cut(finish, events, counters);
         self.push(message, len);
         self.closed = true;
         Ok(())
@@ -109,16 +111,21 @@ impl<M: RegionMemory> Sender<M> {
         self.queue.push_back(Posted { message, len, sent: 0, msn: Msn::FIRST, state });
     }
 
-    /// Nothing more of the posted messages is given to the LLP. One that has begun comes back as
-    /// flushed when what is out is acknowledged, so that its source stays until then.
-    fn cut(&mut self, events: &mut VecDeque<Event>, counters: &mut Counters) {
+    /// Nothing more of the posted messages is given to the LLP, but what is missing of one that has
+    /// begun if that is at most `finish` octets. Else it comes back as flushed when what is out is
+    /// acknowledged, so that its source stays until then.
+    fn cut(&mut self, finish: u32, events: &mut VecDeque<Event>, counters: &mut Counters) {
+        let mut keep = self.unsent;
         if let Some(begun) = self.queue.get_mut(self.unsent)
             && begun.state == PostedState::Begun
         {
-            begun.state = PostedState::Cut;
-            self.unsent += 1;
+            keep += 1;
+            if begun.len - begun.sent > finish {
+                begun.state = PostedState::Cut;
+                self.unsent = keep;
+            }
         }
-        for waiting in self.queue.drain(self.unsent..) {
+        for waiting in self.queue.drain(keep..) {
             flush(&waiting, events, counters);
         }
     }
@@ -135,7 +142,7 @@ impl<M: RegionMemory> Sender<M> {
 
     /// Flushes what has not begun, cuts what has, and closes.
     pub(crate) fn close_now(&mut self, events: &mut VecDeque<Event>, counters: &mut Counters) {
-        self.cut(events, counters);
+        self.cut(0, events, counters);
         self.closed = true;
     }
 
@@ -154,6 +161,11 @@ impl<M: RegionMemory> Sender<M> {
 
     pub(crate) fn has_unsent(&self) -> bool {
         self.unsent < self.queue.len()
+    }
+
+    /// Octets given to the LLP of the message that is not wholly with it.
+    pub(crate) fn begun(&self) -> u32 {
+        self.queue.get(self.unsent).map_or(0, |posted| posted.sent)
     }
 
     #[cfg(test)]
@@ -255,21 +267,33 @@ impl<M: RegionMemory> Sender<M> {
 }
 
 fn check<M: RegionMemory>(message: &Message<M>) -> Result<u32, PostError> {
-    let len = message.source().len();
+    let len = check_source(message.source())?;
+    if let Message::Tagged { to, .. } = message {
+        check_to(*to, len.into())?;
+    }
+    Ok(len)
+}
+
+/// The octets of a source, if they are no more than a message has and all there.
+pub(crate) fn check_source<M: RegionMemory>(source: &Source<M>) -> Result<u32, PostError> {
+    let len = source.len();
     // RFC 5041 §5.2: less than 2^32 octets.
     let short = u32::try_from(len).map_err(|_| PostError::TooLong(len))?;
-    if let Source::Region { memory, offset, .. } = message.source() {
+    if let Source::Region { memory, offset, .. } = source {
         let end = offset.saturating_add(len);
         if end > memory.len() {
             return Err(PostError::OutOfBounds { offset: *offset, end, len: memory.len() });
         }
     }
-    if let Message::Tagged { to, .. } = message
-        && to.0.checked_add(len).is_none()
-    {
-        return Err(PostError::ToWrap { to: to.0, len });
-    }
     Ok(short)
+}
+
+/// That a tagged message does not wrap.
+pub(crate) fn check_to(to: TaggedOffset, len: u64) -> Result<(), PostError> {
+    match to.0.checked_add(len) {
+        Some(_) => Ok(()),
+        None => Err(PostError::ToWrap { to: to.0, len }),
+    }
 }
 
 fn flush<M>(posted: &Posted<M>, events: &mut VecDeque<Event>, counters: &mut Counters) {

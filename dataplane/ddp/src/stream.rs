@@ -13,6 +13,7 @@ use crate::last_message::LastMessage;
 use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
 use crate::memory::RegionMemory;
 use crate::message::{Event, Failure, Message, Source};
+use crate::rdmap::Checks;
 use crate::receive::{Env, Receiver};
 use crate::send::Sender;
 use crate::stag::{PdId, StagTable, StreamId};
@@ -91,7 +92,16 @@ impl<M: RegionMemory> Stream<M> {
 
     /// Receive half for the LLP, for as long as the worker lends `cx`.
     pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> Sink<'a, M> {
-        Sink { stream: self, cx }
+        Sink { stream: self, cx, ulp: None }
+    }
+
+    /// As [`sink`](Self::sink), with RDMAP's checks.
+    pub(crate) fn sink_for<'a>(
+        &'a mut self,
+        cx: Context<'a, M>,
+        checks: &'a mut Checks,
+    ) -> Sink<'a, M> {
+        Sink { stream: self, cx, ulp: Some(checks) }
     }
 
     /// Posts a message for sending. Messages go out in the order in which they were posted
@@ -104,7 +114,30 @@ impl<M: RegionMemory> Stream<M> {
     /// has begun is cut after the segment that is out, and nothing can be posted behind it. Not
     /// subject to the bound on posts.
     pub fn post_last(&mut self, message: Message<M>) -> Result<(), PostError> {
-        self.sender.post_last(message, &mut self.events, &mut self.counters)
+        self.post_last_behind(message, 0)
+    }
+
+    /// As [`post_last`](Self::post_last), behind the message that has begun if no more than `finish`
+    /// octets are missing of it.
+    pub(crate) fn post_last_behind(
+        &mut self,
+        message: Message<M>,
+        finish: u32,
+    ) -> Result<(), PostError> {
+        self.sender.post_last(message, finish, &mut self.events, &mut self.counters)
+    }
+
+    /// Octets given to the LLP of the message that is not wholly with it.
+    pub(crate) fn begun(&self) -> u32 {
+        self.sender.begun()
+    }
+
+    /// Whatever comes from now on is ignored.
+    pub(crate) fn stop_receiving(&mut self, buffers: Option<&mut BufferPool>) {
+        self.receiver.stop();
+        if let Some(buffers) = buffers {
+            self.receiver.release(buffers);
+        }
     }
 
     /// Bare DDP's last message about this error, for [`post_last`](Self::post_last).
@@ -217,6 +250,7 @@ impl<M: RegionMemory> Stream<M> {
 pub struct Sink<'a, M> {
     stream: &'a mut Stream<M>,
     cx: Context<'a, M>,
+    ulp: Option<&'a mut Checks>,
 }
 
 impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
@@ -241,7 +275,8 @@ impl<M> Sink<'_, M> {
     fn parts(&mut self) -> (&mut Receiver, Env<'_, M>) {
         let Stream { id, pd, receiver, events, counters, .. } = &mut *self.stream;
         let (stags, buffers) = (self.cx.stags, &mut *self.cx.buffers);
-        (receiver, Env { id: *id, pd: *pd, stags, buffers, events, counters })
+        let ulp = self.ulp.as_deref_mut();
+        (receiver, Env { id: *id, pd: *pd, stags, buffers, events, counters, ulp })
     }
 }
 

@@ -65,7 +65,7 @@ impl Default for Config {
 
 impl Config {
     /// The DDP stream below: RFC 5040 §4.1's queues, and RFC 7306's fourth where there are atomics.
-    pub fn stream(&self) -> StreamConfig {
+    pub(crate) fn stream(&self) -> StreamConfig {
         let request_len = if self.atomics { ATOMIC_REQUEST_LEN } else { READ_REQUEST_LEN };
         let queue = |qn, buffers, buffer_size| QueueConfig { qn, buffers, buffer_size };
         let sends = self.recv_buffers.saturating_add(self.rtr_send.into());

@@ -83,6 +83,11 @@ impl<M> WorkRequest<M> {
             | WorkRequest::Immediate { cookie, .. } => *cookie,
         }
     }
+
+    /// True for what takes a place in the peer's request queue and so counts against ORD.
+    pub(crate) fn is_request(&self) -> bool {
+        matches!(self, WorkRequest::Read { .. } | WorkRequest::Atomic { .. })
+    }
 }
 
 /// How an operation ended well.
@@ -108,7 +113,7 @@ pub enum Outcome {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A Send is there, and so is all before it. One receive buffer is used up;
-    /// `post_buffers` replaces it.
+    /// [`Stream::post_buffers`](crate::rdmap::Stream::post_buffers) replaces it.
     Received {
         /// Its octets.
         data: Vec<u8>,

@@ -1,8 +1,8 @@
 //! RDMAP (RFC 5040) and its extensions (RFC 7306) above DDP: Sends, Writes, Reads, atomics, Immediate
 //! Data and the Terminate that ends a stream.
 //!
-//! Sans-IO as DDP is, and above any LLP: a `Stream` wraps a DDP stream and has the same two seams to
-//! the LLP. Its ULP posts [`WorkRequest`]s and polls [`Event`]s; call `Stream::poll_event` until it
+//! Sans-IO as DDP is, and above any LLP: a [`Stream`] wraps a DDP stream and has the same two seams to
+//! the LLP. Its ULP posts [`WorkRequest`]s and polls [`Event`]s; call [`Stream::poll_event`] until it
 //! returns `None` after every call from the LLP.
 //!
 //! ```text
@@ -17,14 +17,23 @@
 //!
 //! Not here: the negotiation of IRD and ORD (the LLP's start-up), and which program may post what.
 
+mod access;
+mod checks;
 mod config;
 mod counters;
 mod error;
+mod inbound;
 mod message;
+mod operations;
+mod responses;
+mod stream;
 
+pub(crate) use checks::Checks;
 pub use config::Config;
 pub use counters::Counters;
+pub(crate) use error::Ordered;
 pub use error::{Error, ErrorCode, RdmapError};
 pub use message::{Event, Outcome, WorkRequest};
+pub use stream::{Sink, Stream};
 pub use wire::rdmap::AtomicOp;
 pub use wire::rdmap::terminate::{Layout, TerminateRepr as Terminate};

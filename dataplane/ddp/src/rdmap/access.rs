@@ -1,0 +1,61 @@
+//! What a peer's request may touch: the checks of RFC 5040 §7.2 on an STag and its octets.
+
+use wire::{Stag, TaggedOffset};
+
+use crate::error::{Field, Mismatch};
+use crate::rdmap::ErrorCode;
+use crate::stag::{Access, PdId, StagEntry, StagTable, StreamId};
+
+/// A stream, as far as an STag's association goes (RFC 5041 §8.2).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Party {
+    pub(crate) pd: PdId,
+    pub(crate) stream: StreamId,
+}
+
+/// The entry of `len` octets from `to` on, at least one, and where they begin in its memory.
+pub(crate) fn locate<M: crate::memory::RegionMemory>(
+    stags: &StagTable<M>,
+    party: Party,
+    stag: Stag,
+    to: TaggedOffset,
+    len: u32,
+    needed: Access,
+) -> Result<(&StagEntry<M>, u64), (ErrorCode, Mismatch)> {
+    // RFC 5040 §7.2 (4a)
+    let Some(entry) = stags.get(stag) else {
+        return Err((ErrorCode::InvalidStag, Mismatch::never(Field::Stag, stag.0.into())));
+    };
+    // RFC 5040 §7.2 (4b)
+    if entry.pd != party.pd {
+        let (seen, expected) = (entry.pd.0.into(), party.pd.0.into());
+        let mismatch = Mismatch::exact(Field::ProtectionDomain, seen, expected);
+        return Err((ErrorCode::StagNotAssociated, mismatch));
+    }
+    if let Some(stream) = entry.stream
+        && stream != party.stream
+    {
+        let mismatch = Mismatch::exact(Field::Stream, stream.0, party.stream.0);
+        return Err((ErrorCode::StagNotAssociated, mismatch));
+    }
+    if !entry.access.contains(needed) {
+        let (seen, needed) = (entry.access.bits().into(), needed.bits().into());
+        return Err((ErrorCode::AccessRights, Mismatch::exact(Field::Access, seen, needed)));
+    }
+    let (base, limit) = (entry.base_to.0, entry.base_to.0 + entry.len);
+    // RFC 5040 §7.2 (4e)
+    let Some(end) = to.0.checked_add(len.into()) else {
+        let seen = to.0.wrapping_add(len.into());
+        return Err((ErrorCode::ToWrap, Mismatch::new(Field::TaggedEnd, seen, base, limit)));
+    };
+    // RFC 5040 §7.2 (4c), (4d)
+    if to.0 < base || to.0 > limit {
+        let mismatch = Mismatch::new(Field::TaggedOffset, to.0, base, limit);
+        return Err((ErrorCode::BaseOrBounds, mismatch));
+    }
+    if end > limit {
+        let mismatch = Mismatch::new(Field::TaggedEnd, end, base, limit);
+        return Err((ErrorCode::BaseOrBounds, mismatch));
+    }
+    Ok((entry, entry.memory_offset + (to.0 - base)))
+}

@@ -1,0 +1,232 @@
+//! RDMAP's part in the data sink: what is checked of a segment before it is placed, and as the order
+//! reaches it (RFC 5040 §7.2).
+//!
+//! A Read Response may fill what an outstanding Read asked for and nothing else. In order that is the
+//! oldest one; beyond a gap any of them will do, and the order decides later:
+//!
+//! ```text
+//!   reads, oldest first:  [====came====.......]  [..........]  [....]
+//!                          ^ the next segment     ^ beyond a gap also here
+//! ```
+
+use std::collections::VecDeque;
+
+use wire::ddp::{HeaderRepr, TaggedRepr};
+use wire::rdmap::{Control, Opcode, split_rsvd_ulp};
+use wire::{DdpVersion, Stag, TaggedOffset};
+
+use crate::error::{ErrorCode as DdpCode, Field, Mismatch};
+use crate::rdmap::{Error, ErrorCode};
+use crate::receive::{Ranges, Reject};
+use crate::stag::Access;
+
+/// A Read that is with the peer.
+#[derive(Debug)]
+pub(crate) struct ReadWait {
+    /// Number of the operation.
+    pub(crate) operation: u64,
+    pub(crate) stag: Stag,
+    pub(crate) to: TaggedOffset,
+    pub(crate) len: u32,
+    /// What has come of it in order, counted from `to`.
+    came: Ranges,
+}
+
+/// The last segment of a delivered message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivered {
+    pub(crate) header: HeaderRepr,
+    /// Its octets, header included.
+    pub(crate) segment_len: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Checks {
+    atomics: bool,
+    immediate: bool,
+    /// The tagged message of which segments have come in order.
+    tagged: Option<u8>,
+    reads: VecDeque<ReadWait>,
+    /// Reads whose response is whole, until it is delivered.
+    answered: VecDeque<ReadWait>,
+    delivered: VecDeque<Delivered>,
+    /// An error found here that the order has reached.
+    pub(crate) reached: Option<Error>,
+}
+
+impl Checks {
+    pub(crate) fn new(atomics: bool, immediate: bool) -> Self {
+        Checks {
+            atomics,
+            immediate,
+            tagged: None,
+            reads: VecDeque::new(),
+            answered: VecDeque::new(),
+            delivered: VecDeque::new(),
+            reached: None,
+        }
+    }
+
+    pub(crate) fn read_goes_out(&mut self, operation: u64, stag: Stag, to: TaggedOffset, len: u32) {
+        self.reads.push_back(ReadWait { operation, stag, to, len, came: Ranges::default() });
+    }
+
+    /// Reads that are with the peer.
+    pub(crate) fn reads(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// Gives up all Reads; names their operations.
+    pub(crate) fn drain_reads(&mut self) -> impl Iterator<Item = u64> {
+        self.reads.drain(..).map(|read| read.operation)
+    }
+
+    /// The Read whose response was delivered.
+    pub(crate) fn answered(&mut self) -> Option<ReadWait> {
+        self.answered.pop_front()
+    }
+
+    /// The last segment of the message that was delivered.
+    pub(crate) fn delivery(&mut self) -> Option<Delivered> {
+        self.delivered.pop_front()
+    }
+
+    pub(crate) fn delivered(&mut self, header: HeaderRepr, payload_len: u32) {
+        let segment_len = payload_len + header.len() as u32;
+        self.delivered.push_back(Delivered { header, segment_len });
+    }
+
+    /// The right that a tagged segment needs on its buffer. The sink of a Read is this side's own
+    /// choice, and [`admit`](Self::admit) lets in nothing but the response.
+    pub(crate) fn needs(header: &TaggedRepr) -> Access {
+        match Control(header.rsvd_ulp).opcode() {
+            Some(Opcode::ReadResponse) => Access::NONE,
+            _ => Access::REMOTE_WRITE,
+        }
+    }
+
+    /// RFC 5040 §7.2 (2), (3), and for a Read Response its place in what was asked for. Before
+    /// placement.
+    pub(crate) fn admit(
+        &self,
+        header: &HeaderRepr,
+        len: u32,
+        in_order: bool,
+    ) -> Result<(), Reject> {
+        let (control, queue) = match header {
+            HeaderRepr::Tagged(tagged) => (Control(tagged.rsvd_ulp), None),
+            HeaderRepr::Untagged(untagged) => {
+                (split_rsvd_ulp(untagged.rsvd_ulp).0, Some(untagged.qn))
+            }
+        };
+        // RFC 5040 §4.1: 01b for the RFC, 00b for the RDMA Consortium; the two headers agree.
+        let (seen, expected) = (control.version_bits(), header.version().bits());
+        if seen != expected {
+            let mismatch = Mismatch::exact(Field::RdmapVersion, seen.into(), expected.into());
+            return Err(Reject::Ulp(ErrorCode::InvalidVersion, mismatch));
+        }
+        let known = |opcode: &Opcode| opcode.queue() == queue && self.speaks(*opcode, header);
+        let Some(opcode) = control.opcode().filter(known) else {
+            return Err(unexpected(control.opcode_bits()));
+        };
+        match header {
+            HeaderRepr::Tagged(tagged) if opcode == Opcode::ReadResponse => {
+                self.admit_response(tagged, len, in_order)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// RFC 7306 §4.1: its messages have RV 01b.
+    fn speaks(&self, opcode: Opcode, header: &HeaderRepr) -> bool {
+        if opcode.is_extension() && header.version() != DdpVersion::V1 {
+            return false;
+        }
+        match opcode {
+            Opcode::AtomicRequest | Opcode::AtomicResponse => self.atomics,
+            Opcode::Immediate | Opcode::ImmediateSolicited => self.immediate,
+            _ => true,
+        }
+    }
+
+    fn admit_response(&self, header: &TaggedRepr, len: u32, in_order: bool) -> Result<(), Reject> {
+        let Some(oldest) = self.reads.front() else {
+            return Err(unexpected(Opcode::ReadResponse.bits()));
+        };
+        // RFC 5041 §5.2: STag and TO of a zero-length segment are not checked.
+        if len == 0 {
+            return Ok(());
+        }
+        let fits = |read: &ReadWait| read.offset_of(header, len).is_some();
+        if fits(oldest) || (!in_order && self.reads.iter().any(fits)) {
+            return Ok(());
+        }
+        Err(oldest.stranger(header, len))
+    }
+
+    /// A tagged segment takes its place in the order.
+    pub(crate) fn advance(&mut self, header: &TaggedRepr, len: u32) -> Result<(), Reject> {
+        let opcode = Control(header.rsvd_ulp).opcode_bits();
+        // RFC 5040 §4.1: a message has one opcode. A tagged message within another is none.
+        if let Some(open) = self.tagged
+            && open != opcode
+        {
+            let mismatch = Mismatch::exact(Field::Opcode, opcode.into(), open.into());
+            return Err(Reject::Ulp(ErrorCode::UnexpectedOpcode, mismatch));
+        }
+        self.tagged = (!header.last).then_some(opcode);
+        if opcode != Opcode::ReadResponse.bits() {
+            return Ok(());
+        }
+        let oldest = self.reads.front_mut().ok_or(unexpected(opcode))?;
+        if len > 0 {
+            let at = oldest.offset_of(header, len).ok_or_else(|| oldest.stranger(header, len))?;
+            if !oldest.came.insert(at, at + len) {
+                let awaited = oldest.to.0.wrapping_add(oldest.came.prefix().into());
+                let mismatch = Mismatch::exact(Field::TaggedOffset, header.to.0, awaited);
+                return Err(Reject::Error(DdpCode::BaseOrBounds, mismatch));
+            }
+        }
+        if !header.last {
+            return Ok(());
+        }
+        // RFC 5040 §5.2.2: as long as what was asked for.
+        if !oldest.came.is(oldest.len) {
+            let (seen, asked) = (oldest.came.prefix().into(), oldest.len.into());
+            let mismatch = Mismatch::exact(Field::MessageLength, seen, asked);
+            return Err(Reject::Ulp(ErrorCode::StreamCatastrophic, mismatch));
+        }
+        self.answered.extend(self.reads.pop_front());
+        Ok(())
+    }
+}
+
+impl ReadWait {
+    /// Where in the Read this segment's payload begins, if all of it belongs there.
+    fn offset_of(&self, header: &TaggedRepr, len: u32) -> Option<u32> {
+        let at = header.to.0.checked_sub(self.to.0)?;
+        let end = at.checked_add(len.into())?;
+        (header.stag == self.stag && end <= self.len.into()).then_some(at as u32)
+    }
+
+    /// The error of a response that would write elsewhere. To the peer it is DDP's: for a Read Response
+    /// the buffer is what the Read named.
+    fn stranger(&self, header: &TaggedRepr, len: u32) -> Reject {
+        if header.stag != self.stag {
+            let (seen, expected) = (header.stag.0.into(), self.stag.0.into());
+            let mismatch = Mismatch::exact(Field::Stag, seen, expected);
+            return Reject::Error(DdpCode::InvalidStag, mismatch);
+        }
+        let (low, high) = (self.to.0, self.to.0.saturating_add(self.len.into()));
+        let mismatch = if header.to.0 < low || header.to.0 > high {
+            Mismatch::new(Field::TaggedOffset, header.to.0, low, high)
+        } else {
+            Mismatch::new(Field::TaggedEnd, header.to.0.wrapping_add(len.into()), low, high)
+        };
+        Reject::Error(DdpCode::BaseOrBounds, mismatch)
+    }
+}
+
+fn unexpected(opcode: u8) -> Reject {
+    Reject::Ulp(ErrorCode::UnexpectedOpcode, Mismatch::never(Field::Opcode, opcode.into()))
+}

@@ -1,0 +1,156 @@
+//! The ULP's own operations, from the post to their completion in order (RFC 5040 §5.5 (13), (15)).
+//!
+//! ```text
+//!  number:  first ......... waiting ......... end
+//!           | with DDP or    | not yet given  |
+//!           | ended, behind  | to DDP         |
+//!           | one that has   |                |
+//!           | not            |                |
+//! ```
+
+use std::collections::VecDeque;
+
+use crate::rdmap::{Outcome, WorkRequest};
+
+#[derive(Debug)]
+struct Operation<M> {
+    cookie: u64,
+    state: State<M>,
+}
+
+#[derive(Debug)]
+enum State<M> {
+    Waiting(WorkRequest<M>),
+    /// With DDP: what its acknowledgement means.
+    Issued(Option<Outcome>),
+    /// `None`: flushed.
+    Ended(Option<Outcome>),
+}
+
+/// An atomic that is with the peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AtomicWait {
+    pub(crate) operation: u64,
+    /// Request Identifier.
+    pub(crate) id: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Operations<M> {
+    queue: VecDeque<Operation<M>>,
+    /// Number of the one at the front.
+    first: u64,
+    /// Index of the first that DDP does not have.
+    waiting: usize,
+    /// Atomics that are with the peer, oldest first.
+    pub(crate) atomics: VecDeque<AtomicWait>,
+}
+
+impl<M> Operations<M> {
+    pub(crate) fn new() -> Self {
+        Operations { queue: VecDeque::new(), first: 0, waiting: 0, atomics: VecDeque::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn push(&mut self, request: WorkRequest<M>) {
+        let cookie = request.cookie();
+        self.queue.push_back(Operation { cookie, state: State::Waiting(request) });
+    }
+
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.next_waiting().is_some()
+    }
+
+    /// The next one for DDP.
+    pub(crate) fn next_waiting(&self) -> Option<&WorkRequest<M>> {
+        self.queue.range(self.waiting..).find_map(|operation| match &operation.state {
+            State::Waiting(request) => Some(request),
+            State::Issued(_) | State::Ended(_) => None,
+        })
+    }
+
+    /// Takes the next one for DDP, with its number.
+    pub(crate) fn issue(&mut self) -> Option<(u64, WorkRequest<M>)> {
+        while let Some(operation) = self.queue.get_mut(self.waiting) {
+            let number = self.first + self.waiting as u64;
+            self.waiting += 1;
+            let State::Waiting(request) = &operation.state else { continue };
+            let outcome = match request {
+                WorkRequest::Send { .. } | WorkRequest::Immediate { .. } => Some(Outcome::Sent),
+                WorkRequest::Write { .. } => Some(Outcome::Written),
+                // RFC 5040 §5.5 (19), RFC 7306 §5.4 (7): the response completes it.
+                WorkRequest::Read { .. } | WorkRequest::Atomic { .. } => None,
+            };
+            if let State::Waiting(request) =
+                core::mem::replace(&mut operation.state, State::Issued(outcome))
+            {
+                return Some((number, request));
+            }
+        }
+        None
+    }
+
+    /// RFC 5040 §5.5 (14): DDP has completed the message of this operation.
+    pub(crate) fn acknowledged(&mut self, number: u64) {
+        if let Some(operation) = self.get(number)
+            && let State::Issued(Some(outcome)) = operation.state
+        {
+            operation.state = State::Ended(Some(outcome));
+        }
+    }
+
+    pub(crate) fn complete(&mut self, number: u64, outcome: Outcome) {
+        if let Some(operation) = self.get(number) {
+            operation.state = State::Ended(Some(outcome));
+        }
+    }
+
+    pub(crate) fn flush(&mut self, number: u64) {
+        if let Some(operation) = self.get(number)
+            && !matches!(operation.state, State::Ended(_))
+        {
+            operation.state = State::Ended(None);
+        }
+    }
+
+    /// Flushes what DDP does not have; of it, with `requests_only`, what would await a response.
+    pub(crate) fn flush_waiting(&mut self, requests_only: bool) {
+        for operation in self.queue.range_mut(self.waiting..) {
+            if let State::Waiting(request) = &operation.state
+                && (!requests_only || request.is_request())
+            {
+                operation.state = State::Ended(None);
+            }
+        }
+    }
+
+    /// Flushes all that has not ended.
+    pub(crate) fn flush_all(&mut self) {
+        self.atomics.clear();
+        for operation in &mut self.queue {
+            if !matches!(operation.state, State::Ended(_)) {
+                operation.state = State::Ended(None);
+            }
+        }
+    }
+
+    /// The oldest one, once it has ended: its name, and how if well.
+    pub(crate) fn pop_ended(&mut self) -> Option<(u64, Option<Outcome>)> {
+        let Some(Operation { cookie, state: State::Ended(outcome) }) = self.queue.front() else {
+            return None;
+        };
+        let ended = (*cookie, *outcome);
+        self.queue.pop_front();
+        self.first += 1;
+        self.waiting = self.waiting.saturating_sub(1);
+        Some(ended)
+    }
+
+    fn get(&mut self, number: u64) -> Option<&mut Operation<M>> {
+        let index = number.checked_sub(self.first)?;
+        self.queue.get_mut(usize::try_from(index).ok()?)
+    }
+}

@@ -1,0 +1,119 @@
+//! Responses to the peer's requests, in the order in which the requests were delivered
+//! (RFC 5040 §5.2.2, §5.5 (20); RFC 7306 §5.2.2 (8)).
+//!
+//! ```text
+//!   requests delivered -> | waiting, at most IRD | the current one | sent, not acknowledged |
+//!                          no message yet         pulled by the LLP   at most `max_sent`
+//! ```
+//!
+//! A request keeps its place in the request queue until its response is wholly with the LLP: before
+//! that the peer cannot know that there is room for another.
+
+use std::collections::VecDeque;
+
+use arrayvec::ArrayVec;
+use wire::Stag;
+use wire::rdmap::{AtomicResponseRepr, ReadRequestRepr};
+
+use crate::llp::MAX_DDP_HEADER;
+use crate::message::Source;
+
+/// A response that DDP does not have yet.
+#[derive(Debug)]
+pub(crate) enum Response<M> {
+    Read {
+        request: ReadRequestRepr,
+        source: Source<M>,
+        origin: Origin,
+    },
+    /// The atomic is done.
+    Atomic(AtomicResponseRepr),
+}
+
+/// The segment that brought a Read Request.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) header: ArrayVec<u8, MAX_DDP_HEADER>,
+    pub(crate) segment_len: u32,
+}
+
+/// A response that DDP has.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    Read { request: ReadRequestRepr, origin: Origin },
+    Atomic,
+}
+
+#[derive(Debug)]
+pub(crate) struct Responses<M> {
+    waiting: VecDeque<Response<M>>,
+    /// With DDP and not acknowledged, oldest first; the last may be the current one.
+    sent: VecDeque<Sent>,
+    max_sent: usize,
+}
+
+impl<M> Responses<M> {
+    pub(crate) fn new(max_sent: usize) -> Self {
+        Responses { waiting: VecDeque::new(), sent: VecDeque::new(), max_sent: max_sent.max(1) }
+    }
+
+    pub(crate) fn push(&mut self, response: Response<M>) {
+        self.waiting.push_back(response);
+    }
+
+    /// Requests without a response that DDP has.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Responses that DDP has.
+    pub(crate) fn sent(&self) -> usize {
+        self.sent.len()
+    }
+
+    /// Takes the next one for DDP, unless too many are not acknowledged.
+    pub(crate) fn issue(&mut self) -> Option<Response<M>> {
+        if self.sent.len() >= self.max_sent {
+            return None;
+        }
+        let response = self.waiting.pop_front()?;
+        self.sent.push_back(match &response {
+            Response::Read { request, origin, .. } => {
+                Sent::Read { request: *request, origin: origin.clone() }
+            }
+            Response::Atomic(_) => Sent::Atomic,
+        });
+        Some(response)
+    }
+
+    /// DDP is through with the oldest one that it has.
+    pub(crate) fn ended(&mut self) -> Option<Sent> {
+        self.sent.pop_front()
+    }
+
+    /// The first Read of this STag whose octets are still to be fetched. `current`: the last one that
+    /// DDP has is not wholly with the LLP.
+    pub(crate) fn reading(
+        &self,
+        stag: Stag,
+        current: bool,
+    ) -> Option<(ReadRequestRepr, Origin, bool)> {
+        let last = self.sent.back().filter(|_| current).and_then(|sent| match sent {
+            Sent::Read { request, origin } => Some((*request, origin.clone(), true)),
+            Sent::Atomic => None,
+        });
+        let waiting = self.waiting.iter().filter_map(|response| match response {
+            Response::Read { request, origin, .. } => Some((*request, origin.clone(), false)),
+            Response::Atomic(_) => None,
+        });
+        let of_stag = |(request, ..): &(ReadRequestRepr, Origin, bool)| {
+            request.source_stag == stag && request.size > 0
+        };
+        last.into_iter().chain(waiting).find(of_stag)
+    }
+
+    /// Forgets what DDP does not have.
+    pub(crate) fn clear_waiting(&mut self) {
+        self.waiting.clear();
+    }
+}

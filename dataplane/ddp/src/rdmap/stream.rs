@@ -1,0 +1,523 @@
+//! One RDMAP stream: what its ULP and its LLP call, and the sending of operations and responses.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use wire::rdmap::{
+    ATOMIC_RESPONSE_QUEUE, AtomicRequestRepr, Control, Opcode, REQUEST_QUEUE, ReadRequestRepr,
+    SEND_QUEUE, TERMINATE_QUEUE,
+};
+use wire::{DdpVersion, Stag};
+
+use crate::buffers::BufferPool;
+use crate::error::{Field, Mismatch, PostError};
+use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
+use crate::memory::RegionMemory;
+use crate::message::{Failure, Message, Source};
+use crate::rdmap::access::Party;
+use crate::rdmap::operations::{AtomicWait, Operations};
+use crate::rdmap::responses::{Response, Responses};
+use crate::rdmap::{Checks, Config, Counters, Error, ErrorCode, Event, RdmapError, WorkRequest};
+use crate::send::{check_source, check_to};
+use crate::stag::{PdId, StreamId};
+use crate::stream::Context;
+
+/// DDP's name for a response, which is not an operation's number.
+pub(super) const RESPONSE: u64 = u64::MAX - 1;
+/// DDP's name for the Terminate.
+pub(super) const TERMINATE: u64 = u64::MAX;
+/// A message that has begun goes out whole before the Terminate if no more octets are missing than
+/// this; peers do not expect one message within another.
+pub(super) const FINISH_WITHIN: u32 = 256 * 1024;
+
+/// One RDMAP stream (RFC 5040 §6). See the [module](crate::rdmap).
+///
+/// Before it is dropped, [`release`](Self::release) must give its buffers back to the pool.
+#[derive(Debug)]
+pub struct Stream<M> {
+    pub(super) ddp: crate::stream::Stream<M>,
+    pub(super) checks: Checks,
+    pub(super) operations: Operations<M>,
+    pub(super) responses: Responses<M>,
+    pub(super) events: VecDeque<Event>,
+    pub(super) counters: Counters,
+    ord: usize,
+    max_operations: usize,
+    max_posts: usize,
+    atomics: bool,
+    immediate: bool,
+    /// The initiator's zero-length Send is still to come.
+    pub(super) rtr_send: bool,
+    /// What DDP has and the LLP has not all of is a response.
+    current_is_response: bool,
+    /// An operation had its turn last.
+    response_next: bool,
+    /// The next operation has been counted as waiting for ORD.
+    ord_wait_counted: bool,
+    next_atomic_id: u32,
+    closed: bool,
+    pub(super) peer_closed: bool,
+    /// Nothing more is taken, and nothing sent behind the Terminate.
+    pub(super) over: bool,
+    pub(super) error: Option<Error>,
+}
+
+impl<M: RegionMemory> Stream<M> {
+    /// A stream that takes and sends from now on.
+    pub fn new(id: StreamId, pd: PdId, config: Config) -> Self {
+        let ddp = config.stream();
+        Stream {
+            max_posts: ddp.max_posts,
+            ddp: crate::stream::Stream::new(id, pd, ddp),
+            checks: Checks::new(config.atomics, config.immediate),
+            operations: Operations::new(),
+            responses: Responses::new(config.max_responses),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            ord: config.ord.into(),
+            max_operations: config.max_operations,
+            atomics: config.atomics,
+            immediate: config.immediate,
+            rtr_send: config.rtr_send,
+            current_is_response: false,
+            response_next: true,
+            ord_wait_counted: false,
+            next_atomic_id: 0,
+            closed: false,
+            peer_closed: false,
+            over: false,
+            error: None,
+        }
+    }
+
+    /// Its name (RFC 5041 §8.2).
+    pub fn id(&self) -> StreamId {
+        self.ddp.id()
+    }
+
+    /// Its protection domain.
+    pub fn pd(&self) -> PdId {
+        self.ddp.pd()
+    }
+
+    /// Moves the stream into another protection domain, before it takes its first segment.
+    pub fn set_pd(&mut self, pd: PdId) {
+        self.ddp.set_pd(pd);
+    }
+
+    /// The version of DDP and RDMAP, once it is known.
+    pub fn version(&self) -> Option<DdpVersion> {
+        self.ddp.version()
+    }
+
+    /// Its counters.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Counters of the DDP stream below.
+    pub fn ddp_counters(&self) -> &crate::counters::Counters {
+        self.ddp.counters()
+    }
+
+    /// Receive half for the LLP, for as long as the worker lends `cx`.
+    pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> Sink<'a, M> {
+        Sink { stream: self, cx }
+    }
+
+    /// Posts an operation. Operations go out in the order in which they were posted and complete in
+    /// that order (RFC 5040 §5.5 (13), (15)).
+    ///
+    /// # Errors
+    /// The stream is closed or full, the octets are not there, or the peer takes no such message.
+    pub fn post(&mut self, request: WorkRequest<M>) -> Result<(), PostError> {
+        if self.is_closed() || (self.peer_closed && request.is_request()) {
+            return Err(PostError::Closed);
+        }
+        self.check(&request)?;
+        if self.operations.len() >= self.max_operations {
+            return Err(PostError::Full);
+        }
+        self.operations.push(request);
+        self.feed();
+        Ok(())
+    }
+
+    fn check(&self, request: &WorkRequest<M>) -> Result<(), PostError> {
+        let is_v0 = self.version() == Some(DdpVersion::V0);
+        match request {
+            WorkRequest::Send { source, .. } => check_source(source).map(drop),
+            WorkRequest::Write { to, source, .. } => check_to(*to, check_source(source)?.into()),
+            WorkRequest::Read { .. } if self.ord == 0 => Err(PostError::NoReads),
+            WorkRequest::Read { sink_to, source_to, len, .. } => {
+                check_to(*sink_to, (*len).into())?;
+                check_to(*source_to, (*len).into())
+            }
+            WorkRequest::Atomic { .. } if !self.atomics || is_v0 => Err(PostError::NoExtensions),
+            WorkRequest::Atomic { .. } if self.ord == 0 => Err(PostError::NoReads),
+            WorkRequest::Atomic { to, .. } => check_to(*to, 8),
+            WorkRequest::Immediate { .. } if !self.immediate || is_v0 => {
+                Err(PostError::NoExtensions)
+            }
+            WorkRequest::Immediate { .. } => Ok(()),
+        }
+    }
+
+    /// Adds `n` receive buffers for Sends and Immediate Data.
+    pub fn post_buffers(&mut self, n: u32) -> Result<(), PostError> {
+        self.ddp.post_buffers(SEND_QUEUE, n)
+    }
+
+    /// Receive buffers that no message has used up.
+    pub fn posted_buffers(&self) -> u32 {
+        self.ddp.posted_buffers(SEND_QUEUE).unwrap_or(0)
+    }
+
+    /// The next thing that the ULP should know.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The ULP posts nothing more; what is posted still goes out, the peer's requests are still served.
+    /// The LLP closes its half when [`has_unsent`](Self::has_unsent) is false: an operation that waits
+    /// for ORD is unsent while [`next_len`](UlpduSource::next_len) says `None`.
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// As [`close`](Self::close), but nothing more is given to the LLP: what has not begun is flushed,
+    /// and what has begun is cut after the segment that is out.
+    pub fn close_now(&mut self) {
+        self.closed = true;
+        self.give_up();
+        self.ddp.close_now();
+        self.absorb_sent();
+    }
+
+    /// True after [`close`](Self::close), [`close_now`](Self::close_now), [`fail`](Self::fail), or a
+    /// Terminate in either direction.
+    pub fn is_closed(&self) -> bool {
+        self.closed || self.over
+    }
+
+    /// True while an operation or a response is not wholly with the LLP.
+    pub fn has_unsent(&self) -> bool {
+        self.ddp.has_unsent() || self.operations.has_waiting() || self.responses.waiting() > 0
+    }
+
+    /// Operations and responses that are not complete.
+    pub fn outstanding(&self) -> usize {
+        self.operations.len() + self.responses.waiting() + self.responses.sent()
+    }
+
+    /// Our Reads and atomics that are with the peer.
+    pub fn requests_outstanding(&self) -> usize {
+        self.checks.reads() + self.operations.atomics.len()
+    }
+
+    /// The peer's LLP closed its half in order: nothing more can come, no response either.
+    pub fn peer_closed(&mut self) {
+        self.ddp.peer_closed();
+        self.absorb_sent();
+        self.feed();
+    }
+
+    /// The stream is over, abortively: every operation comes back as flushed, then the failure is
+    /// reported, once.
+    pub fn fail(&mut self, why: Failure) {
+        self.over = true;
+        self.responses.clear_waiting();
+        self.ddp.fail(why);
+        self.absorb_sent();
+    }
+
+    /// Why the stream is over, if the LLP or the ULP ended it abortively.
+    pub fn failure(&self) -> Option<Failure> {
+        self.ddp.failure()
+    }
+
+    /// The error that ended the stream here and was put into a Terminate.
+    pub fn error(&self) -> Option<&Error> {
+        self.error.as_ref()
+    }
+
+    /// True after a Terminate, sent or received: the LLP is to be closed gracefully
+    /// (RFC 5040 §6.2.1).
+    pub fn is_terminated(&self) -> bool {
+        self.counters.terminates_sent + self.counters.terminates_received > 0
+    }
+
+    /// An error of the LLP, with its own numbers: it goes into the Terminate (RFC 5040 §6.2.1).
+    pub fn llp_error(&mut self, error_type: u8, code: u8) {
+        self.terminate(Error::Llp { error_type, code }, FINISH_WITHIN, None);
+    }
+
+    /// The ULP ends the stream with a Terminate that says "local catastrophic error".
+    pub fn terminate_locally(&mut self) {
+        let mismatch = Mismatch::never(Field::MessageLength, 0);
+        self.terminate(local_error(ErrorCode::LocalCatastrophic, mismatch), FINISH_WITHIN, None);
+    }
+
+    /// An STag of the worker's table has ended. If the peer's Reads from it are not all answered the
+    /// stream ends in a Terminate. Says whether it did.
+    pub fn revoked(&mut self, stag: Stag) -> bool {
+        self.stop_reading(stag, None)
+    }
+
+    /// Gives the buffers of unfinished messages back; nothing more is taken after it.
+    pub fn release(&mut self, buffers: &mut BufferPool) {
+        self.ddp.release(buffers);
+    }
+
+    pub(super) fn party(&self) -> Party {
+        Party { pd: self.ddp.pd(), stream: self.ddp.id() }
+    }
+
+    /// Ends Reads from this STag that are under way (RFC 5040 §4.8: from where they stand).
+    pub(super) fn stop_reading(&mut self, stag: Stag, buffers: Option<&mut BufferPool>) -> bool {
+        let current = self.current_is_response && self.ddp.has_unsent();
+        let Some((request, origin, begun)) = self.responses.reading(stag, current) else {
+            return false;
+        };
+        let done = if begun { self.ddp.begun() } else { 0 };
+        let error = Error::Rdmap(RdmapError {
+            code: ErrorCode::InvalidStag,
+            mismatch: Mismatch::never(Field::Stag, stag.0.into()),
+            header: origin.header,
+            segment_len: origin.segment_len,
+            read_request: Some(request.advanced(done)),
+        });
+        self.terminate(error, 0, buffers);
+        true
+    }
+
+    /// RFC 5040 §5.4, §6.2.1: says the error to the peer; what DDP does not have ends in error, and
+    /// nothing is sent behind it.
+    pub(super) fn terminate(
+        &mut self,
+        error: Error,
+        finish: u32,
+        buffers: Option<&mut BufferPool>,
+    ) {
+        // RFC 5040 §7.1 (4): the first error is the one.
+        if self.over {
+            return;
+        }
+        let terminate = error.terminate();
+        if let Error::Rdmap(error) = &error {
+            self.counters.errors[error.code.index()] += 1;
+        }
+        self.events.push_back(Event::Error(error.clone()));
+        self.error = Some(error);
+        self.ddp.stop_receiving(buffers);
+        self.give_up();
+        match (terminate, self.version()) {
+            (Some(terminate), Some(version)) => {
+                let source = Source::Octets(Arc::from(terminate.emit().as_slice()));
+                let rsvd_ulp = Control::new(version, Opcode::Terminate).with_invalidate(None);
+                // RFC 5040 §4.1, §5.4: the first and only message on queue 2.
+                let (qn, cookie) = (TERMINATE_QUEUE, TERMINATE);
+                let message = Message::Untagged { qn, rsvd_ulp, source, cookie };
+                // It cannot be posted after a close_now, when nobody hears it.
+                if self.ddp.post_last_behind(message, finish).is_ok() {
+                    self.counters.terminates_sent += 1;
+                    self.events.push_back(Event::Terminated { by_peer: false, terminate });
+                }
+            }
+            // Without a version nothing was ever said on this stream.
+            _ => self.ddp.close_now(),
+        }
+        self.absorb_sent();
+    }
+
+    /// Nothing that DDP does not have is sent, and no response is awaited.
+    pub(super) fn give_up(&mut self) {
+        self.over = true;
+        self.responses.clear_waiting();
+        self.operations.flush_waiting(false);
+        self.flush_requests();
+    }
+
+    /// Reads and atomics that are with the peer will not be answered.
+    pub(super) fn flush_requests(&mut self) {
+        let operations = &mut self.operations;
+        self.checks.drain_reads().for_each(|number| operations.flush(number));
+        while let Some(AtomicWait { operation, .. }) = operations.atomics.pop_front() {
+            operations.flush(operation);
+        }
+    }
+
+    /// Gives DDP the next message when it has none to send. One at a time, so that operations and
+    /// responses take turns.
+    pub(super) fn feed(&mut self) {
+        let Some(version) = self.version() else { return };
+        if self.over || self.ddp.has_unsent() || self.ddp.outstanding() >= self.max_posts {
+            return;
+        }
+        let response = self.response_next.then(|| self.next_response(version)).flatten();
+        let operation = response.is_none().then(|| self.next_operation(version)).flatten();
+        let first = response.map(|m| (m, true)).or(operation.map(|m| (m, false)));
+        let last = || self.next_response(version).map(|m| (m, true));
+        let Some((message, is_response)) = first.or_else(last) else { return };
+        self.current_is_response = is_response;
+        self.response_next = !is_response;
+        // What a post checks has been checked: an error here is ours, and the peer is told.
+        if self.ddp.post(message).is_err() {
+            self.terminate_locally();
+        }
+    }
+
+    fn next_response(&mut self, version: DdpVersion) -> Option<Message<M>> {
+        let cookie = RESPONSE;
+        Some(match self.responses.issue()? {
+            Response::Read { request, source, .. } => Message::Tagged {
+                // RFC 5040 §4.4: copied from the request without interpretation.
+                stag: request.sink_stag,
+                to: request.sink_to,
+                rsvd_ulp: Control::new(version, Opcode::ReadResponse).0,
+                source,
+                cookie,
+            },
+            Response::Atomic(repr) => Message::Untagged {
+                qn: ATOMIC_RESPONSE_QUEUE,
+                rsvd_ulp: Control::new(version, Opcode::AtomicResponse).with_invalidate(None),
+                source: Source::Octets(Arc::from(repr.emit())),
+                cookie,
+            },
+        })
+    }
+
+    /// RFC 5040 §6.1: no more requests than ORD are with the peer; RFC 7306 §5.2: atomics count.
+    fn next_operation(&mut self, version: DdpVersion) -> Option<Message<M>> {
+        let waiting = self.operations.next_waiting()?;
+        if waiting.is_request() && self.requests_outstanding() >= self.ord {
+            if !self.ord_wait_counted {
+                self.ord_wait_counted = true;
+                self.counters.ord_waits += 1;
+            }
+            return None;
+        }
+        self.ord_wait_counted = false;
+        let (number, request) = self.operations.issue()?;
+        Some(self.message_of(number, request, version))
+    }
+
+    fn message_of(
+        &mut self,
+        number: u64,
+        request: WorkRequest<M>,
+        version: DdpVersion,
+    ) -> Message<M> {
+        let cookie = number;
+        let untagged = |qn, opcode, invalidate, source| {
+            let rsvd_ulp = Control::new(version, opcode).with_invalidate(invalidate);
+            Message::Untagged { qn, rsvd_ulp, source, cookie }
+        };
+        match request {
+            WorkRequest::Send { source, solicited, invalidate, .. } => {
+                let opcode = match (solicited, invalidate.is_some()) {
+                    (false, false) => Opcode::Send,
+                    (false, true) => Opcode::SendInvalidate,
+                    (true, false) => Opcode::SendSolicited,
+                    (true, true) => Opcode::SendSolicitedInvalidate,
+                };
+                untagged(SEND_QUEUE, opcode, invalidate, source)
+            }
+            WorkRequest::Write { stag, to, source, .. } => {
+                let rsvd_ulp = Control::new(version, Opcode::Write).0;
+                Message::Tagged { stag, to, rsvd_ulp, source, cookie }
+            }
+            WorkRequest::Read { sink_stag, sink_to, source_stag, source_to, len, .. } => {
+                self.checks.read_goes_out(number, sink_stag, sink_to, len);
+                let size = len;
+                let repr = ReadRequestRepr { sink_stag, sink_to, size, source_stag, source_to };
+                let source = Source::Octets(Arc::from(repr.emit()));
+                untagged(REQUEST_QUEUE, Opcode::ReadRequest, None, source)
+            }
+            WorkRequest::Atomic { op, stag, to, .. } => {
+                let id = self.next_atomic_id;
+                self.next_atomic_id = id.wrapping_add(1);
+                self.operations.atomics.push_back(AtomicWait { operation: number, id });
+                // RFC 7306 §5.2.2 (5): a buffer for its response, and none for any other. The queue
+                // is there, or the request would not have been taken.
+                let _posted = self.ddp.post_buffers(ATOMIC_RESPONSE_QUEUE, 1);
+                let repr = AtomicRequestRepr { id, stag, to, op };
+                let source = Source::Octets(Arc::from(repr.emit()));
+                untagged(REQUEST_QUEUE, Opcode::AtomicRequest, None, source)
+            }
+            WorkRequest::Immediate { data, solicited, .. } => {
+                let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
+                untagged(SEND_QUEUE, opcode, None, Source::Octets(Arc::from(data)))
+            }
+        }
+    }
+}
+
+/// An error that no segment brought (RFC 5040 §7.1 (1)).
+fn local_error(code: ErrorCode, mismatch: Mismatch) -> Error {
+    let (header, segment_len, read_request) = (Default::default(), 0, None);
+    Error::Rdmap(RdmapError { code, mismatch, header, segment_len, read_request })
+}
+
+/// Receive half of a stream, as the LLP uses it.
+#[derive(Debug)]
+pub struct Sink<'a, M> {
+    stream: &'a mut Stream<M>,
+    cx: Context<'a, M>,
+}
+
+impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
+    fn ulpdu(&mut self, key: OrderKey, ulpdu: Ulpdu<'_>) -> Disposition {
+        let Stream { ddp, checks, .. } = &mut *self.stream;
+        let disposition = ddp.sink_for(self.cx.reborrow(), checks).ulpdu(key, ulpdu);
+        self.stream.absorb(self.cx.stags, self.cx.buffers);
+        disposition
+    }
+
+    fn order_complete(&mut self, before: OrderKey) {
+        let Stream { ddp, checks, .. } = &mut *self.stream;
+        ddp.sink_for(self.cx.reborrow(), checks).order_complete(before);
+        self.stream.absorb(self.cx.stags, self.cx.buffers);
+    }
+}
+
+/// A Read Response's octets are sent again from what was sent: its region may change, or end.
+fn keep_response(mut out: Outgoing) -> Outgoing {
+    let is_tagged = wire::ddp::Control(out.header.first().copied().unwrap_or(0)).is_tagged();
+    let opcode = out.header.get(1).and_then(|octet| Control(*octet).opcode());
+    out.stable &= !(is_tagged && opcode == Some(Opcode::ReadResponse));
+    out
+}
+
+impl<M: RegionMemory> UlpduSource for Stream<M> {
+    fn next_len(&self, mulpdu: usize) -> Option<usize> {
+        self.ddp.next_len(mulpdu)
+    }
+
+    fn next(&mut self, mulpdu: usize) -> Option<Outgoing> {
+        let out = self.ddp.next(mulpdu).map(keep_response)?;
+        if !self.ddp.has_unsent() {
+            if core::mem::take(&mut self.current_is_response) && !self.over {
+                // The response is out, and there is room for the peer's next request. The queue is
+                // there.
+                let _posted = self.ddp.post_buffers(REQUEST_QUEUE, 1);
+            }
+            self.feed();
+        }
+        Some(out)
+    }
+
+    fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
+        keep_response(self.ddp.again(token, payload_len))
+    }
+
+    fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
+        self.ddp.read_payload(token, at, out);
+    }
+
+    fn acknowledged(&mut self, token: UlpduToken, payload_len: usize) {
+        self.ddp.acknowledged(token, payload_len);
+        self.absorb_sent();
+        self.feed();
+    }
+}

@@ -1,0 +1,308 @@
+//! What an LLP carries: bare DDP, or RDMAP above it. One type for the LLP's endpoint to store.
+
+use wire::DdpVersion;
+
+use crate::buffers::BufferPool;
+use crate::config::{StreamConfig, VersionPolicy};
+use crate::counters::Counters;
+use crate::last_message::LastMessage;
+use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
+use crate::memory::RegionMemory;
+use crate::message::{Event, Failure};
+use crate::rdmap;
+use crate::stag::{PdId, StreamId};
+use crate::stream::{Context, Sink, Stream};
+
+/// How a stream of either kind is made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum UlpConfig {
+    /// Bare DDP.
+    Ddp(StreamConfig),
+    /// RDMAP.
+    Rdmap(rdmap::Config),
+}
+
+impl UlpConfig {
+    /// The version, to be set by what the LLP's start-up found.
+    pub fn version_mut(&mut self) -> &mut VersionPolicy {
+        match self {
+            UlpConfig::Ddp(config) => &mut config.version,
+            UlpConfig::Rdmap(config) => &mut config.version,
+        }
+    }
+}
+
+/// What a stream of either kind tells its ULP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum UlpEvent {
+    /// Bare DDP's.
+    Ddp(Event),
+    /// RDMAP's.
+    Rdmap(rdmap::Event),
+}
+
+/// A stream of either kind. Implements both halves of the LLP seam by delegation; what the two kinds
+/// do not share is reached by a match.
+#[derive(Debug)]
+pub enum Ulp<M> {
+    /// Bare DDP.
+    Ddp(Box<Stream<M>>),
+    /// RDMAP.
+    Rdmap(Box<rdmap::Stream<M>>),
+}
+
+impl<M: RegionMemory> Ulp<M> {
+    /// A stream that takes and sends from now on.
+    pub fn new(id: StreamId, pd: PdId, config: UlpConfig) -> Self {
+        match config {
+            UlpConfig::Ddp(config) => Ulp::Ddp(Box::new(Stream::new(id, pd, config))),
+            UlpConfig::Rdmap(config) => Ulp::Rdmap(Box::new(rdmap::Stream::new(id, pd, config))),
+        }
+    }
+
+    /// Bare DDP's stream, if it is one.
+    pub fn as_ddp_mut(&mut self) -> Option<&mut Stream<M>> {
+        match self {
+            Ulp::Ddp(stream) => Some(stream),
+            Ulp::Rdmap(_) => None,
+        }
+    }
+
+    /// RDMAP's stream, if it is one.
+    pub fn as_rdmap_mut(&mut self) -> Option<&mut rdmap::Stream<M>> {
+        match self {
+            Ulp::Ddp(_) => None,
+            Ulp::Rdmap(stream) => Some(stream),
+        }
+    }
+
+    /// Its name.
+    pub fn id(&self) -> StreamId {
+        match self {
+            Ulp::Ddp(stream) => stream.id(),
+            Ulp::Rdmap(stream) => stream.id(),
+        }
+    }
+
+    /// Moves the stream into another protection domain, before it takes its first segment.
+    pub fn set_pd(&mut self, pd: PdId) {
+        match self {
+            Ulp::Ddp(stream) => stream.set_pd(pd),
+            Ulp::Rdmap(stream) => stream.set_pd(pd),
+        }
+    }
+
+    /// The version, once it is known.
+    pub fn version(&self) -> Option<DdpVersion> {
+        match self {
+            Ulp::Ddp(stream) => stream.version(),
+            Ulp::Rdmap(stream) => stream.version(),
+        }
+    }
+
+    /// DDP's counters.
+    pub fn counters(&self) -> &Counters {
+        match self {
+            Ulp::Ddp(stream) => stream.counters(),
+            Ulp::Rdmap(stream) => stream.ddp_counters(),
+        }
+    }
+
+    /// RDMAP's counters.
+    pub fn rdmap_counters(&self) -> Option<&rdmap::Counters> {
+        match self {
+            Ulp::Ddp(_) => None,
+            Ulp::Rdmap(stream) => Some(stream.counters()),
+        }
+    }
+
+    /// Receive half for the LLP, for as long as the worker lends `cx`.
+    pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> UlpSink<'a, M> {
+        match self {
+            Ulp::Ddp(stream) => UlpSink::Ddp(stream.sink(cx)),
+            Ulp::Rdmap(stream) => UlpSink::Rdmap(stream.sink(cx)),
+        }
+    }
+
+    /// The next thing that the ULP should know.
+    pub fn poll_event(&mut self) -> Option<UlpEvent> {
+        match self {
+            Ulp::Ddp(stream) => stream.poll_event().map(UlpEvent::Ddp),
+            Ulp::Rdmap(stream) => stream.poll_event().map(UlpEvent::Rdmap),
+        }
+    }
+
+    /// Graceful: see [`Stream::close`] and [`rdmap::Stream::close`].
+    pub fn close(&mut self) {
+        match self {
+            Ulp::Ddp(stream) => stream.close(),
+            Ulp::Rdmap(stream) => stream.close(),
+        }
+    }
+
+    /// Nothing more is given to the LLP.
+    pub fn close_now(&mut self) {
+        match self {
+            Ulp::Ddp(stream) => stream.close_now(),
+            Ulp::Rdmap(stream) => stream.close_now(),
+        }
+    }
+
+    /// True when nothing can be posted any more.
+    pub fn is_closed(&self) -> bool {
+        match self {
+            Ulp::Ddp(stream) => stream.is_closed(),
+            Ulp::Rdmap(stream) => stream.is_closed(),
+        }
+    }
+
+    /// True while something posted is not wholly with the LLP.
+    pub fn has_unsent(&self) -> bool {
+        match self {
+            Ulp::Ddp(stream) => stream.has_unsent(),
+            Ulp::Rdmap(stream) => stream.has_unsent(),
+        }
+    }
+
+    /// What is posted and not complete.
+    pub fn outstanding(&self) -> usize {
+        match self {
+            Ulp::Ddp(stream) => stream.outstanding(),
+            Ulp::Rdmap(stream) => stream.outstanding(),
+        }
+    }
+
+    /// The peer's LLP closed its half in order.
+    pub fn peer_closed(&mut self) {
+        match self {
+            Ulp::Ddp(stream) => stream.peer_closed(),
+            Ulp::Rdmap(stream) => stream.peer_closed(),
+        }
+    }
+
+    /// The stream is over, abortively.
+    pub fn fail(&mut self, why: Failure) {
+        match self {
+            Ulp::Ddp(stream) => stream.fail(why),
+            Ulp::Rdmap(stream) => stream.fail(why),
+        }
+    }
+
+    /// Why the stream is over, if it was ended abortively.
+    pub fn failure(&self) -> Option<Failure> {
+        match self {
+            Ulp::Ddp(stream) => stream.failure(),
+            Ulp::Rdmap(stream) => stream.failure(),
+        }
+    }
+
+    /// The error of the peer that the order has reached: the stream says its last word and closes.
+    pub fn error(&self) -> Option<rdmap::Error> {
+        match self {
+            Ulp::Ddp(stream) => stream.error().cloned().map(rdmap::Error::Ddp),
+            Ulp::Rdmap(stream) => stream.error().cloned(),
+        }
+    }
+
+    /// True after a Terminate of the peer: the LLP is to be closed gracefully.
+    pub fn is_terminated_by_peer(&self) -> bool {
+        match self {
+            Ulp::Ddp(_) => false,
+            Ulp::Rdmap(stream) => stream.counters().terminates_received > 0,
+        }
+    }
+
+    /// Queues the last word about [`error`](Self::error): bare DDP's last message. RDMAP has queued its
+    /// Terminate when it found the error.
+    pub fn say_error(&mut self) {
+        if let Ulp::Ddp(stream) = self
+            && let Some(error) = stream.error()
+        {
+            let message = stream.last_message(error);
+            // Posting fails only behind another last message, which then goes out.
+            let _posted = stream.post_last(message);
+        }
+    }
+
+    /// Queues the last word about an error of the LLP, with its own numbers: a last message or a
+    /// Terminate.
+    pub fn say_llp_error(&mut self, error_type: u8, code: u8) {
+        match self {
+            Ulp::Ddp(stream) => {
+                let message = Stream::<M>::message_of(&LastMessage::llp(error_type, code));
+                let _posted = stream.post_last(message);
+            }
+            Ulp::Rdmap(stream) => stream.llp_error(error_type, code),
+        }
+    }
+
+    /// Gives the buffers of unfinished messages back; nothing more is taken after it.
+    pub fn release(&mut self, buffers: &mut BufferPool) {
+        match self {
+            Ulp::Ddp(stream) => stream.release(buffers),
+            Ulp::Rdmap(stream) => stream.release(buffers),
+        }
+    }
+}
+
+/// Receive half of a stream of either kind.
+#[derive(Debug)]
+pub enum UlpSink<'a, M> {
+    /// Bare DDP's.
+    Ddp(Sink<'a, M>),
+    /// RDMAP's.
+    Rdmap(rdmap::Sink<'a, M>),
+}
+
+impl<M: RegionMemory> UlpduSink for UlpSink<'_, M> {
+    fn ulpdu(&mut self, key: OrderKey, ulpdu: Ulpdu<'_>) -> Disposition {
+        match self {
+            UlpSink::Ddp(sink) => sink.ulpdu(key, ulpdu),
+            UlpSink::Rdmap(sink) => sink.ulpdu(key, ulpdu),
+        }
+    }
+
+    fn order_complete(&mut self, before: OrderKey) {
+        match self {
+            UlpSink::Ddp(sink) => sink.order_complete(before),
+            UlpSink::Rdmap(sink) => sink.order_complete(before),
+        }
+    }
+}
+
+impl<M: RegionMemory> UlpduSource for Ulp<M> {
+    fn next_len(&self, mulpdu: usize) -> Option<usize> {
+        match self {
+            Ulp::Ddp(stream) => stream.next_len(mulpdu),
+            Ulp::Rdmap(stream) => stream.next_len(mulpdu),
+        }
+    }
+
+    fn next(&mut self, mulpdu: usize) -> Option<Outgoing> {
+        match self {
+            Ulp::Ddp(stream) => stream.next(mulpdu),
+            Ulp::Rdmap(stream) => stream.next(mulpdu),
+        }
+    }
+
+    fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
+        match self {
+            Ulp::Ddp(stream) => stream.again(token, payload_len),
+            Ulp::Rdmap(stream) => stream.again(token, payload_len),
+        }
+    }
+
+    fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
+        match self {
+            Ulp::Ddp(stream) => stream.read_payload(token, at, out),
+            Ulp::Rdmap(stream) => stream.read_payload(token, at, out),
+        }
+    }
+
+    fn acknowledged(&mut self, token: UlpduToken, payload_len: usize) {
+        match self {
+            Ulp::Ddp(stream) => stream.acknowledged(token, payload_len),
+            Ulp::Rdmap(stream) => stream.acknowledged(token, payload_len),
+        }
+    }
+}

@@ -139,7 +139,7 @@ impl Dumbbell {
             if let Some(reason) = flow.client.closed().or(flow.server.closed()) {
                 return Err(format!("flow {n} has ended: {reason:?}"));
             }
-            let (source, got) = (flow.source.to_vec(), flow.server.memory().to_vec());
+            let (source, got) = (flow.source.to_vec(), flow.server.region());
             if let Some(at) = got.iter().zip(&source).position(|(g, s)| *g != 0 && g != s) {
                 return Err(format!("flow {n}: a wrong octet at {at}"));
             }

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ddp::{
-    Access, BufferPool, Message, PdId, PostError, Qn, QueueConfig, RegionMemory, Source, Stag,
-    StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
+    Access, BufferPool, Message, PdId, PostError, Qn, QueueConfig, Source, Stag, StagEntry,
+    StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
 };
 use tcp_lite::endpoint::{
     AnswerError, Context, Endpoint, EndpointConfig, EndpointStats, Event, Open, State,
@@ -24,6 +24,10 @@ pub const REGION: (Stag, TaggedOffset) = (Stag(0x00C0_FFEE), TaggedOffset(0x7000
 pub const QUEUE: Qn = Qn(0);
 /// Buffers posted to it: bare DDP has no credits, so they must suffice for whatever is in flight.
 const BUFFERS: u32 = 100_000;
+/// Octets on either side of the region that no peer may touch.
+const GUARD: usize = 4096;
+/// Cookie of the one last message after a peer's error, which the stream itself posts.
+pub const LAST_COOKIE: u64 = u64::MAX;
 const PD: PdId = PdId(7);
 /// Untagged octets that may be unfinished.
 const POOL: u64 = 8 << 20;
@@ -82,19 +86,19 @@ pub struct Host {
 impl Host {
     /// A host that waits (`passive`) or will connect.
     pub fn new(config: HostConfig, passive: bool) -> Self {
-        let memory = VecMemory::new(config.region);
+        let memory = VecMemory::new(config.region + 2 * GUARD);
         let mut stags = StagTable::new();
         let entry = StagEntry {
             stag: REGION.0,
             pd: PD,
             stream: None,
             base_to: REGION.1,
-            len: memory.len(),
+            len: config.region as u64,
             access: Access::REMOTE_WRITE,
             memory: memory.clone(),
-            memory_offset: 0,
+            memory_offset: GUARD as u64,
         };
-        // An empty table and a region that is its whole memory: it cannot be refused.
+        // An empty table and a region inside its memory: it cannot be refused.
         let inserted = stags.insert(entry);
         debug_assert!(inserted.is_ok());
         let address = |n| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), 7174);
@@ -259,10 +263,10 @@ impl Host {
             .collect()
     }
 
-    /// Cookies of messages that the peer has whole, in order.
+    /// Cookies of messages that the peer has whole, in order; the one last message is not among them.
     pub fn sent(&self) -> Vec<u64> {
         let cookie = |event: &Event| match event {
-            Event::Ddp(ddp::Event::Sent { cookie }) => Some(*cookie),
+            Event::Ddp(ddp::Event::Sent { cookie }) if *cookie != LAST_COOKIE => Some(*cookie),
             _ => None,
         };
         self.events.iter().filter_map(cookie).collect()
@@ -306,9 +310,18 @@ impl Host {
         &self.drops
     }
 
-    /// Its region.
-    pub fn memory(&self) -> &VecMemory {
-        &self.memory
+    /// The octets of its region.
+    pub fn region(&self) -> Vec<u8> {
+        let mut memory = self.memory.to_vec();
+        memory.truncate(GUARD + self.config.region);
+        memory.split_off(GUARD)
+    }
+
+    /// True while nothing was written on either side of the region.
+    pub fn is_guard_untouched(&self) -> bool {
+        let memory = self.memory.to_vec();
+        let outside = memory[..GUARD].iter().chain(&memory[GUARD + self.config.region..]);
+        outside.copied().all(|octet| octet == 0)
     }
 
     /// Octets of untagged buffers and of held pieces that are in use: zero after a stream's end.

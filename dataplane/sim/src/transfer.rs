@@ -7,7 +7,7 @@ use ddp::{Message, Source, VecMemory};
 use link::Rng;
 use tcp_lite::endpoint::State;
 
-use crate::host::{Host, QUEUE};
+use crate::host::{Host, LAST_COOKIE, QUEUE};
 use crate::pair::{Config, Pair};
 
 /// What each side sends.
@@ -81,7 +81,7 @@ pub fn load(host: &mut Host, load: &Load) -> Expected {
             let len = rng.below(load.max_untagged + 1);
             let data = random_octets(&mut rng, len);
             let source = Source::Octets(Arc::from(data.as_slice()));
-            let cookie = u64::MAX - expected.untagged.len() as u64;
+            let cookie = LAST_COOKIE - 1 - expected.untagged.len() as u64;
             host.send(Message::Untagged { qn: QUEUE, rsvd_ulp: [0; 5], source, cookie });
             expected.untagged.push(data);
             expected.cookies.push(cookie);
@@ -107,12 +107,41 @@ impl Expected {
             && receiver.stats().ddp.untagged_delivered >= self.untagged.len() as u64
     }
 
-    /// Every octet of the region is the right one, or untouched.
+    /// What must be true at any time, whatever happened: every octet of the region is the right one or
+    /// untouched, nothing outside it was written, and the messages that were delivered, and those
+    /// reported as sent, are the first ones, each once, in order, with their octets in place.
     ///
     /// # Errors
-    /// The first that is neither.
-    pub fn no_wrong_octet(&self, receiver: &Host) -> Result<(), String> {
-        let memory = receiver.memory().to_vec();
+    /// The first thing that is not so.
+    pub fn verify_so_far(&self, sender: &Host, receiver: &Host) -> Result<(), String> {
+        self.no_wrong_octet(receiver)?;
+        if !receiver.is_guard_untouched() {
+            return Err("octets outside the region were written".into());
+        }
+        let (delivered, received) = (receiver.delivered(), receiver.received());
+        if !self.tagged.starts_with(&delivered) {
+            return Err("tagged messages were not delivered once and in order".into());
+        }
+        let region = receiver.region();
+        let placed = |&(at, len): &(u64, u64)| {
+            let range = at as usize..(at + len) as usize;
+            region[range.clone()] == self.octets[range]
+        };
+        if let Some((at, len)) = delivered.iter().find(|message| !placed(message)) {
+            return Err(format!("the message of {len} at {at} was delivered before it was whole"));
+        }
+        let untagged = self.untagged.iter().map(Vec::as_slice).take(received.len());
+        if !untagged.eq(received.iter().copied()) {
+            return Err("untagged messages were not delivered once and in order".into());
+        }
+        if !self.cookies.starts_with(&sender.sent()) {
+            return Err("messages were not reported as sent once and in order".into());
+        }
+        Ok(())
+    }
+
+    fn no_wrong_octet(&self, receiver: &Host) -> Result<(), String> {
+        let memory = receiver.region();
         let right = |(at, &octet): (usize, &u8)| octet == 0 || self.octets.get(at) == Some(&octet);
         match memory.iter().enumerate().position(|x| !right(x)) {
             Some(at) => Err(format!("a wrong octet at {at}")),
@@ -125,7 +154,10 @@ impl Expected {
     /// # Errors
     /// What differs.
     pub fn verify(&self, sender: &Host, receiver: &Host) -> Result<(), String> {
-        let memory = receiver.memory().to_vec();
+        if !receiver.is_guard_untouched() {
+            return Err("octets outside the region were written".into());
+        }
+        let memory = receiver.region();
         let n = self.octets.len();
         if let Some(at) = memory[..n].iter().zip(&self.octets).position(|(a, b)| a != b) {
             return Err(format!("the region differs at {at}"));

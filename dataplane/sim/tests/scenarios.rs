@@ -1,27 +1,65 @@
-//! Random scenarios by seed. `SIM_SEEDS=FROM..TO` plays others, for long runs and to repeat one.
+//! Random scenarios by seed: a few hundred here, ten thousand in `scripts/test --long`.
+//!
+//! `SIM_SEEDS=FROM..TO cargo test -p sim --test scenarios` plays others, one of them to repeat a failure.
+#![allow(clippy::print_stdout, reason = "long runs say how many and how long")]
 
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::time::Instant;
 
-use sim::scenario::Scenario;
+use sim::scenario::{Scenario, Tally};
 
-fn seeds() -> core::ops::Range<u64> {
-    let Ok(text) = std::env::var("SIM_SEEDS") else { return 0..300 };
+const DEFAULT: Range<u64> = 0..400;
+const THREADS: usize = 2;
+
+fn seeds() -> Range<u64> {
+    let Ok(text) = std::env::var("SIM_SEEDS") else { return DEFAULT };
     let (from, to) = text.split_once("..").expect("SIM_SEEDS=FROM..TO");
     from.parse().expect("FROM")..to.parse().expect("TO")
 }
 
+fn play(seed: u64) -> Result<Tally, String> {
+    let scenario = Scenario::random(seed);
+    let result = catch_unwind(AssertUnwindSafe(|| scenario.play()));
+    result.unwrap_or_else(|_| Err("panicked".into())).map_err(|what| {
+        format!(
+            "seed {seed}: twists {:?}: {what}\n\
+             again: SIM_SEEDS={seed}..{} cargo test -p sim --test scenarios",
+            scenario.twists,
+            seed + 1
+        )
+    })
+}
+
 #[test]
 fn nothing_is_wrong_stuck_or_left_over() {
-    let mut failures = Vec::new();
-    for seed in seeds() {
-        let scenario = Scenario::random(seed);
-        let result = catch_unwind(AssertUnwindSafe(|| scenario.play()));
-        let failure = match result {
-            Ok(Ok(())) => continue,
-            Ok(Err(what)) => what,
-            Err(_) => "panicked".into(),
-        };
-        failures.push(format!("seed {seed}: {:?}: {failure}", scenario.twist));
-    }
+    let seeds = seeds();
+    let began = Instant::now();
+    let next = AtomicU64::new(seeds.start);
+    let outcome = Mutex::new((Tally::default(), Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let seed = next.fetch_add(1, Ordering::Relaxed)
+                    && seed < seeds.end
+                {
+                    let result = play(seed);
+                    let mut outcome = outcome.lock().expect("no thread panics");
+                    match result {
+                        Ok(tally) => outcome.0 += tally,
+                        Err(failure) => outcome.1.push(failure),
+                    }
+                }
+            });
+        }
+    });
+    let (tally, failures) = outcome.into_inner().expect("no thread panics");
+    println!("scenarios {seeds:?} in {:.1} s: {tally}", began.elapsed().as_secs_f64());
     assert!(failures.is_empty(), "{} failed\n{}", failures.len(), failures.join("\n"));
+    if seeds.end - seeds.start >= 300 {
+        // Scenarios in which nothing happens would show nothing.
+        assert!(tally.missing().is_empty(), "never happened: {:?}", tally.missing());
+    }
 }

@@ -1,0 +1,164 @@
+//! Random scenarios: a seed names the path, the hosts, the load, what happens meanwhile and how it ends.
+//!
+//! Whatever a path does, some things must hold: no octet but the right one in a region, nothing outside
+//! it, messages delivered once, whole and in order, no stream that is stuck, nothing left in use. Where
+//! the path only loses, delays, reorders, duplicates, damages visibly, marks, cuts up and changes its MTU,
+//! everything must also arrive.
+
+mod random;
+mod tally;
+
+use core::time::Duration;
+
+use link::{Loss, Probability};
+
+use crate::host::Host;
+use crate::pair::{Config, Pair, Stall};
+use crate::transfer::{self, Expected, Load, condition};
+
+pub use tally::Tally;
+
+/// Virtual time without anything that moves after which a stream is stuck: longer than TCP's own
+/// patience, so that a dead path is noticed by TCP first.
+const PATIENCE: Duration = Duration::from_secs(1000);
+
+/// One scenario.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its name.
+    pub seed: u64,
+    /// Hosts and path.
+    pub config: Config,
+    /// To the server.
+    pub forward: Load,
+    /// To the client.
+    pub backward: Load,
+    /// What happens meanwhile, at these times after the start, in order.
+    pub twists: Vec<(Duration, Twist)>,
+}
+
+/// What happens besides the transfer.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Twist {
+    /// One side resets.
+    Abort(End),
+    /// One side closes, whatever is on its way.
+    Close(End),
+    /// The MTU towards this side changes.
+    Mtu(End, usize),
+    /// The link towards this side behaves differently from now on.
+    Link(End, Box<link::Config>),
+    /// Nothing passes any more, ever.
+    Dead,
+}
+
+/// One side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The one that connects.
+    Client,
+    /// The one that waits.
+    Server,
+}
+
+impl Scenario {
+    /// True when everything must arrive.
+    pub fn is_plain(&self) -> bool {
+        let harmless = |twist: &Twist| matches!(twist, Twist::Mtu(..) | Twist::Link(..));
+        let hidden = |path: &crate::path::Config| !path.hidden_damage.is_never();
+        self.twists.iter().all(|(_, twist)| harmless(twist))
+            && !hidden(&self.config.forward)
+            && !hidden(&self.config.backward)
+    }
+
+    /// Plays it.
+    ///
+    /// # Errors
+    /// What did not hold, in words.
+    pub fn play(&self) -> Result<Tally, String> {
+        let plain = self.is_plain();
+        let mut pair = Pair::new(self.config.clone());
+        let expected = [
+            transfer::load(&mut pair.client, &self.forward),
+            transfer::load(&mut pair.server, &self.backward),
+        ];
+        pair.client.connect(pair.now).map_err(|e| e.to_string())?;
+        self.live(&mut pair).map_err(|stall| format!("before a twist: {stall}"))?;
+        let done = pair.run_while_moving(PATIENCE, |pair| {
+            expected[0].is_delivered(&pair.server) && expected[1].is_delivered(&pair.client)
+                || pair.client.closed().is_some() && pair.server.state().is_none()
+                || pair.client.closed().is_some() && pair.server.closed().is_some()
+        });
+        if plain {
+            done.map_err(|stall| format!("transfer: {stall}; {}", condition(&pair)))?;
+        }
+        pair.client.shutdown(pair.now);
+        pair.server.shutdown(pair.now);
+        pair.run_while_moving(PATIENCE, |pair| {
+            let over = |host: &Host| host.state().is_none() || host.is_done();
+            over(&pair.client) && over(&pair.server)
+        })
+        .map_err(|stall| format!("close: {stall}; {}", condition(&pair)))?;
+        self.judge(&pair, &expected, plain)?;
+        Ok(Tally::of(&pair, plain))
+    }
+
+    fn live(&self, pair: &mut Pair) -> Result<(), Stall> {
+        let start = pair.now;
+        for (after, twist) in &self.twists {
+            pair.run_for((start + *after).saturating_since(pair.now))?;
+            twist.happen(pair);
+        }
+        Ok(())
+    }
+
+    fn judge(&self, pair: &Pair, expected: &[Expected; 2], plain: bool) -> Result<(), String> {
+        let sides = [
+            ("server", &pair.client, &pair.server, &expected[0]),
+            ("client", &pair.server, &pair.client, &expected[1]),
+        ];
+        for (name, sender, receiver, expected) in sides {
+            let wrong = |what: String| format!("to the {name}: {what}; {}", condition(pair));
+            expected.verify_so_far(sender, receiver).map_err(wrong)?;
+            if plain {
+                expected.verify(sender, receiver).map_err(wrong)?;
+            }
+            if receiver.in_use() != (0, 0) {
+                return Err(wrong(format!("in use: {:?}", receiver.in_use())));
+            }
+            let (held, budget) = (receiver.stats().mpa_rx.held_max, receiver.config().hold);
+            // One FPDU in order may always be held besides.
+            let limit = budget + u64::from(receiver.config().endpoint.mpa.max_fpdu);
+            if held > limit {
+                return Err(wrong(format!("{held} octets held, budget {budget}")));
+            }
+        }
+        for path in [&pair.forward, &pair.backward] {
+            if path.counters().malformed > 0 {
+                return Err("malformed segments were sent".into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Twist {
+    fn happen(&self, pair: &mut Pair) {
+        match self {
+            Twist::Abort(End::Client) => pair.client.abort(),
+            Twist::Abort(End::Server) => pair.server.abort(),
+            Twist::Close(End::Client) => pair.client.shutdown(pair.now),
+            Twist::Close(End::Server) => pair.server.shutdown(pair.now),
+            Twist::Mtu(End::Client, mtu) => pair.backward.set_mtu(*mtu),
+            Twist::Mtu(End::Server, mtu) => pair.forward.set_mtu(*mtu),
+            Twist::Link(End::Client, config) => pair.backward.set_link((**config).clone()),
+            Twist::Link(End::Server, config) => pair.forward.set_link((**config).clone()),
+            Twist::Dead => {
+                let loss = Loss::Random(Probability::ALWAYS);
+                let dead = link::Config { loss, ..link::Config::default() };
+                pair.forward.set_link(dead.clone());
+                pair.backward.set_link(dead);
+            }
+        }
+    }
+}

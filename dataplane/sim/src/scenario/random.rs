@@ -1,0 +1,208 @@
+//! From a seed to a scenario.
+
+use core::num::NonZeroU64;
+use core::time::Duration;
+use std::sync::Arc;
+
+use link::{BlackHole, BurstLoss, Loss, Probability, Rate, Reorder, Rng};
+use tcp_lite::mpa::{OnBadCrc, Revision};
+use tcp_lite::tcp::{self, CongestionControl};
+use wire::Instant;
+
+use super::{End, Scenario, Twist};
+use crate::host::HostConfig;
+use crate::pair::{Config, Cost};
+use crate::transfer::Load;
+use crate::{middlebox, path};
+
+impl Scenario {
+    /// The scenario that `seed` names.
+    pub fn random(seed: u64) -> Scenario {
+        let mut rng = Rng::new(seed);
+        let mtu = [576, 1280, 1500, 1500, 4000, 9000][rng.below(6) as usize];
+        let mut config = Config {
+            client: host(&mut rng, mtu),
+            server: host(&mut rng, mtu),
+            forward: direction(&mut rng, mtu),
+            backward: direction(&mut rng, mtu),
+            icmp: !one_in(&mut rng, 4),
+            cost: [cost(&mut rng), cost(&mut rng)],
+        };
+        for host in [&mut config.client, &mut config.server] {
+            // Where routers are silent only probes find the MTU.
+            let path_mtu_probing = !config.icmp || one_in(&mut rng, 2);
+            let tcp = tcp::Config { path_mtu_probing, ..(*host.endpoint.tcp).clone() };
+            host.endpoint.tcp = Arc::new(tcp);
+        }
+        if one_in(&mut rng, 10) {
+            // The path damages payload under a right checksum: CRC finds it, or the stream ends by it.
+            config.forward.hidden_damage = odds(&mut rng, 0.01);
+            config.backward.hidden_damage = odds(&mut rng, 0.01);
+            config.client.endpoint.mpa.crc = true;
+            config.server.endpoint.mpa.crc = true;
+        }
+        let load = |rng: &mut Rng| Load {
+            seed: rng.next_u64(),
+            octets: 1 + any_scale(rng, 8..20),
+            max_message: 1 << rng.below(18),
+            untagged_every: rng.below(5),
+            max_untagged: 1 << rng.below(13),
+        };
+        let (mut forward, backward) = (load(&mut rng), load(&mut rng));
+        // Many tiny messages take long and show little.
+        forward.octets = forward.octets.min(forward.max_message * 2000);
+        let backward = Load { octets: backward.octets.min(backward.max_message * 500), ..backward };
+        Scenario { seed, config, forward, backward, twists: twists(&mut rng, mtu) }
+    }
+}
+
+fn twists(rng: &mut Rng, mtu: usize) -> Vec<(Duration, Twist)> {
+    let n = [0, 0, 1, 1, 1, 2, 3][rng.below(7) as usize];
+    let mut twists: Vec<_> =
+        (0..n).map(|_| (Duration::from_micros(any_scale(rng, 4..21)), twist(rng, mtu))).collect();
+    twists.sort_by_key(|(at, _)| *at);
+    twists
+}
+
+fn twist(rng: &mut Rng, mtu: usize) -> Twist {
+    let end = if one_in(rng, 2) { End::Client } else { End::Server };
+    match rng.below(10) {
+        0 | 1 => Twist::Abort(end),
+        2 | 3 => Twist::Close(end),
+        4 | 5 => Twist::Mtu(end, 400 + rng.below(mtu as u64 - 300) as usize),
+        6..9 => Twist::Link(end, Box::new(direction(rng, mtu).link)),
+        _ => Twist::Dead,
+    }
+}
+
+/// A number whose magnitude is as random as itself: below 2^n for an n in `bits`.
+fn any_scale(rng: &mut Rng, bits: core::ops::Range<u64>) -> u64 {
+    let n = bits.start + rng.below(bits.end - bits.start);
+    rng.below(1 << n)
+}
+
+fn one_in(rng: &mut Rng, n: u64) -> bool {
+    rng.below(n) == 0
+}
+
+fn odds(rng: &mut Rng, most: f64) -> Probability {
+    let p = rng.below(1 << 20) as f64 / f64::from(1 << 20) * most;
+    Probability::new(p).unwrap_or_default()
+}
+
+fn cost(rng: &mut Rng) -> Cost {
+    if !one_in(rng, 4) {
+        return Cost::default();
+    }
+    let nanos = |rng: &mut Rng| Duration::from_nanos(any_scale(rng, 4..14));
+    Cost { per_turn: nanos(rng), per_frame: nanos(rng) }
+}
+
+fn host(rng: &mut Rng, mtu: usize) -> HostConfig {
+    let mut host = HostConfig {
+        mtu,
+        iss: rng.next_u64() as u32,
+        hold: [0, 10_000, 1 << 20][rng.below(3) as usize],
+        private_data: vec![0x5A; rng.below(513) as usize],
+        ..HostConfig::default()
+    };
+    let mpa = &mut host.endpoint.mpa;
+    mpa.markers = !one_in(rng, 3);
+    mpa.crc = one_in(rng, 2);
+    mpa.initiate =
+        [Revision::Draft, Revision::Zero, Revision::One, Revision::One][rng.below(4) as usize];
+    mpa.hold_limit = [0, 5_000, 256 * 1024][rng.below(3) as usize];
+    mpa.startup_timeout = Duration::from_secs(200);
+    mpa.on_bad_crc = if one_in(rng, 2) { OnBadCrc::Error } else { OnBadCrc::Retransmit };
+    if mpa.initiate == Revision::Draft {
+        host.private_data.clear();
+    }
+    host.endpoint.tcp = Arc::new(tcp(rng));
+    // A burst of losses on a quiet path takes long.
+    host.endpoint.teardown_timeout = Duration::from_secs(700);
+    host
+}
+
+fn tcp(rng: &mut Rng) -> tcp::Config {
+    tcp::Config {
+        sack: !one_in(rng, 4),
+        timestamps: !one_in(rng, 3),
+        window_scale: !one_in(rng, 4),
+        ecn: one_in(rng, 2),
+        receive_window: 1 << (10 + rng.below(13)),
+        min_path_mtu: 68,
+        path_mtu_raise: Duration::from_millis(any_scale(rng, 4..20)),
+        max_ranges: [4, 256][rng.below(2) as usize],
+        retransmission_limit: Duration::from_secs(800),
+        congestion: if one_in(rng, 3) {
+            CongestionControl::NewReno
+        } else {
+            CongestionControl::Cubic
+        },
+        delayed_ack: Duration::from_millis([0, 1, 40, 200][rng.below(4) as usize]),
+        ..tcp::Config::default()
+    }
+}
+
+fn direction(rng: &mut Rng, mtu: usize) -> path::Config {
+    let mut link = link::Config { loss: loss(rng), ..link::Config::seeded(rng.next_u64()) };
+    link.delay = Duration::from_micros(1 + any_scale(rng, 0..16));
+    if one_in(rng, 2) {
+        let delay = Duration::from_micros(rng.below(3000));
+        link.reorder = Reorder { probability: odds(rng, 0.1), delay };
+    }
+    if one_in(rng, 3) {
+        link.jitter = Duration::from_micros(rng.below(2000));
+    }
+    if one_in(rng, 3) {
+        link.duplicate = odds(rng, 0.05);
+    }
+    if one_in(rng, 3) {
+        link.corrupt = odds(rng, 0.02);
+    }
+    if one_in(rng, 3) {
+        link.rate = NonZeroU64::new(1_000_000 << rng.below(10)).map(|bits_per_second| Rate {
+            bits_per_second,
+            queue_octets: 20_000 + rng.below(200_000),
+        });
+        link.mark_octets = one_in(rng, 2).then(|| rng.below(50_000));
+    }
+    if one_in(rng, 6) {
+        link.black_holes.push(black_hole(rng));
+    }
+    let mut config = path::Config::new(mtu, link);
+    if one_in(rng, 3) {
+        config.middlebox = middlebox::Config {
+            split: odds(rng, 0.5),
+            min_piece: 1 + rng.below(300) as usize,
+            merge: odds(rng, 0.5),
+            max_payload: 1 + rng.below(60_000) as usize,
+            hold: Duration::from_micros(rng.below(200)),
+        };
+    }
+    config
+}
+
+fn loss(rng: &mut Rng) -> Loss {
+    match rng.below(5) {
+        0 | 1 => Loss::None,
+        2 => Loss::Random(odds(rng, 0.05)),
+        3 => NonZeroU64::new(20 + rng.below(1000)).map_or(Loss::None, Loss::EveryNth),
+        _ => Loss::Burst(BurstLoss {
+            good_to_bad: odds(rng, 0.01),
+            bad_to_good: Probability::new(0.5).unwrap_or_default(),
+            loss_in_good: Probability::NEVER,
+            loss_in_bad: Probability::new(0.8).unwrap_or_default(),
+        }),
+    }
+}
+
+/// Simulations start at 1 s. A repeated one leaves most of the time open.
+fn black_hole(rng: &mut Rng) -> BlackHole {
+    let length = Duration::from_millis(rng.below(1500));
+    BlackHole {
+        start: Instant::from_millis(1000 + rng.below(100)),
+        length,
+        every: one_in(rng, 2).then(|| length * 4 + Duration::from_secs(1)),
+    }
+}

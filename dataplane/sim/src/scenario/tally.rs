@@ -1,0 +1,141 @@
+//! What happened in many scenarios, so that one sees that they were not all harmless.
+
+use core::fmt;
+use core::ops::AddAssign;
+
+use crate::pair::Pair;
+
+/// Sums over scenarios. What is about segments counts those of both directions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Scenarios played.
+    pub scenarios: u64,
+    /// Of these, those in which everything had to arrive, and did.
+    pub complete: u64,
+    /// Octets that arrived in order at either TCP.
+    pub octets: u64,
+    /// Segments lost, by random and burst loss.
+    pub lost: u64,
+    /// Lost in black holes.
+    pub black_holed: u64,
+    /// Dropped at the end of a full queue.
+    pub queue_dropped: u64,
+    /// Made late.
+    pub reordered: u64,
+    /// Duplicated.
+    pub duplicated: u64,
+    /// Dropped for a flipped bit.
+    pub corrupted: u64,
+    /// Damaged under a right checksum.
+    pub hidden_damage: u64,
+    /// Marked in a long queue.
+    pub marked: u64,
+    /// Cut in pieces.
+    pub split: u64,
+    /// Joined to the one before.
+    pub merged: u64,
+    /// Larger than the MTU of the path.
+    pub too_big: u64,
+    /// Sent again.
+    pub retransmitted: u64,
+    /// Retransmission time-outs.
+    pub timeouts: u64,
+    /// Octets placed while something before them was missing.
+    pub early: u64,
+    /// Octets refused for want of room to hold them.
+    pub refused: u64,
+}
+
+impl Tally {
+    /// What happened to one pair.
+    pub(super) fn of(pair: &Pair, complete: bool) -> Tally {
+        let mut tally = Tally { scenarios: 1, complete: u64::from(complete), ..Tally::default() };
+        for path in [&pair.forward, &pair.backward] {
+            let link = path.link_counters();
+            tally.lost += link.lost;
+            tally.black_holed += link.black_holed;
+            tally.queue_dropped += link.tail_dropped;
+            tally.reordered += link.reordered;
+            tally.duplicated += link.duplicated;
+            tally.marked += link.marked;
+            tally.corrupted += path.counters().bad_checksum;
+            tally.hidden_damage += path.counters().hidden_damage;
+            tally.too_big += path.counters().too_big;
+            tally.split += path.middlebox_counters().split;
+            tally.merged += path.middlebox_counters().merged;
+        }
+        for host in [&pair.client, &pair.server] {
+            let stats = host.stats();
+            tally.octets += stats.tcp.octets_in;
+            tally.retransmitted += stats.tcp.segments_retransmitted;
+            tally.timeouts += stats.tcp.timeouts;
+            tally.early += stats.mpa_rx.placed_out_of_order;
+            tally.refused += stats.mpa_rx.refused;
+        }
+        tally
+    }
+
+    fn named(&self) -> [(&'static str, u64); 18] {
+        [
+            ("scenarios", self.scenarios),
+            ("complete", self.complete),
+            ("octets", self.octets),
+            ("lost", self.lost),
+            ("black-holed", self.black_holed),
+            ("queue-dropped", self.queue_dropped),
+            ("reordered", self.reordered),
+            ("duplicated", self.duplicated),
+            ("corrupted", self.corrupted),
+            ("damaged unseen", self.hidden_damage),
+            ("marked", self.marked),
+            ("split", self.split),
+            ("merged", self.merged),
+            ("too big", self.too_big),
+            ("retransmitted", self.retransmitted),
+            ("time-outs", self.timeouts),
+            ("octets placed early", self.early),
+            ("octets refused", self.refused),
+        ]
+    }
+
+    /// What never happened.
+    pub fn missing(&self) -> Vec<&'static str> {
+        self.named().into_iter().filter(|(_, n)| *n == 0).map(|(name, _)| name).collect()
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        let fields = [
+            (&mut self.scenarios, other.scenarios),
+            (&mut self.complete, other.complete),
+            (&mut self.octets, other.octets),
+            (&mut self.lost, other.lost),
+            (&mut self.black_holed, other.black_holed),
+            (&mut self.queue_dropped, other.queue_dropped),
+            (&mut self.reordered, other.reordered),
+            (&mut self.duplicated, other.duplicated),
+            (&mut self.corrupted, other.corrupted),
+            (&mut self.hidden_damage, other.hidden_damage),
+            (&mut self.marked, other.marked),
+            (&mut self.split, other.split),
+            (&mut self.merged, other.merged),
+            (&mut self.too_big, other.too_big),
+            (&mut self.retransmitted, other.retransmitted),
+            (&mut self.timeouts, other.timeouts),
+            (&mut self.early, other.early),
+            (&mut self.refused, other.refused),
+        ];
+        for (sum, more) in fields {
+            *sum += more;
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> =
+            self.named().iter().map(|(name, n)| format!("{n} {name}")).collect();
+        f.write_str(&parts.join(", "))
+    }
+}

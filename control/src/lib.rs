@@ -17,4 +17,6 @@ pub mod appliance;
 #[cfg(feature = "appliance")]
 pub mod files;
 #[cfg(feature = "appliance")]
+pub mod service;
+#[cfg(feature = "appliance")]
 pub mod shm;

@@ -381,6 +381,7 @@ mod tests {
             len: 100,
             remote_write: true,
             remote_read: false,
+            remote_atomic: false,
         }
     }
 

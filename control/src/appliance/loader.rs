@@ -182,6 +182,8 @@ mod tests {
             base_to: 0,
             remote_write: true,
             remote_read: false,
+            remote_atomic: false,
+            clear_between_peers: false,
             shared: false,
         }
     }

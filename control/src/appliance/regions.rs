@@ -79,6 +79,7 @@ impl Region {
             len: self.len,
             remote_write: self.section.remote_write,
             remote_read: self.section.remote_read,
+            remote_atomic: self.section.remote_atomic,
         }
     }
 
@@ -89,6 +90,9 @@ impl Region {
         }
         if self.section.remote_read {
             access |= Access::REMOTE_READ;
+        }
+        if self.section.remote_atomic {
+            access |= Access::ATOMIC;
         }
         let stream = self.is_exclusive().then(|| self.bound.unwrap_or(NOBODY));
         StagEntry {

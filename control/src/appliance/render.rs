@@ -12,7 +12,7 @@ use crate::advert::Advertised;
 use crate::api::{
     Counters, ListenerInfo, MpaInfo, PeerRegion, QueueInfo, RegionInfo, StreamId, StreamInfo,
 };
-use crate::config::{Backing, Config, Delivery};
+use crate::config::{Backing, Config, Delivery, access_word};
 
 /// What streams did in all: sums, and of maxima the largest.
 #[derive(Clone, Debug, Default)]
@@ -196,7 +196,7 @@ fn peer_region(region: &Advertised) -> PeerRegion {
         stag: stag(region.stag),
         base_to: region.base_to.to_string(),
         size: region.len,
-        access: access(region.remote_read, region.remote_write),
+        access: access(region.remote_read, region.remote_write, region.remote_atomic),
     }
 }
 
@@ -216,7 +216,7 @@ pub(super) fn region(region: &Region, listeners: Vec<String>) -> RegionInfo {
         path,
         stag: stag(region.stag.0),
         base_to: section.base_to.to_string(),
-        access: access(section.remote_read, section.remote_write),
+        access: section.access_word().into(),
         shared: section.shared,
         bound_to: region.bound.filter(|s| *s != super::core::NOBODY).map(|s| StreamId(s.0)),
         locked: region.memory.is_locked(),
@@ -237,12 +237,13 @@ pub(super) fn listener(listener: &Listener, config: &Config) -> ListenerInfo {
         None => all.iter().map(|prefix| prefix.address).collect(),
     };
     let socket = |address| std::net::SocketAddr::new(address, section.port).to_string();
-    let spoken = [(0, section.mpa.revision_0), (1, section.mpa.revision_1)];
+    let mpa = &section.mpa;
+    let spoken = [(0, mpa.revision_0), (1, mpa.revision_1), (2, mpa.revision_2)];
     ListenerInfo {
         name: section.name.clone(),
         interface: section.interface.clone(),
         addresses: addresses.into_iter().map(socket).collect(),
-        ulp: "ddp".into(),
+        ulp: section.ulp.word().into(),
         revisions: spoken.into_iter().filter(|(_, on)| *on).map(|(number, _)| number).collect(),
         markers: section.mpa.markers,
         crc: section.mpa.crc,
@@ -290,14 +291,8 @@ fn stag(stag: u32) -> String {
     format!("{stag:#010x}")
 }
 
-fn access(read: bool, write: bool) -> String {
-    match (read, write) {
-        (true, true) => "rw",
-        (true, false) => "r",
-        (false, true) => "w",
-        (false, false) => "-",
-    }
-    .into()
+fn access(read: bool, write: bool, atomic: bool) -> String {
+    access_word(read, write, atomic).into()
 }
 
 #[cfg(test)]

@@ -8,6 +8,9 @@ use super::types::*;
 use super::values::show_size;
 use crate::advert;
 
+/// Least memory of one stream of rping and perftest, octets.
+const MIN_SLOT: u64 = 4096;
+
 /// Reports everything that is wrong between the sections of one file.
 pub(super) fn file(sections: &Sections, sink: &Sink) {
     unique_names(sections, sink);
@@ -181,6 +184,7 @@ fn listeners(sections: &Sections, sink: &Sink) {
         for message in listener_regions(listener, &sections.region_names) {
             sink.report_at(places, "regions", message);
         }
+        slots(listener, places, sections, sink);
         listener_address(listener, places, sections, sink);
         for (other, _) in &sections.listeners[..index] {
             if overlaps(listener, other) {
@@ -209,9 +213,20 @@ pub(super) fn listener_regions(listener: &ListenerSection, regions: &[String]) -
             messages.push(format!("names \"{region}\" twice: remove one"));
         }
     }
+    let rdmap = listener.ulp.rdmap();
+    if let Some(rdmap) = rdmap.filter(|rdmap| rdmap.service.has_slots()) {
+        if listener.regions.len() != 1 {
+            let service = rdmap.service.word();
+            messages.push(format!(
+                "must name one region: the streams of service \"{service}\" have a piece of it each"
+            ));
+        }
+        return messages;
+    }
     let needed = advert::encoded_len(listener.regions.iter().map(String::as_str));
     let limit = usize::from(listener.mpa.private_data_limit);
-    if !listener.regions.is_empty() && listener.mpa.revision_1 && needed > limit {
+    let frames = listener.mpa.revision_1 || listener.mpa.revision_2;
+    if !listener.regions.is_empty() && frames && needed > limit {
         messages.push(format!(
             "need {needed} octets of private data, but `private_data_limit` is {limit}: list fewer \
              regions or give them shorter names{}",
@@ -219,6 +234,38 @@ pub(super) fn listener_regions(listener: &ListenerSection, regions: &[String]) -
         ));
     }
     messages
+}
+
+/// The region of a service whose streams have a piece of it each: it serves this listener alone, and the
+/// pieces are worth something.
+fn slots(listener: &ListenerSection, places: &Places, sections: &Sections, sink: &Sink) {
+    let has_slots = |l: &ListenerSection| l.ulp.rdmap().is_some_and(|r| r.service.has_slots());
+    if !has_slots(listener) {
+        return;
+    }
+    for name in &listener.regions {
+        let mut others = sections.listeners.iter().map(|(other, _)| other);
+        let other =
+            others.find(|other| other.name != listener.name && other.regions.contains(name));
+        if let Some(other) = other {
+            let message = format!(
+                "\"{name}\" is named by listener \"{}\" too: the pieces of its streams need a region of \
+                 their own",
+                other.name
+            );
+            sink.report_at(places, "regions", message);
+        }
+        let region = sections.regions.iter().map(|(region, _)| region).find(|r| r.name == *name);
+        let (size, streams) = (region.and_then(|r| r.size), u64::from(listener.limits.streams));
+        if let Some(size) = size.filter(|size| size / streams < MIN_SLOT) {
+            let message = format!(
+                "\"{name}\" has {} for {streams} streams: give each {} or more, or lower limits.streams",
+                show_size(size),
+                show_size(MIN_SLOT)
+            );
+            sink.report_at(places, "regions", message);
+        }
+    }
 }
 
 fn listener_address(listener: &ListenerSection, places: &Places, sections: &Sections, sink: &Sink) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::errors::Places;
+use super::rdmap::{self, Ulp};
 use super::reader::Section;
 use super::types::*;
 use super::values::*;
@@ -16,29 +17,76 @@ pub(super) fn region(mut section: Section<'_, '_>) -> (Option<RegionSection>, Pl
     if size.is_some_and(|size| base_to.checked_add(size - 1).is_none()) {
         section.fail("base_to", "plus `size` is beyond 2^64: lower one of them");
     }
-    let words = [
-        ("rw", (true, true)),
-        ("r", (true, false)),
-        ("w", (false, true)),
-        ("none", (false, false)),
-    ];
-    let access = section.required(
-        "access",
-        "write what peers may do: \"r\", \"w\", \"rw\" or \"none\"",
-        one_of(&words),
-    );
+    let access = access(&mut section);
+    if access.is_some_and(|access| access.atomic) && !base_to.is_multiple_of(8) {
+        section.fail("base_to", "must be a multiple of 8 where atomics are allowed");
+    }
     let shared = section.or("shared", false, boolean);
-    let region =
-        name.zip(backing).zip(access).map(|((name, backing), (read, write))| RegionSection {
-            name,
-            size,
-            backing,
-            base_to,
-            remote_write: write,
-            remote_read: read,
-            shared,
-        });
+    // Only then one stream could read what another one wrote.
+    let readable = access.is_some_and(|access| access.read && access.write) && !shared;
+    let clear_between_peers = section.or("clear_between_peers", readable, boolean);
+    if clear_between_peers && !readable && access.is_some() {
+        section.fail(
+            "clear_between_peers",
+            "needs a region that is not `shared` and open to remote reads and writes: remove it",
+        );
+    }
+    let region = name.zip(backing).zip(access).map(|((name, backing), access)| RegionSection {
+        name,
+        size,
+        backing,
+        base_to,
+        remote_write: access.write,
+        remote_read: access.read,
+        remote_atomic: access.atomic,
+        shared,
+        clear_between_peers,
+    });
     (region, section.finish())
+}
+
+/// What peers may do.
+#[derive(Clone, Copy, Default)]
+struct Rights {
+    read: bool,
+    write: bool,
+    atomic: bool,
+}
+
+/// One word, or a list of rights.
+fn access(section: &mut Section<'_, '_>) -> Option<Rights> {
+    let rights = |read, write, atomic| Rights { read, write, atomic };
+    if !section.is_list("access") {
+        let words = [
+            ("rw", rights(true, true, false)),
+            ("r", rights(true, false, false)),
+            ("w", rights(false, true, false)),
+            ("rwa", rights(true, true, true)),
+            ("none", rights(false, false, false)),
+        ];
+        let remedy =
+            "write what peers may do: \"r\", \"w\", \"rw\", \"rwa\" (with atomics) or \"none\"";
+        return section.required("access", remedy, one_of(&words));
+    }
+    let words = [
+        ("remote-read", rights(true, false, false)),
+        ("remote-write", rights(false, true, false)),
+        ("atomic", rights(false, false, true)),
+    ];
+    let all =
+        section.list("access", one_of(&words)).into_iter().fold(Rights::default(), |all, one| {
+            Rights {
+                read: all.read || one.read,
+                write: all.write || one.write,
+                atomic: all.atomic || one.atomic,
+            }
+        });
+    // An atomic both changes memory and tells what was there.
+    if all.atomic && !(all.read && all.write) {
+        section
+            .fail("access", "has \"atomic\", which needs \"remote-read\" and \"remote-write\" too");
+    }
+    Some(all)
 }
 
 fn region_size(section: &mut Section<'_, '_>, backing: Option<&Backing>) -> Option<u64> {
@@ -103,24 +151,21 @@ pub(super) fn listener(mut section: Section<'_, '_>) -> (Option<ListenerSection>
     let port =
         section.required("port", "write a TCP port, such as port = 7471", int(1u16, u16::MAX));
     section.optional("transport", transport);
-    section.optional("ulp", ulp);
-    let (revision_0, revision_1) = revisions(&mut section);
-    let max = u16::try_from(MAX_PRIVATE_DATA).unwrap_or(u16::MAX);
-    let mpa = MpaSection {
-        revision_0,
-        revision_1,
-        markers: section.or("markers", true, boolean),
-        crc: section.or("crc", true, boolean),
-        private_data_limit: section.or("private_data_limit", max, int(0, max)),
-    };
+    let ulp = rdmap::ulp(&mut section);
+    let mpa = mpa(&mut section, &ulp);
     let regions = section.list("regions", string);
     let limits = listener_limits(section.table("limits"));
-    let queues = queues(&mut section);
+    let mut queues = queues(&mut section, ulp.rdmap().and_then(|r| r.service.delivery()));
+    if let Ulp::Rdmap(section_of_rdmap) = &ulp {
+        let (markers, limit) = (mpa.markers, mpa.private_data_limit);
+        rdmap::complete(&section, section_of_rdmap, markers, limit, &mut queues);
+    }
     let listener = name.zip(interface).zip(port).map(|((name, interface), port)| ListenerSection {
         name,
         interface,
         address,
         port,
+        ulp,
         mpa,
         regions,
         queues,
@@ -137,28 +182,39 @@ fn transport(value: &toml::de::DeValue<'_>) -> Result<(), String> {
     }
 }
 
-fn ulp(value: &toml::de::DeValue<'_>) -> Result<(), String> {
-    match string(value)?.as_str() {
-        "ddp" => Ok(()),
-        "rdmap" => Err("\"rdmap\" is not available in this version: write \"ddp\"".into()),
-        other => Err(format!("is \"{}\", but must be \"ddp\"", other.escape_debug())),
+fn mpa(section: &mut Section<'_, '_>, ulp: &Ulp) -> MpaSection {
+    let max = u16::try_from(MAX_PRIVATE_DATA).unwrap_or(u16::MAX);
+    let peer = ulp.rdmap().map_or(max, |rdmap| rdmap.peer.private_data_limit());
+    let [revision_0, revision_1, revision_2] = revisions(section, ulp);
+    MpaSection {
+        revision_0,
+        revision_1,
+        revision_2,
+        // The first verbs peers to come, siw among them, know no markers and refuse who asks for them.
+        markers: section.or("markers", *ulp == Ulp::Ddp, boolean),
+        crc: section.or("crc", true, boolean),
+        private_data_limit: section.or("private_data_limit", peer, int(0, max)),
     }
 }
 
-fn revisions(section: &mut Section<'_, '_>) -> (bool, bool) {
+/// Whether revisions 0, 1 and 2 are spoken.
+fn revisions(section: &mut Section<'_, '_>, ulp: &Ulp) -> [bool; 3] {
+    let rdmap = *ulp != Ulp::Ddp;
     if !section.has("revisions") {
         section.allow(&["revisions"]);
-        return (true, true);
+        return if rdmap { [false, true, true] } else { [true, true, false] };
     }
+    let these = if rdmap { "write some of 0, 1 and 2" } else { "write 0, 1 or both" };
     let list = section.list("revisions", |value| match int(0u8, u8::MAX)(value)? {
         revision @ (0 | 1) => Ok(revision),
-        2 => Err("2 is not available in this version: write 0, 1 or both".into()),
-        other => Err(format!("{other} is no revision of MPA: write 0, 1 or both")),
+        2 if rdmap => Ok(2),
+        2 => Err(format!("2 is for ulp \"rdmap\" (it negotiates Reads): {these}")),
+        other => Err(format!("{other} is no revision of MPA: {these}")),
     });
     if section.is_empty_list("revisions") {
-        section.fail("revisions", "is empty, so no peer could connect: write 0, 1 or both");
+        section.fail("revisions", format!("is empty, so no peer could connect: {these}"));
     }
-    (list.contains(&0), list.contains(&1))
+    [0, 1, 2].map(|revision| list.contains(&revision))
 }
 
 fn listener_limits(mut section: Section<'_, '_>) -> ListenerLimits {
@@ -189,13 +245,20 @@ fn listener_limits(mut section: Section<'_, '_>) -> ListenerLimits {
     limits
 }
 
-fn queues(section: &mut Section<'_, '_>) -> Vec<QueueSection> {
+/// `default`: where messages go when the file does not say it.
+fn queues(section: &mut Section<'_, '_>, default: Option<Delivery>) -> Vec<QueueSection> {
     let mut queues: Vec<QueueSection> = Vec::new();
     for mut table in section.tables("queue") {
         let qn = table.required("qn", "write the queue's number, such as qn = 0", int(0, u32::MAX));
         let buffers = table.or("buffers", 16, int(1u32, 65_536));
         let buffer_size = table.or("buffer_size", 64 << 10, size32(1, 16 << 20));
-        let deliver_to = delivery(&mut table);
+        let deliver_to = match &default {
+            Some(default) => {
+                table.only_for(&["deliver_to", "path"], "for this service");
+                Some(default.clone())
+            }
+            None => delivery(&mut table),
+        };
         if let Some(qn) = qn.filter(|&qn| queues.iter().any(|queue| queue.qn == qn)) {
             table.fail("qn", format!("{qn} is there twice in this listener: remove one"));
         }

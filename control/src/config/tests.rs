@@ -3,6 +3,7 @@
 mod bad;
 mod good;
 mod machine;
+mod rdmap;
 
 use std::path::Path;
 

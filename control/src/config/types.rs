@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::rdmap::Ulp;
+
 /// One appliance, as one file describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -258,8 +260,13 @@ pub struct RegionSection {
     pub remote_write: bool,
     /// Peers may read.
     pub remote_read: bool,
+    /// Peers may do atomic operations (RFC 7306); only with reads and writes.
+    pub remote_atomic: bool,
     /// Several streams at a time may reach it. Else a region open to remote writes serves one.
     pub shared: bool,
+    /// What one stream wrote is cleared before another stream can read it; only where both is possible and
+    /// one stream at a time has the region.
+    pub clear_between_peers: bool,
 }
 
 /// Where a region's octets lie.
@@ -307,6 +314,8 @@ pub struct ListenerSection {
     pub address: Option<IpAddr>,
     /// TCP port, not 0.
     pub port: u16,
+    /// What speaks above DDP.
+    pub ulp: Ulp,
     /// MPA as the listener speaks it.
     pub mpa: MpaSection,
     /// Names of the regions that its streams are told about and may reach.
@@ -324,6 +333,8 @@ pub struct MpaSection {
     pub revision_0: bool,
     /// Revision 1 is spoken.
     pub revision_1: bool,
+    /// Revision 2 is spoken (RFC 6581); only with RDMAP.
+    pub revision_2: bool,
     /// We ask the peer for markers (our M).
     pub markers: bool,
     /// We ask for CRCs (our C). They are on if either side asks.
@@ -561,13 +572,19 @@ impl Delivery {
 }
 
 impl RegionSection {
-    /// `rw`, `r`, `w` or `-`, as the API shows it.
+    /// `rw`, `rwa`, `r`, `w` or `-`, as the API shows it.
     pub fn access_word(&self) -> &'static str {
-        match (self.remote_read, self.remote_write) {
-            (true, true) => "rw",
-            (true, false) => "r",
-            (false, true) => "w",
-            (false, false) => "-",
-        }
+        access_word(self.remote_read, self.remote_write, self.remote_atomic)
+    }
+}
+
+/// What peers may do, as the API shows it.
+pub fn access_word(read: bool, write: bool, atomic: bool) -> &'static str {
+    match (read, write) {
+        (true, true) if atomic => "rwa",
+        (true, true) => "rw",
+        (true, false) => "r",
+        (false, true) => "w",
+        (false, false) => "-",
     }
 }

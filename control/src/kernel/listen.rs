@@ -169,6 +169,7 @@ impl Listener {
             len: region.len,
             remote_write: true,
             remote_read: false,
+            remote_atomic: false,
         }]);
         Ok(Listener { socket, address, config, memory, stag, stags, advert })
     }

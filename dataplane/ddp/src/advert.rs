@@ -22,7 +22,8 @@
 //! ```
 //!
 //! `flags` and `reserved` are sent as zero and ignored on receipt. `access` bit 0: the peer may
-//! write, bit 1: the peer may read; other bits are ignored. A receiver refuses another version.
+//! write, bit 1: the peer may read, bit 2: it may do atomics; other bits are ignored. A receiver refuses
+//! another version.
 
 use core::ops::Range;
 
@@ -40,6 +41,7 @@ mod field {
     pub(super) const ACCESS: usize = 4;
     pub(super) const WRITE: u8 = 0x01;
     pub(super) const READ: u8 = 0x02;
+    pub(super) const ATOMIC: u8 = 0x04;
     pub(super) const NAME_LEN: usize = 5;
     pub(super) const RESERVED: Range<usize> = 6..8;
     pub(super) const BASE_TO: Range<usize> = 8..16;
@@ -76,6 +78,8 @@ pub struct Advertised {
     pub remote_write: bool,
     /// The peer may read.
     pub remote_read: bool,
+    /// The peer may do atomic operations.
+    pub remote_atomic: bool,
 }
 
 /// Why private data is no advertisement.
@@ -130,7 +134,8 @@ fn encode_entry(region: &Advertised, out: &mut Vec<u8>) {
     let mut fixed = [0; ENTRY_LEN];
     fixed[field::STAG].copy_from_slice(&region.stag.to_be_bytes());
     fixed[field::ACCESS] = if region.remote_write { field::WRITE } else { 0 }
-        | if region.remote_read { field::READ } else { 0 };
+        | if region.remote_read { field::READ } else { 0 }
+        | if region.remote_atomic { field::ATOMIC } else { 0 };
     fixed[field::NAME_LEN] = name.len() as u8;
     fixed[field::RESERVED].fill(0);
     fixed[field::BASE_TO].copy_from_slice(&region.base_to.to_be_bytes());
@@ -178,6 +183,7 @@ fn decode_entry<'a>(
         len: number(&fixed[field::LEN]),
         remote_write: access & field::WRITE != 0,
         remote_read: access & field::READ != 0,
+        remote_atomic: access & field::ATOMIC != 0,
     };
     Ok((region, tail))
 }
@@ -193,14 +199,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn region() -> impl Strategy<Value = Advertised> {
-        ("[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", any::<u32>(), any::<[u64; 2]>(), any::<[bool; 2]>())
-            .prop_map(|(name, stag, [base_to, len], [remote_write, remote_read])| Advertised {
-                name,
-                stag,
-                base_to,
-                len,
-                remote_write,
-                remote_read,
+        ("[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", any::<u32>(), any::<[u64; 2]>(), any::<[bool; 3]>())
+            .prop_map(|(name, stag, [base_to, len], [remote_write, remote_read, remote_atomic])| {
+                Advertised { name, stag, base_to, len, remote_write, remote_read, remote_atomic }
             })
     }
 
@@ -213,6 +214,7 @@ mod tests {
             len: 4096,
             remote_write: true,
             remote_read: false,
+            remote_atomic: false,
         };
         // The example of docs/protocol.md.
         let expected = [
@@ -239,6 +241,7 @@ mod tests {
             len: 1,
             remote_write: true,
             remote_read: true,
+            remote_atomic: true,
         }]);
         *evil.last_mut().unwrap() = b'/';
         assert_eq!(decode(&evil), Err(AdvertError::Name));

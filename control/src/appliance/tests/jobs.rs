@@ -41,6 +41,7 @@ fn connect(bench: &mut Bench) {
         len: 64 << 20,
         remote_write: true,
         remote_read: false,
+        remote_atomic: false,
     };
     let commands = bench.all_commands();
     let connect = commands.iter().find_map(|command| match command {

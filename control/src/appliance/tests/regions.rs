@@ -17,6 +17,8 @@ fn section(name: &str, size: u64) -> RegionSection {
         base_to: 0,
         remote_write: true,
         remote_read: false,
+        remote_atomic: false,
+        clear_between_peers: false,
         shared: true,
     }
 }

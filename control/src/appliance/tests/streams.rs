@@ -290,7 +290,15 @@ fn connect_answers_when_the_stream_stands() {
 
 fn offer(name: &str, len: u64) -> Advertised {
     let name = name.to_owned();
-    Advertised { name, stag: 77, base_to: 1000, len, remote_write: true, remote_read: false }
+    Advertised {
+        name,
+        stag: 77,
+        base_to: 1000,
+        len,
+        remote_write: true,
+        remote_read: false,
+        remote_atomic: false,
+    }
 }
 
 #[test]

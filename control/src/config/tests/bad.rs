@@ -85,7 +85,7 @@ addresses = [\"10.0.0.1\"]
 name = \"l\"
 interface = \"lan\"
 port = 70000
-ulp = \"rdmap\"
+ulp = \"rdap\"
 ";
     gives(
         text,
@@ -101,7 +101,7 @@ ulp = \"rdmap\"
             "t.toml:15: interface.addresses: is \"10.0.0.1\", but must be an address with its prefix \
          length, such as \"192.0.2.1/24\" or \"2001:db8::1/64\"",
             "t.toml:19: listener.port: is 70000, but must be from 1 to 65535",
-            "t.toml:20: listener.ulp: \"rdmap\" is not available in this version: write \"ddp\"",
+            "t.toml:20: listener.ulp: is \"rdap\", but must be one of \"ddp\", \"rdmap\"",
         ],
     );
 }
@@ -421,7 +421,8 @@ fn regions() {
         ),
         (
             "size = 1",
-            "1: region.access: is missing: write what peers may do: \"r\", \"w\", \"rw\" or \"none\"",
+            "1: region.access: is missing: write what peers may do: \"r\", \"w\", \"rw\", \"rwa\" (with atomics) \
+             or \"none\"",
         ),
         (
             "size = 2\naccess = \"w\"\nbase_to = \"0xffffffffffffffff\"",
@@ -476,7 +477,7 @@ fn listeners() {
         ),
         (
             "revisions = [1, 2]",
-            "5: listener.revisions: 2 is not available in this version: write 0, 1 or both",
+            "5: listener.revisions: 2 is for ulp \"rdmap\" (it negotiates Reads): write 0, 1 or both",
         ),
         ("revisions = [3]", "5: listener.revisions: 3 is no revision of MPA: write 0, 1 or both"),
         (

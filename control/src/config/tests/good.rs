@@ -144,7 +144,8 @@ fn api_requests_get_the_same_sentences() {
     let errors = region_from_json(&serde_json::json!({ "name": "x", "sice": 1 })).unwrap_err();
     assert_eq!(
         errors.to_string(),
-        "region.access: is missing: write what peers may do: \"r\", \"w\", \"rw\" or \"none\"\n\
+        "region.access: is missing: write what peers may do: \"r\", \"w\", \"rw\", \"rwa\" (with atomics) \
+             or \"none\"\n\
          region.sice: is not a known key: did you mean `size`?\n\
          region.size: is missing: write the region's size, such as size = \"64 MiB\""
     );

@@ -1,0 +1,261 @@
+//! What verbs programs expect at the other end: the services of a listener with `ulp = "rdmap"`.
+//!
+//! Sans-IO: what streams do comes in, what is to be posted goes out ([`Action`]). One [`Service`] per
+//! listener holds all of its streams, because some programs (perftest) use two of them together. A
+//! service keeps a few dozen octets per stream; its streams and their memory are bounded by the listener.
+//!
+//! | service | what it does |
+//! |---|---|
+//! | region | nothing: peers use the advertised regions |
+//! | echo | every Send comes back |
+//! | sink | every Send is counted and thrown away |
+//! | rping | the server of librdmacm's rping |
+//! | perftest | the server of `ib_{write,read,send}_{bw,lat} -R` |
+//!
+//! Not here: memory and STags (each stream of rping and perftest has a [`Slot`], a piece of the listener's
+//! region with an STag of its own), and the posting itself.
+
+mod perftest;
+pub mod ping;
+mod rping;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::time::Instant;
+
+use ddp::{Stag, StreamId};
+
+use crate::config::ServiceKind;
+use perftest::Perftest;
+use rping::Rping;
+
+/// Memory that one stream has for itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slot {
+    /// Its steering tag, which only this stream may use.
+    pub stag: Stag,
+    /// Tagged offset of its first octet.
+    pub to: u64,
+    /// Octets.
+    pub len: u64,
+}
+
+/// A place in the peer's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The peer's steering tag.
+    pub stag: Stag,
+    /// Tagged offset of the first octet.
+    pub to: u64,
+}
+
+/// What a stream did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Input {
+    /// A Send arrived; its receive buffer is used up.
+    Received(Vec<u8>),
+    /// A Write is in its place.
+    Written {
+        /// Octets.
+        len: u64,
+    },
+    /// An [`Action::Read`] is complete.
+    ReadDone,
+    /// An [`Action::WriteOctets`] is acknowledged.
+    WriteDone,
+}
+
+/// What is to be done on a stream.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Posts a Send. `answers`: when it is complete, the receive buffer that it answers is posted again.
+    Send {
+        /// The message.
+        octets: Vec<u8>,
+        /// It answers a Send of the peer.
+        answers: bool,
+    },
+    /// Posts a receive buffer again.
+    GiveBack,
+    /// Posts a Write of the slot's first octets.
+    Write {
+        /// Octets.
+        len: u32,
+        /// Where they go.
+        at: Place,
+    },
+    /// Posts a Write of these octets.
+    WriteOctets {
+        /// The octets.
+        octets: Vec<u8>,
+        /// Where they go.
+        at: Place,
+    },
+    /// Posts a Read into the slot's first octets.
+    Read {
+        /// Octets.
+        len: u32,
+        /// Where they come from.
+        from: Place,
+    },
+    /// Lets the stream send although its peer has not sent anything yet: another stream of the same
+    /// program has shown that the peer is ready.
+    PeerIsReady,
+    /// Ends the stream: its program does not speak as the service expects. One sentence.
+    End(String),
+}
+
+/// Actions in the order in which they are to be done.
+pub type Actions = VecDeque<(StreamId, Action)>;
+
+/// A new stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// The peer's address.
+    pub peer: IpAddr,
+    /// Its memory; `None` for services without.
+    pub slot: Option<Slot>,
+    /// The peer said that it will issue Reads (its ORD is not 0).
+    pub reads: bool,
+}
+
+/// The service of one listener.
+#[derive(Debug)]
+pub enum Service {
+    /// Nothing.
+    Region,
+    /// Sends come back.
+    Echo,
+    /// Sends are thrown away; how many, and their octets.
+    Sink {
+        /// Sends.
+        messages: u64,
+        /// Octets in them.
+        octets: u64,
+    },
+    /// rping's server, per stream.
+    Rping(HashMap<StreamId, Rping>),
+    /// perftest's servers.
+    Perftest(Perftest),
+}
+
+impl Service {
+    /// The service of a listener. `message_size`: what perftest's write latency test writes first.
+    pub fn new(kind: ServiceKind, message_size: u32) -> Service {
+        match kind {
+            ServiceKind::Region => Service::Region,
+            ServiceKind::Echo => Service::Echo,
+            ServiceKind::Sink => Service::Sink { messages: 0, octets: 0 },
+            ServiceKind::Rping => Service::Rping(HashMap::new()),
+            ServiceKind::Perftest => Service::Perftest(Perftest::new(message_size)),
+        }
+    }
+
+    /// A stream was accepted; its peer may be sending already.
+    pub fn opened(&mut self, stream: StreamId, arrival: Arrival) {
+        match self {
+            Service::Region | Service::Echo | Service::Sink { .. } => {}
+            Service::Rping(sessions) => {
+                if let Some(slot) = arrival.slot {
+                    sessions.insert(stream, Rping::new(slot));
+                }
+            }
+            Service::Perftest(perftest) => perftest.opened(stream, arrival),
+        }
+    }
+
+    /// Something happened on a stream.
+    pub fn input(&mut self, stream: StreamId, input: Input, now: Instant, out: &mut Actions) {
+        match self {
+            Service::Region => give_back(stream, &input, out),
+            Service::Echo => {
+                if let Input::Received(octets) = input {
+                    out.push_back((stream, Action::Send { octets, answers: true }));
+                }
+            }
+            Service::Sink { messages, octets } => {
+                if let Input::Received(data) = &input {
+                    *messages += 1;
+                    *octets += data.len() as u64;
+                }
+                give_back(stream, &input, out);
+            }
+            Service::Rping(sessions) => {
+                if let Some(session) = sessions.get_mut(&stream) {
+                    session.input(input, |action| out.push_back((stream, action)));
+                }
+            }
+            Service::Perftest(perftest) => perftest.input(stream, input, now, out),
+        }
+    }
+
+    /// A stream is gone, or its regions no longer serve it.
+    pub fn closed(&mut self, stream: StreamId, out: &mut Actions) {
+        match self {
+            Service::Region | Service::Echo | Service::Sink { .. } => {}
+            Service::Rping(sessions) => drop(sessions.remove(&stream)),
+            Service::Perftest(perftest) => perftest.closed(stream, out),
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match self {
+            Service::Perftest(perftest) => perftest.poll_timeout(),
+            _ => None,
+        }
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant, out: &mut Actions) {
+        if let Service::Perftest(perftest) = self {
+            perftest.handle_timeout(now, out);
+        }
+    }
+
+    /// Streams that the service keeps something about.
+    pub fn sessions(&self) -> usize {
+        match self {
+            Service::Region | Service::Echo | Service::Sink { .. } => 0,
+            Service::Rping(sessions) => sessions.len(),
+            Service::Perftest(perftest) => perftest.sessions(),
+        }
+    }
+}
+
+fn give_back(stream: StreamId, input: &Input, out: &mut Actions) {
+    if matches!(input, Input::Received(_)) {
+        out.push_back((stream, Action::GiveBack));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: StreamId = StreamId(1);
+
+    #[test]
+    fn echo_answers_and_sink_counts() {
+        let now = Instant::now();
+        let mut out = Actions::new();
+        let mut echo = Service::new(ServiceKind::Echo, 1);
+        echo.input(ONE, Input::Received(vec![1, 2]), now, &mut out);
+        let answer = Action::Send { octets: vec![1, 2], answers: true };
+        assert_eq!(out.pop_front(), Some((ONE, answer)));
+        let mut sink = Service::new(ServiceKind::Sink, 1);
+        sink.input(ONE, Input::Received(vec![1, 2]), now, &mut out);
+        sink.input(ONE, Input::Written { len: 9 }, now, &mut out);
+        assert_eq!(out, [(ONE, Action::GiveBack)]);
+        assert!(matches!(sink, Service::Sink { messages: 1, octets: 2 }));
+    }
+
+    #[test]
+    fn a_region_gives_receive_buffers_back_and_keeps_nothing() {
+        let mut out = Actions::new();
+        let mut region = Service::new(ServiceKind::Region, 1);
+        region.input(ONE, Input::Received(vec![7]), Instant::now(), &mut out);
+        assert_eq!(out, [(ONE, Action::GiveBack)]);
+        assert_eq!(region.sessions(), 0);
+    }
+}

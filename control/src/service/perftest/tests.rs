@@ -1,0 +1,191 @@
+use super::*;
+
+const HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 3));
+
+/// A service and the actions it has asked for.
+struct Bench {
+    perftest: Perftest,
+    out: Actions,
+    now: Instant,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench { perftest: Perftest::new(4096), out: Actions::new(), now: Instant::now() }
+    }
+
+    fn open(&mut self, id: u64, peer: IpAddr, reads: bool) {
+        let slot = Slot { stag: Stag(id as u32), to: id << 32, len: 1 << 20 };
+        self.perftest.opened(StreamId(id), Arrival { peer, slot: Some(slot), reads });
+    }
+
+    fn input(&mut self, id: u64, input: Input) -> Vec<(u64, Action)> {
+        self.perftest.input(StreamId(id), input, self.now, &mut self.out);
+        self.take()
+    }
+
+    fn send(&mut self, id: u64, octets: &[u8]) -> Vec<(u64, Action)> {
+        self.input(id, Input::Received(octets.to_vec()))
+    }
+
+    fn take(&mut self) -> Vec<(u64, Action)> {
+        self.out.drain(..).map(|(id, action)| (id.0, action)).collect()
+    }
+
+    /// The first five control messages.
+    fn greet(&mut self, control: u64) -> Vec<(u64, Action)> {
+        for message in [&version()[..], &[0; 4], &[0; 4], b"3\0"] {
+            assert_eq!(self.send(control, message), [reply(control, message)]);
+        }
+        self.send(control, &[0; DEST])
+    }
+
+    /// A whole set-up; the data stream is `control + 1`.
+    fn set_up(&mut self, reads: bool, vaddr: u64) {
+        self.open(1, HOST, false);
+        assert_eq!(self.greet(1), [reply(1, &[0; DEST])]);
+        self.open(2, HOST, reads);
+        assert_eq!(self.send(1, &[0; DEST]), [reply(1, &[0; DEST])]);
+        for _ in 7..10 {
+            let answer = self.send(1, &client(vaddr));
+            let slot = Slot { stag: Stag(2), to: 2 << 32, len: 1 << 20 };
+            assert_eq!(answer, [reply(1, &dest(client(vaddr), slot))]);
+        }
+    }
+
+    fn pass(&mut self, time: Duration) -> Vec<(u64, Action)> {
+        self.now += time;
+        self.perftest.handle_timeout(self.now, &mut self.out);
+        self.take()
+    }
+}
+
+fn version() -> Vec<u8> {
+    let mut octets = b"6.06".to_vec();
+    octets.resize(VERSION, 0);
+    octets
+}
+
+fn client(vaddr: u64) -> Vec<u8> {
+    dest(vec![0; DEST], Slot { stag: Stag(0x700), to: vaddr, len: 0 })
+}
+
+fn reply(id: u64, octets: &[u8]) -> (u64, Action) {
+    (id, Action::Send { octets: octets.to_vec(), answers: true })
+}
+
+fn write(id: u64, octets: Vec<u8>, to: u64) -> (u64, Action) {
+    (id, Action::WriteOctets { octets, at: Place { stag: Stag(0x700), to } })
+}
+
+#[test]
+fn bandwidth_of_writes_needs_only_the_control_stream() {
+    let mut bench = Bench::new();
+    bench.set_up(false, 0x10000);
+    assert_eq!(bench.input(2, Input::Written { len: 64 }), []);
+    assert_eq!(bench.send(1, &client(0x10000)).len(), 1);
+    assert_eq!(bench.perftest.poll_timeout(), None, "there were Writes");
+    assert_eq!(bench.send(1, &[5; 8]), [reply(1, &[5; 8])]);
+    let mut out = Actions::new();
+    bench.perftest.closed(StreamId(1), &mut out);
+    assert!(matches!(out.pop_front(), Some((StreamId(2), Action::End(_)))));
+    bench.perftest.closed(StreamId(2), &mut out);
+    assert_eq!(bench.perftest.sessions(), 0);
+}
+
+#[test]
+fn a_client_that_reads_is_never_written_to() {
+    let mut bench = Bench::new();
+    bench.set_up(true, 0x10000);
+    bench.send(1, &client(0x10000));
+    assert_eq!(bench.perftest.poll_timeout(), None);
+}
+
+#[test]
+fn bandwidth_of_sends_gets_credits_one_at_a_time() {
+    let mut bench = Bench::new();
+    bench.set_up(false, 0x10004);
+    let give_back = (2, Action::GiveBack);
+    let credit = |n: u32| write(2, n.to_le_bytes().to_vec(), 0x10004);
+    assert_eq!(bench.send(2, &[1; 100]), [give_back.clone(), credit(1)]);
+    assert_eq!(bench.send(2, &[1; 100]), std::slice::from_ref(&give_back));
+    assert_eq!(bench.send(2, &[1; 100]), [give_back]);
+    assert_eq!(bench.input(2, Input::WriteDone), [credit(3)]);
+    assert_eq!(bench.input(2, Input::WriteDone), []);
+}
+
+#[test]
+fn latency_of_sends_gets_each_of_them_back() {
+    let mut bench = Bench::new();
+    bench.set_up(false, 0x10000);
+    bench.send(1, &client(0x10000));
+    assert_eq!(bench.send(2, &[7; 9]), [reply(2, &[7; 9])]);
+    assert_eq!(bench.pass(WRITE_LATENCY_SILENCE), [], "it was not silent");
+}
+
+#[test]
+fn latency_of_writes_begins_here_after_a_silence() {
+    let mut bench = Bench::new();
+    bench.set_up(false, 0x10000);
+    bench.send(1, &client(0x10000));
+    assert_eq!(bench.pass(WRITE_LATENCY_SILENCE - Duration::from_micros(1)), []);
+    let first = bench.pass(Duration::from_micros(1));
+    assert_eq!(first, [(2, Action::PeerIsReady), write(2, vec![1; 4096], 0x10000)]);
+    for round in 2..300u32 {
+        let mut octets = vec![0, 0, 0];
+        octets.push(round as u8);
+        assert_eq!(bench.input(2, Input::Written { len: 4 }), [write(2, octets, 0x10000)]);
+        assert_eq!(bench.input(2, Input::WriteDone), []);
+    }
+    assert_eq!(bench.perftest.poll_timeout(), None);
+}
+
+#[test]
+fn clients_of_one_host_open_their_data_streams_one_after_the_other() {
+    let mut bench = Bench::new();
+    bench.open(1, HOST, false);
+    bench.open(2, HOST, false);
+    bench.open(3, OTHER, false);
+    assert_eq!(bench.greet(1).len(), 1);
+    assert_eq!(bench.greet(2), [], "the answer waits for the first client");
+    assert_eq!(bench.greet(3).len(), 1, "another host does not wait");
+    bench.open(11, HOST, false);
+    // A third client begins before the first says that its data stream stands.
+    bench.open(4, HOST, false);
+    assert_eq!(bench.send(1, &[0; DEST]), [], "two streams could be its data stream");
+    let goes_on = bench.send(4, &version());
+    let expected = [reply(4, &version()), reply(1, &[0; DEST]), reply(2, &[0; DEST])];
+    assert_eq!(goes_on, expected);
+    bench.open(12, HOST, false);
+    assert_eq!(bench.send(2, &[0; DEST]), [reply(2, &[0; DEST])]);
+    let slot = |id: u64| Slot { stag: Stag(id as u32), to: id << 32, len: 1 << 20 };
+    assert_eq!(bench.send(1, &client(0)), [reply(1, &dest(client(0), slot(11)))]);
+    assert_eq!(bench.send(2, &client(0)), [reply(2, &dest(client(0), slot(12)))]);
+}
+
+#[test]
+fn a_client_that_goes_makes_room_for_the_next() {
+    let mut bench = Bench::new();
+    bench.open(1, HOST, false);
+    bench.open(2, HOST, false);
+    assert_eq!(bench.greet(1).len(), 1);
+    assert_eq!(bench.greet(2), []);
+    let mut out = Actions::new();
+    bench.perftest.closed(StreamId(1), &mut out);
+    assert_eq!(out.len(), 1);
+    assert_eq!(bench.perftest.sessions(), 1);
+}
+
+#[test]
+fn what_is_no_perftest_ends_its_stream() {
+    let ends = |actions: Vec<(u64, Action)>| matches!(actions[..], [(1, Action::End(_))]);
+    let mut bench = Bench::new();
+    bench.open(1, HOST, false);
+    assert!(ends(bench.send(1, b"GET / HTTP/1.1\r\n")));
+    let mut bench = Bench::new();
+    bench.open(1, HOST, false);
+    bench.greet(1);
+    assert!(ends(bench.send(1, &[0; DEST])), "it has no data stream");
+    assert!(!is_version(&[0; VERSION]) && !is_version(b"6.06") && is_version(&version()));
+}

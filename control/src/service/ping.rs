@@ -1,0 +1,163 @@
+//! The client of librdmacm's rping: rounds of a Read and a Write by the peer, timed and compared.
+
+use std::time::{Duration, Instant};
+
+use super::rping::{Buffer, MESSAGE};
+use super::{Place, Slot};
+
+/// Most octets of a round, as rping has it.
+pub const MAX_SIZE: u32 = 65_536;
+
+/// What comes next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Fill the slot's first half with [`Ping::pattern`] and send this.
+    Begin(Vec<u8>),
+    /// Send this.
+    Send(Vec<u8>),
+    /// Compare the second half of the slot with the pattern, then [`Ping::begin`] the next round.
+    Compare,
+    /// All rounds are done, the last one is still to be compared.
+    CompareLast,
+    /// The peer is no rping server. One sentence.
+    Failed(String),
+}
+
+/// One run.
+#[derive(Debug)]
+pub struct Ping {
+    slot: Slot,
+    size: u32,
+    count: u32,
+    round: u32,
+    begun: Option<Instant>,
+    told_sink: bool,
+    times: Vec<Duration>,
+}
+
+/// Times of a run's rounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Times {
+    /// Rounds.
+    pub rounds: u32,
+    /// The shortest.
+    pub min: Duration,
+    /// All of them over their number.
+    pub mean: Duration,
+    /// Half of them took no longer.
+    pub median: Duration,
+    /// 99 of 100 took no longer.
+    pub p99: Duration,
+    /// The longest.
+    pub max: Duration,
+}
+
+impl Ping {
+    /// `count` rounds of `size` octets, both at least 1; the slot holds twice `size`.
+    pub fn new(slot: Slot, size: u32, count: u32) -> Ping {
+        let times = Vec::with_capacity(count as usize);
+        Ping { slot, size, count, round: 0, begun: None, told_sink: false, times }
+    }
+
+    /// The octets of this round: another pattern in each.
+    pub fn pattern(&self) -> Vec<u8> {
+        (0..self.size)
+            .map(|at| (at as u8).wrapping_mul(31).wrapping_add(self.round as u8))
+            .collect()
+    }
+
+    /// Begins a round.
+    pub fn begin(&mut self, now: Instant) -> Step {
+        self.round += 1;
+        self.begun = Some(now);
+        self.told_sink = false;
+        Step::Begin(self.buffer(0))
+    }
+
+    /// A Send of the server.
+    pub fn received(&mut self, octets: &[u8], now: Instant) -> Step {
+        if octets.len() != MESSAGE {
+            let octets = octets.len();
+            return Step::Failed(format!("a Send of {octets} octets, {MESSAGE} are expected"));
+        }
+        if !self.told_sink {
+            self.told_sink = true;
+            return Step::Send(self.buffer(u64::from(self.size)));
+        }
+        match self.begun.take() {
+            Some(begun) => self.times.push(now.duration_since(begun)),
+            None => return Step::Failed("a Send between two rounds".into()),
+        }
+        if self.round < self.count { Step::Compare } else { Step::CompareLast }
+    }
+
+    /// Offset of the sink in the slot.
+    pub fn sink(&self) -> u64 {
+        u64::from(self.size)
+    }
+
+    /// Rounds that are complete.
+    pub fn rounds(&self) -> u32 {
+        self.times.len() as u32
+    }
+
+    /// What the rounds took.
+    pub fn times(&self) -> Times {
+        let mut sorted = self.times.clone();
+        sorted.sort_unstable();
+        let rounds = sorted.len();
+        let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else {
+            return Times::default();
+        };
+        let at = |part: usize| sorted[(rounds * part).div_ceil(100).max(1) - 1];
+        let sum: Duration = sorted.iter().sum();
+        let (median, p99) = (at(50), at(99));
+        Times { rounds: rounds as u32, min, mean: sum / rounds as u32, median, p99, max }
+    }
+
+    fn buffer(&self, offset: u64) -> Vec<u8> {
+        let at = Place { stag: self.slot.stag, to: self.slot.to + offset };
+        Buffer { at, len: self.size }.emit()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ddp::Stag;
+
+    use super::*;
+
+    #[test]
+    fn rounds_are_timed() {
+        let mut ping = Ping::new(Slot { stag: Stag(9), to: 100, len: 128 }, 64, 3);
+        let start = Instant::now();
+        for round in 1..=3 {
+            let source = Buffer { at: Place { stag: Stag(9), to: 100 }, len: 64 };
+            assert_eq!(ping.begin(start), Step::Begin(source.emit()));
+            let sink = Buffer { at: Place { stag: Stag(9), to: 164 }, len: 64 };
+            assert_eq!(ping.received(&[0; 16], start), Step::Send(sink.emit()));
+            let last = if round < 3 { Step::Compare } else { Step::CompareLast };
+            assert_eq!(ping.received(&[0; 16], start + Duration::from_micros(round)), last);
+        }
+        let micros = Duration::from_micros;
+        let (min, mean, median) = (micros(1), micros(2), micros(2));
+        let times = Times { rounds: 3, min, mean, median, p99: micros(3), max: micros(3) };
+        assert_eq!(ping.times(), times);
+    }
+
+    #[test]
+    fn what_is_no_server_fails() {
+        let mut ping = Ping::new(Slot { stag: Stag(9), to: 0, len: 2 }, 1, 1);
+        ping.begin(Instant::now());
+        assert!(matches!(ping.received(&[0; 15], Instant::now()), Step::Failed(_)));
+    }
+
+    #[test]
+    fn every_round_has_another_pattern() {
+        let mut ping = Ping::new(Slot { stag: Stag(9), to: 0, len: 64 }, 32, 2);
+        ping.begin(Instant::now());
+        let first = ping.pattern();
+        ping.begin(Instant::now());
+        assert!(first.iter().zip(ping.pattern()).all(|(a, b)| *a != b));
+    }
+}

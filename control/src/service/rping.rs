@@ -1,0 +1,169 @@
+//! The server of librdmacm's rping, one stream.
+//!
+//! ```text
+//!  client                                                    here
+//!    | -- Send: address, STag, octets of its source ---------> |
+//!    | <------------------------------- Read of the source --- |
+//!    | <------------------------- Send of 16 octets: go on --- |
+//!    | -- Send: address, STag, octets of its sink -----------> |
+//!    | <---------------------- Write of the same octets to it --- |
+//!    | <------------------------ Send of 16 octets: look --- |     and again
+//! ```
+
+use ddp::Stag;
+
+use super::{Action, Input, Place, Slot};
+
+/// Octets of every Send: 64 bits of address, 32 of STag, 32 of length, big-endian.
+pub(super) const MESSAGE: usize = 16;
+
+/// What a client's Send says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Buffer {
+    pub at: Place,
+    pub len: u32,
+}
+
+impl Buffer {
+    pub(super) fn parse(octets: &[u8]) -> Option<Buffer> {
+        let octets: &[u8; MESSAGE] = octets.try_into().ok()?;
+        let word = |at: usize| {
+            u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
+        };
+        let to = u64::from(word(0)) << 32 | u64::from(word(4));
+        Some(Buffer { at: Place { stag: Stag(word(8)), to }, len: word(12) })
+    }
+
+    pub(super) fn emit(self) -> Vec<u8> {
+        let mut octets = self.at.to.to_be_bytes().to_vec();
+        octets.extend(self.at.stag.0.to_be_bytes());
+        octets.extend(self.len.to_be_bytes());
+        octets
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Of a source.
+    AwaitsSource,
+    Reading {
+        len: u32,
+    },
+    AwaitsSink {
+        len: u32,
+    },
+}
+
+/// One client.
+#[derive(Debug)]
+pub struct Rping {
+    slot: Slot,
+    state: State,
+}
+
+impl Rping {
+    pub(super) fn new(slot: Slot) -> Rping {
+        Rping { slot, state: State::AwaitsSource }
+    }
+
+    pub(super) fn input(&mut self, input: Input, mut act: impl FnMut(Action)) {
+        let octets = match input {
+            Input::Received(octets) => octets,
+            Input::ReadDone => {
+                if let State::Reading { len } = self.state {
+                    self.state = State::AwaitsSink { len };
+                    act(Action::Send { octets: vec![0; MESSAGE], answers: true });
+                }
+                return;
+            }
+            Input::Written { .. } | Input::WriteDone => return,
+        };
+        let Some(buffer) = Buffer::parse(&octets) else {
+            let octets = octets.len();
+            act(Action::End(format!("rping: a Send of {octets} octets, {MESSAGE} are expected")));
+            return;
+        };
+        match self.state {
+            State::AwaitsSource if u64::from(buffer.len) > self.slot.len => {
+                let (asked, most) = (buffer.len, self.slot.len);
+                act(Action::End(format!(
+                    "rping: the client's buffer has {asked} octets, a stream of this listener {most}"
+                )));
+            }
+            State::AwaitsSource => {
+                self.state = State::Reading { len: buffer.len };
+                act(Action::Read { len: buffer.len, from: buffer.at });
+            }
+            State::AwaitsSink { len } if buffer.len < len => {
+                let sink = buffer.len;
+                act(Action::End(format!("rping: a sink of {sink} octets for {len}")));
+            }
+            State::AwaitsSink { len } => {
+                self.state = State::AwaitsSource;
+                act(Action::Write { len, at: buffer.at });
+                act(Action::Send { octets: vec![0; MESSAGE], answers: true });
+            }
+            State::Reading { .. } => {
+                act(Action::End("rping: a Send while the source is being read".into()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Rping {
+        Rping::new(Slot { stag: Stag(5), to: 0, len: 100 })
+    }
+
+    fn turn(session: &mut Rping, input: Input) -> Vec<Action> {
+        let mut actions = Vec::new();
+        session.input(input, |action| actions.push(action));
+        actions
+    }
+
+    fn buffer(to: u64, len: u32) -> Buffer {
+        Buffer { at: Place { stag: Stag(0x01020304), to }, len }
+    }
+
+    fn send(buffer: Buffer) -> Input {
+        Input::Received(buffer.emit())
+    }
+
+    #[test]
+    fn a_message_is_read_as_it_is_written() {
+        let octets = buffer(0x1122334455667788, 64).emit();
+        assert_eq!(octets[..12], [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 1, 2, 3, 4]);
+        assert_eq!(Buffer::parse(&octets), Some(buffer(0x1122334455667788, 64)));
+        assert_eq!(Buffer::parse(&octets[1..]), None);
+    }
+
+    #[test]
+    fn two_rounds() {
+        let mut session = session();
+        let answer = Action::Send { octets: vec![0; 16], answers: true };
+        for len in [64, 100] {
+            let (source, sink) = (buffer(1000, len), buffer(2000, len));
+            assert_eq!(turn(&mut session, send(source)), [Action::Read { len, from: source.at }]);
+            assert_eq!(turn(&mut session, Input::ReadDone), std::slice::from_ref(&answer));
+            let write = Action::Write { len, at: sink.at };
+            assert_eq!(turn(&mut session, send(sink)), [write, answer.clone()]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_rping_ends_the_stream() {
+        let ends = |actions: Vec<Action>| matches!(actions[..], [Action::End(_)]);
+        assert!(ends(turn(&mut session(), Input::Received(vec![0; 15]))));
+        assert!(ends(turn(&mut session(), send(buffer(0, 101)))), "more than the slot");
+        let mut early = session();
+        turn(&mut early, send(buffer(0, 10)));
+        assert!(ends(turn(&mut early, send(buffer(0, 10)))), "a Send while it reads");
+        let mut short = session();
+        turn(&mut short, send(buffer(0, 10)));
+        turn(&mut short, Input::ReadDone);
+        assert!(ends(turn(&mut short, send(buffer(0, 9)))), "the sink is too short");
+    }
+}

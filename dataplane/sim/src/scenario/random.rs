@@ -52,24 +52,31 @@ impl Scenario {
         // Many tiny messages take long and show little.
         forward.octets = forward.octets.min(forward.max_message * 2000);
         let backward = Load { octets: backward.octets.min(backward.max_message * 500), ..backward };
-        Scenario { seed, config, forward, backward, twists: twists(&mut rng, mtu) }
+        // No probe is smaller than what every path has to carry (RFC 4821 §7.2).
+        let least_mtu = if config.icmp { 400 } else { 576 };
+        let twists = twists(&mut rng, least_mtu, mtu);
+        Scenario { seed, config, forward, backward, twists }
     }
 }
 
-fn twists(rng: &mut Rng, mtu: usize) -> Vec<(Duration, Twist)> {
+fn twists(rng: &mut Rng, least_mtu: usize, mtu: usize) -> Vec<(Duration, Twist)> {
     let n = [0, 0, 1, 1, 1, 2, 3][rng.below(7) as usize];
-    let mut twists: Vec<_> =
-        (0..n).map(|_| (Duration::from_micros(any_scale(rng, 4..21)), twist(rng, mtu))).collect();
+    let mut twists: Vec<_> = (0..n)
+        .map(|_| (Duration::from_micros(any_scale(rng, 4..21)), twist(rng, least_mtu, mtu)))
+        .collect();
     twists.sort_by_key(|(at, _)| *at);
     twists
 }
 
-fn twist(rng: &mut Rng, mtu: usize) -> Twist {
+fn twist(rng: &mut Rng, least_mtu: usize, mtu: usize) -> Twist {
     let end = if one_in(rng, 2) { End::Client } else { End::Server };
     match rng.below(10) {
         0 | 1 => Twist::Abort(end),
         2 | 3 => Twist::Close(end),
-        4 | 5 => Twist::Mtu(end, 400 + rng.below(mtu as u64 - 300) as usize),
+        4 | 5 => {
+            let range = (mtu + 100 - least_mtu) as u64;
+            Twist::Mtu(end, least_mtu + rng.below(range) as usize)
+        }
         6..9 => Twist::Link(end, Box::new(direction(rng, mtu).link)),
         _ => Twist::Dead,
     }

@@ -3,27 +3,94 @@
 //!
 //! No octet of one message is ever seen in another: a buffer is empty when it is taken and what is
 //! skipped is filled with zeros.
+//!
+//! The octets are shared, and nobody takes so much that others get none (RFC 5041 §8.3.2 (5), RFC 5042
+//! §6.4.3.1): a peer, and a stream of what its peer may have, gets one more buffer only if what is left is
+//! as much as it then has.
+//!
+//! ```text
+//!   one greedy peer       |#################|                 |   leaves half
+//!   two of them           |###########|###########|           |   leave a third
+//!   n of them                                                     leave 1 / (n + 1)
+//! ```
+//!
+//! Who has nothing is asked only whether there is any left. Messages beyond a gap share half of the octets
+//! by the same rule, apart from those in order: they cannot keep out the one that closes the gap, without
+//! which they never end.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
 
 /// Most buffers kept for reuse.
 const MAX_SPARE: usize = 64;
 /// Longest buffer kept for reuse, in octets.
 const MAX_SPARE_LEN: usize = 64 * 1024;
 
+/// Who is at the other end of the LLP: streams with the same one share what one peer may have.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct PeerId(u64);
+
+impl PeerId {
+    /// An IPv4 address, or the 64-bit prefix of an IPv6 address, within which a host chooses as it likes.
+    pub fn of(address: IpAddr) -> PeerId {
+        let v6 = match address {
+            IpAddr::V4(v4) => return PeerId(0xffff << 32 | u64::from(u32::from(v4))),
+            IpAddr::V6(v6) => v6,
+        };
+        match v6.to_ipv4_mapped() {
+            Some(v4) => PeerId::of(v4.into()),
+            None => PeerId((u128::from(v6) >> 64) as u64),
+        }
+    }
+}
+
+/// Octets of unfinished messages: of those that began in order, and of those that began beyond a gap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Use {
+    in_order: u64,
+    beyond: u64,
+}
+
+impl Use {
+    fn of(&mut self, in_order: bool) -> &mut u64 {
+        if in_order { &mut self.in_order } else { &mut self.beyond }
+    }
+}
+
+/// What one stream has taken out of the pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Account {
+    pub(crate) peer: PeerId,
+    used: Use,
+}
+
 /// The pool of one worker.
 #[derive(Debug)]
 pub struct BufferPool {
     capacity: u64,
-    in_use: u64,
+    used: Use,
     high_water: u64,
+    refused_full: u64,
+    refused_share: u64,
+    /// Peers that have anything.
+    peers: HashMap<PeerId, Use>,
     spare: Vec<Vec<u8>>,
 }
 
 impl BufferPool {
-    /// A pool of at most `capacity` octets in unfinished messages. It should be at least twice the
+    /// A pool of at most `capacity` octets in unfinished messages. It should be several times the
     /// longest buffer of any queue; with less than one such buffer no message of several segments ever
     /// gets through.
     pub fn new(capacity: u64) -> Self {
-        BufferPool { capacity, in_use: 0, high_water: 0, spare: Vec::new() }
+        BufferPool {
+            capacity,
+            used: Use::default(),
+            high_water: 0,
+            refused_full: 0,
+            refused_share: 0,
+            peers: HashMap::new(),
+            spare: Vec::new(),
+        }
     }
 
     /// Octets that unfinished messages may take.
@@ -33,12 +100,28 @@ impl BufferPool {
 
     /// Octets that unfinished messages have taken, whole buffers counted.
     pub fn in_use(&self) -> u64 {
-        self.in_use
+        self.used.in_order + self.used.beyond
     }
 
     /// Most octets ever in use.
     pub fn high_water(&self) -> u64 {
         self.high_water
+    }
+
+    /// Buffers refused because not enough was left.
+    pub fn refused_full(&self) -> u64 {
+        self.refused_full
+    }
+
+    /// Buffers refused although there were enough octets left, because the stream or its peer has its
+    /// share: it takes more than others leave it.
+    pub fn refused_share(&self) -> u64 {
+        self.refused_share
+    }
+
+    /// Octets that the unfinished messages of one peer have taken.
+    pub fn in_use_by(&self, peer: PeerId) -> u64 {
+        self.peers.get(&peer).map_or(0, |used| used.in_order + used.beyond)
     }
 
     /// Gives back the octets of a delivered message, to be cleared and used again.
@@ -49,22 +132,46 @@ impl BufferPool {
         }
     }
 
-    /// Takes `size` octets out of the bound, or refuses. Messages beyond a gap get half of it only, so
-    /// that they cannot keep out the one that closes the gap, without which they never end.
-    pub(crate) fn reserve(&mut self, size: u32, in_order: bool) -> bool {
-        let in_use = self.in_use + u64::from(size);
-        let limit = if in_order { self.capacity } else { self.capacity / 2 };
-        if in_use > limit {
+    /// Takes `size` octets out of the bound, or refuses.
+    pub(crate) fn reserve(&mut self, account: &mut Account, size: u32, in_order: bool) -> bool {
+        let size = u64::from(size);
+        let left = if in_order {
+            self.capacity.saturating_sub(self.in_use())
+        } else {
+            (self.capacity / 2).saturating_sub(self.used.beyond).min(self.capacity - self.in_use())
+        };
+        let Some(then) = left.checked_sub(size) else {
+            self.refused_full += 1;
+            return false;
+        };
+        let peer = *self.peers.get(&account.peer).copied().unwrap_or_default().of(in_order);
+        let stream = *account.used.of(in_order);
+        let too_much = |has: u64, left: u64| has > 0 && has + size > left;
+        if too_much(peer, then) || too_much(stream, then.saturating_sub(peer)) {
+            self.refused_share += 1;
             return false;
         }
-        self.in_use = in_use;
-        self.high_water = self.high_water.max(in_use);
+        *self.used.of(in_order) += size;
+        *self.peers.entry(account.peer).or_default().of(in_order) += size;
+        *account.used.of(in_order) += size;
+        self.high_water = self.high_water.max(self.in_use());
         true
     }
 
     /// Gives back what [`reserve`](Self::reserve) took.
-    pub(crate) fn release(&mut self, size: u32) {
-        self.in_use = self.in_use.saturating_sub(u64::from(size));
+    pub(crate) fn release(&mut self, account: &mut Account, size: u32, in_order: bool) {
+        let give = |used: &mut Use| {
+            let octets = used.of(in_order);
+            *octets = octets.saturating_sub(u64::from(size));
+        };
+        give(&mut self.used);
+        give(&mut account.used);
+        if let Some(used) = self.peers.get_mut(&account.peer) {
+            give(used);
+            if *used == Use::default() {
+                self.peers.remove(&account.peer);
+            }
+        }
     }
 
     /// An empty vector, used before or new.
@@ -75,19 +182,96 @@ impl BufferPool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn account(peer: u64) -> Account {
+        Account { peer: PeerId(peer), used: Use::default() }
+    }
 
     #[test]
     fn the_pool_is_bounded_and_counted() {
         let mut pool = BufferPool::new(100);
-        assert!(!pool.reserve(51, false));
-        assert!(pool.reserve(50, false));
-        assert!(!pool.reserve(1, false));
-        assert!(!pool.reserve(51, true));
-        assert!(pool.reserve(50, true));
+        let [mut a, mut b] = [1, 2].map(account);
+        assert!(!pool.reserve(&mut a, 51, false));
+        assert!(pool.reserve(&mut a, 50, false));
+        assert!(!pool.reserve(&mut b, 1, false), "the half for what is beyond a gap is full");
+        assert!(!pool.reserve(&mut b, 51, true));
+        assert!(pool.reserve(&mut a, 50, true), "not held up by what it has beyond the gap");
         assert_eq!((pool.in_use(), pool.high_water(), pool.capacity()), (100, 100, 100));
-        pool.release(60);
-        assert_eq!((pool.in_use(), pool.high_water()), (40, 100));
+        assert_eq!((pool.refused_full(), pool.refused_share()), (3, 0));
+        pool.release(&mut a, 50, false);
+        pool.release(&mut a, 50, true);
+        assert_eq!((pool.in_use(), pool.high_water(), pool.peers.len()), (0, 100, 0));
+    }
+
+    /// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: what one peer, or one stream, can take.
+    #[test]
+    fn nobody_takes_more_than_is_left_to_others() {
+        let mut pool = BufferPool::new(1200);
+        let fill = |pool: &mut BufferPool, who: &mut Account| {
+            (0..).take_while(|_| pool.reserve(who, 10, true)).count()
+        };
+        let mut streams: Vec<Account> = (0..1000).map(|_| account(1)).collect();
+        assert_eq!(fill(&mut pool, &mut streams[0]), 40, "one stream: a third");
+        let rest: usize = streams[1..].iter_mut().map(|s| fill(&mut pool, s)).sum();
+        assert_eq!(rest, 20, "one peer, whatever its streams: half");
+        assert_eq!(pool.in_use_by(PeerId(1)), 600);
+        assert!(pool.refused_share() >= 1000 && pool.refused_full() == 0);
+        let mut another: Vec<Account> = (0..1000).map(|_| account(2)).collect();
+        assert_eq!(another.iter_mut().map(|s| fill(&mut pool, s)).sum::<usize>(), 30);
+        // There is a large buffer left for somebody who has none.
+        assert!(pool.reserve(&mut account(3), 300, true));
+        assert!(!pool.reserve(&mut account(4), 1, true));
+        assert_eq!(pool.refused_full(), 1);
+    }
+
+    proptest! {
+        /// However many streams of however many peers take and give, a peer that has nothing gets its
+        /// share, and all comes back.
+        #[test]
+        fn a_peer_that_has_nothing_gets_its_share(
+            steps in proptest::collection::vec((0u64..4, 0usize..3, 1u32..40, any::<bool>(), 0u8..4), 0..300),
+        ) {
+            const CAPACITY: u64 = 1000;
+            let mut pool = BufferPool::new(CAPACITY);
+            let mut accounts: Vec<Account> = (0..12).map(|i| account(1 + i / 3)).collect();
+            let mut taken: Vec<(usize, u32, bool)> = Vec::new();
+            for (peer, stream, size, in_order, give) in steps {
+                if give == 0 && !taken.is_empty() {
+                    let (who, size, in_order) = taken.swap_remove(size as usize % taken.len());
+                    pool.release(&mut accounts[who], size, in_order);
+                } else {
+                    let who = peer as usize * 3 + stream;
+                    if pool.reserve(&mut accounts[who], size, in_order) {
+                        taken.push((who, size, in_order));
+                    }
+                }
+                let sum: u64 = taken.iter().map(|(_, size, _)| u64::from(*size)).sum();
+                prop_assert_eq!(pool.in_use(), sum);
+                prop_assert!(sum <= CAPACITY && pool.used.beyond <= CAPACITY / 2);
+                // Half may be beyond gaps; of the rest four peers leave a fifth, but for one buffer each
+                // that was their first.
+                let share = CAPACITY / 2 / 5 - 40;
+                let mut newcomer = account(99);
+                prop_assert!(pool.reserve(&mut newcomer, share as u32, true));
+                pool.release(&mut newcomer, share as u32, true);
+            }
+            for (who, size, in_order) in taken {
+                pool.release(&mut accounts[who], size, in_order);
+            }
+            prop_assert_eq!((pool.in_use(), pool.peers.len()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_peer_is_an_address_or_a_prefix() {
+        let of = |text: &str| PeerId::of(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
+        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod stream;
 mod testing;
 mod ulp;
 
-pub use buffers::BufferPool;
+pub use buffers::{BufferPool, PeerId};
 pub use config::{ERROR_QUEUE, MESSAGE_QUEUE, QueueConfig, StreamConfig, VersionPolicy};
 pub use counters::Counters;
 pub use error::{DdpError, ErrorCode, Field, LAYER_DDP, Mismatch, PostError};

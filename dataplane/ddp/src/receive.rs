@@ -20,7 +20,7 @@ use wire::ddp::{
 };
 use wire::{DdpVersion, Qn, Stag, TaggedOffset};
 
-use crate::buffers::BufferPool;
+use crate::buffers::{Account, BufferPool, PeerId};
 use crate::config::StreamConfig;
 use crate::counters::Counters;
 use crate::error::{DdpError, ErrorCode, Field, Mismatch, PostError};
@@ -108,6 +108,8 @@ pub(crate) struct Receiver {
     max_records: usize,
     tagged: Option<TaggedMessage>,
     queues: Vec<Queue>,
+    /// What it has of the worker's buffers.
+    account: Account,
 }
 
 impl Receiver {
@@ -122,7 +124,12 @@ impl Receiver {
             max_records: config.max_ooo_records,
             tagged: None,
             queues: config.queues.iter().map(Queue::new).collect(),
+            account: Account::default(),
         }
+    }
+
+    pub(crate) fn set_peer(&mut self, peer: PeerId) {
+        self.account.peer = peer;
     }
 
     pub(crate) fn version(&self) -> Option<DdpVersion> {
@@ -157,7 +164,7 @@ impl Receiver {
 
     pub(crate) fn release(&mut self, buffers: &mut BufferPool) {
         for queue in &mut self.queues {
-            queue.release(buffers);
+            queue.release(buffers, &mut self.account);
         }
     }
 
@@ -278,7 +285,14 @@ impl Receiver {
                     Mismatch::never(Field::Qn, untagged.qn.0.into()),
                 ))?;
                 segment.queue = index as u16;
-                self.queues[index].prepare(key, &untagged, len, in_order, env.buffers)?;
+                self.queues[index].prepare(
+                    key,
+                    &untagged,
+                    len,
+                    in_order,
+                    env.buffers,
+                    &mut self.account,
+                )?;
                 if let Some(checks) = &env.ulp {
                     checks.admit(&header, len, in_order)?;
                 }
@@ -363,7 +377,7 @@ impl Receiver {
             }
             HeaderRepr::Untagged(UntaggedRepr { rsvd_ulp, qn, msn, .. }) => {
                 let queue = &mut self.queues[usize::from(segment.queue)];
-                let data = queue.deliver(env.buffers);
+                let data = queue.deliver(env.buffers, &mut self.account);
                 env.counters.untagged_delivered += 1;
                 env.counters.delivered_octets += data.len() as u64;
                 env.events.push_back(Event::UntaggedDelivered { qn, msn, data, rsvd_ulp });

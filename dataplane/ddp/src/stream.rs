@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wire::{DdpVersion, Qn};
 
-use crate::buffers::BufferPool;
+use crate::buffers::{BufferPool, PeerId};
 use crate::config::{ERROR_QUEUE, StreamConfig};
 use crate::counters::Counters;
 use crate::error::{DdpError, PostError};
@@ -78,6 +78,12 @@ impl<M: RegionMemory> Stream<M> {
     /// Moves the stream into another protection domain, before it takes its first segment.
     pub fn set_pd(&mut self, pd: PdId) {
         self.pd = pd;
+    }
+
+    /// Says who the peer is, before the stream takes its first segment: streams of one peer share what one
+    /// peer may have of the worker's buffers. Without it the stream is one of those whose peer is unknown.
+    pub fn set_peer(&mut self, peer: PeerId) {
+        self.receiver.set_peer(peer);
     }
 
     /// The version, once it is known.

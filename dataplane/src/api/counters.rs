@@ -120,6 +120,12 @@ counters! {
     held_octets_max: Gauge,
     /// Octets of untagged receive buffers in use.
     untagged_octets: Gauge,
+    /// The most that has been in use at a time.
+    untagged_octets_max: Gauge,
+    /// Untagged buffers refused because too few octets were left.
+    untagged_refused_full: Counter,
+    /// Untagged buffers refused because a stream or its peer already had its share of the octets.
+    untagged_refused_share: Counter,
     /// Timers that fired.
     timers: Counter,
     /// Commands taken.

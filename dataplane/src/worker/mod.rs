@@ -363,6 +363,9 @@ impl<Io: PortIo> Core<Io> {
         counters.streams.set(self.conns.len() as u64);
         counters.half_open.set(u64::from(self.listeners.half_open()));
         counters.untagged_octets.set(self.buffers.in_use());
+        counters.untagged_octets_max.set(self.buffers.high_water());
+        counters.untagged_refused_full.set(self.buffers.refused_full());
+        counters.untagged_refused_share.set(self.buffers.refused_share());
         counters.held_octets.set(self.hold.used());
         counters.held_octets_max.max(self.hold.used());
         let neighbours = self.stack.interfaces.iter().map(|i| i.neighbours.len() as u64).sum();

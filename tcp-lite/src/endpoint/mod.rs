@@ -37,7 +37,7 @@ use crate::mpa::{
 use crate::seam::TxBatch;
 use crate::tcp::{self, Connection, DropReason, FourTuple, Segment, SeqNumber};
 use core::time::Duration;
-use ddp::{Message, PdId, PostError, Qn, RegionMemory, StreamConfig, StreamId};
+use ddp::{Message, PdId, PeerId, PostError, Qn, RegionMemory, StreamConfig, StreamId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use thiserror::Error;
@@ -172,7 +172,8 @@ impl<M: RegionMemory> Endpoint<M> {
         Endpoint::new(config, conn, upper)
     }
 
-    fn new(config: Arc<EndpointConfig>, conn: Connection, upper: Upper<M>) -> Self {
+    fn new(config: Arc<EndpointConfig>, conn: Connection, mut upper: Upper<M>) -> Self {
+        upper.peer = PeerId::of(conn.tuple().remote.ip());
         Endpoint {
             conn,
             upper,

@@ -7,7 +7,8 @@ use crate::mpa::{
 };
 use crate::seam::{SegmentSource, SpanSink, Taken};
 use ddp::{
-    BufferPool, PdId, RegionMemory, StagTable, Stream, StreamConfig, StreamId, VersionPolicy,
+    BufferPool, PdId, PeerId, RegionMemory, StagTable, Stream, StreamConfig, StreamId,
+    VersionPolicy,
 };
 use std::sync::Arc;
 use wire::Instant;
@@ -41,6 +42,8 @@ pub(super) enum Notice {
 pub(super) struct Upper<M: RegionMemory> {
     config: Arc<EndpointConfig>,
     id: StreamId,
+    /// Who is at the other end.
+    pub(super) peer: PeerId,
     initiator: bool,
     emss: usize,
     /// What this end sends before its first FPDU; empty once acknowledged.
@@ -112,6 +115,7 @@ impl<M: RegionMemory> Upper<M> {
         Upper {
             config,
             id,
+            peer: PeerId::default(),
             initiator: open.is_some(),
             emss: 536,
             prologue_len: prologue.len() as u64,
@@ -178,6 +182,7 @@ impl<M: RegionMemory> Upper<M> {
             params,
             initiator: self.initiator,
         });
+        full.stream.set_peer(self.peer);
         if !begin.backlog.is_empty() {
             let Full { receiver, stream, .. } = &mut *full;
             let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };

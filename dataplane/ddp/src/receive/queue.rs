@@ -13,7 +13,7 @@ use wire::ddp::UntaggedRepr;
 use wire::{Msn, Qn};
 
 use super::{Ranges, Reject};
-use crate::buffers::BufferPool;
+use crate::buffers::{Account, BufferPool};
 use crate::config::QueueConfig;
 use crate::error::{ErrorCode, Field, Mismatch};
 use crate::llp::OrderKey;
@@ -42,6 +42,8 @@ struct Assembly {
     ranges: Ranges,
     /// Key of the segment with the Last flag, once it has arrived.
     last: Option<OrderKey>,
+    /// Its buffer was taken in order.
+    in_order: bool,
 }
 
 impl Queue {
@@ -76,9 +78,9 @@ impl Queue {
         !self.assemblies.is_empty()
     }
 
-    pub(super) fn release(&mut self, buffers: &mut BufferPool) {
-        for assembly in self.assemblies.drain(..) {
-            buffers.release(self.buffer_size);
+    pub(super) fn release(&mut self, buffers: &mut BufferPool, account: &mut Account) {
+        for assembly in core::mem::take(&mut self.assemblies) {
+            buffers.release(account, self.buffer_size, assembly.in_order);
             buffers.recycle(assembly.data);
         }
     }
@@ -91,17 +93,18 @@ impl Queue {
         len: u32,
         in_order: bool,
         buffers: &mut BufferPool,
+        account: &mut Account,
     ) -> Result<(), Reject> {
         self.check_msn(header.msn, in_order)?;
         self.check_mo(header.mo.0, len)?;
         let at = match self.find(header.msn) {
             Ok(at) => at,
             Err(at) => {
-                if !buffers.reserve(self.buffer_size, in_order) {
+                if !buffers.reserve(account, self.buffer_size, in_order) {
                     return Err(Reject::Refused);
                 }
                 let (data, ranges) = (buffers.take(), Ranges::default());
-                let assembly = Assembly { msn: header.msn, data, ranges, last: None };
+                let assembly = Assembly { msn: header.msn, data, ranges, last: None, in_order };
                 self.assemblies.insert(at, assembly);
                 at
             }
@@ -213,9 +216,9 @@ impl Queue {
     }
 
     /// The octets of the message that is complete; its buffer is used up.
-    pub(super) fn deliver(&mut self, buffers: &mut BufferPool) -> Vec<u8> {
+    pub(super) fn deliver(&mut self, buffers: &mut BufferPool, account: &mut Account) -> Vec<u8> {
         let Some(assembly) = self.assemblies.pop_front() else { return Vec::new() };
-        buffers.release(self.buffer_size);
+        buffers.release(account, self.buffer_size, assembly.in_order);
         self.next = self.next.next();
         self.posted = self.posted.saturating_sub(1);
         let mut data = assembly.data;

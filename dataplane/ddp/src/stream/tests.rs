@@ -361,6 +361,46 @@ fn a_full_pool_refuses_no_tagged_segment() {
     assert_eq!(rig.give(0, &tagged(0, true, b"x")), Placed(1));
 }
 
+// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: a peer opens streams and begins messages on all of them that it
+// never ends, in order and beyond gaps. Whoever else comes gets every message, with what is left; at the end
+// nothing is missing.
+#[test]
+fn unfinished_messages_of_one_peer_leave_room_for_the_messages_of_others() {
+    let mut pool = BufferPool::new(32 * 256);
+    let mut attackers: Vec<Rig> = (0..200)
+        .map(|_| {
+            let mut rig = Rig::new();
+            rig.stream.set_peer(PeerId::of([192, 0, 2, 66].into()));
+            rig
+        })
+        .collect();
+    let mut got = 0;
+    for rig in &mut attackers {
+        core::mem::swap(&mut pool, &mut rig.pool);
+        got += usize::from(rig.give(0, &untagged(1, 0, false, b"never ends")) == Placed(10));
+        for ahead in 2..4u32 {
+            let _ = rig.give(ahead.into(), &untagged(ahead, 0, false, b"never begins"));
+        }
+        core::mem::swap(&mut pool, &mut rig.pool);
+    }
+    assert!((8..=16).contains(&got), "the attacker has {got} of 32 buffers in order");
+    let mut victim = Rig::new();
+    victim.stream.set_peer(PeerId::of([192, 0, 2, 1].into()));
+    core::mem::swap(&mut pool, &mut victim.pool);
+    for n in 0..100u32 {
+        let at = u64::from(n) * 2;
+        assert_eq!(victim.give(at, &untagged(n + 1, 0, false, &[n as u8; 200])), Placed(200));
+        assert_eq!(victim.give(at + 1, &untagged(n + 1, 200, true, &[n as u8; 56])), Placed(56));
+        assert_eq!(victim.events(), [untagged_delivered(n + 1, &[n as u8; 256])]);
+        victim.stream.post_buffers(QUEUE, 1).unwrap();
+    }
+    assert_eq!(victim.stream.counters().segments_refused, 0);
+    for rig in &mut attackers {
+        rig.stream.release(&mut victim.pool);
+    }
+    assert_eq!(victim.pool.in_use(), 0);
+}
+
 // RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: posted buffers belong to one stream. The octets behind them are
 // the worker's: who takes more than there is is counted, and what comes in order elsewhere gets through.
 #[test]
@@ -370,13 +410,14 @@ fn a_stream_that_takes_too_much_is_seen_and_costs_others_no_buffer() {
     let taken: Vec<_> = (1..4)
         .map(|n| greedy.give(n.into(), &untagged(n + 1, 0, false, b"and never the first")))
         .collect();
-    assert_eq!(taken, [Placed(19), Placed(19), Refused]);
+    assert_eq!(taken, [Placed(19), Refused, Refused]);
     core::mem::swap(&mut greedy.pool, &mut other.pool);
     assert_eq!(other.stream.posted_buffers(QUEUE), Some(4));
     assert_eq!(other.give(0, &untagged(1, 0, true, b"a")), Placed(1));
     assert_eq!(other.events(), [untagged_delivered(1, b"a")]);
     let refused = |rig: &Rig| rig.stream.counters().segments_refused;
-    assert_eq!((refused(&greedy), refused(&other)), (1, 0));
+    assert_eq!((refused(&greedy), refused(&other)), (2, 0));
+    assert_eq!((other.pool.refused_share(), other.pool.refused_full()), (2, 0));
     greedy.stream.release(&mut other.pool);
     assert_eq!(other.pool.in_use(), 0);
 }

@@ -139,10 +139,22 @@ impl Receiver {
         sink: &mut impl UlpduSink,
         budget: &mut HoldBudget,
     ) -> Taken {
+        self.vain = self.vain.saturating_sub(octets.len() as u32);
+        let taken = self.take_before_stop(offset, octets, sink, budget);
+        self.core_room = budget.room();
+        taken
+    }
+
+    /// Takes what lies before the first error, and throws away the rest.
+    fn take_before_stop(
+        &mut self,
+        offset: u64,
+        octets: &[u8],
+        sink: &mut impl UlpduSink,
+        budget: &mut HoldBudget,
+    ) -> Taken {
         let end = offset + octets.len() as u64;
         let limit = self.stop_at();
-        self.vain = self.vain.saturating_sub(octets.len() as u32);
-        self.core_room = budget.room();
         if self.failed || offset >= limit {
             // RFC 5044 §8: nothing is passed up after an error.
             self.stats.discarded += octets.len() as u64;

@@ -223,6 +223,45 @@ fn without_markers_nothing_is_placed_beyond_a_gap() {
     assert_eq!(bench.budget.used(), 0);
 }
 
+/// RFC 5041 appendix A: without markers the window is what may be held ahead of a gap; with markers it
+/// stops growing while half of that is held. In order it is never below one FPDU.
+#[test]
+fn the_window_is_what_may_be_held() {
+    let config = Config { hold_limit: 300_000, ..Config::default() };
+    let lens = [1000; 400];
+    let plain = stream(false, &lens);
+    let b = plain.boundaries();
+    let mut bench = Bench::new(&plain, &config);
+    assert_eq!(bench.receiver.room(), 300_000);
+    // The core has less: the stream may have half of it.
+    bench.budget = HoldBudget::new(400_000);
+    bench.arrive(b[1]..b[2]);
+    assert_eq!(bench.receiver.room(), 200_000);
+    // All that fits the window is taken, and what is held does not make it smaller.
+    let fits = b.iter().filter(|end| **end < 200_000).count() - 1;
+    bench.arrive(b[2]..b[fits]);
+    assert!(bench.is_taken(b[1]..b[fits]) && bench.receiver.room() == 200_000);
+    assert_eq!(bench.stats().refused, 0);
+    bench.arrive(b[0]..b[1]);
+    assert_eq!((bench.handed_up(&plain).len(), bench.receiver.room()), (fits, 200_000));
+    // Nothing is left of it: one FPDU still fits.
+    bench.budget = HoldBudget::new(0);
+    bench.arrive(b[fits]..b[fits + 1]);
+    assert_eq!(bench.receiver.room(), 64 * 1024);
+    // With markers, small FPDUs between two of them are all that is held.
+    let marked = stream(true, &[40; 400]);
+    let b = marked.boundaries();
+    let mut bench = Bench::new(&marked, &Config { hold_limit: 400, ..config });
+    for i in (1..400).step_by(2) {
+        bench.arrive(b[i]..b[i + 1]);
+        let ahead = bench.stats().held;
+        assert_eq!(bench.receiver.room(), if ahead > 200 { 64 * 1024 } else { u64::MAX });
+    }
+    assert!(bench.stats().held > 200 && bench.stats().refused > 0);
+    bench.arrive(b[0]..b[400]);
+    assert_eq!((bench.stats().held, bench.receiver.room()), (0, u64::MAX));
+}
+
 #[test]
 fn the_budget_of_the_core_bounds_what_is_held() {
     let stream = stream(true, &[900, 40, 1000, 3000]);

@@ -148,7 +148,7 @@ impl Victim {
                 sack: o.sack.iter().map(|(l, r)| (SeqNumber(*l), SeqNumber(*r))).collect(),
             },
             payload: &payload,
-            ce: len % 3 == 0,
+            ce: len.is_multiple_of(3),
         };
         let before = self.conn.state();
         let result = self.conn.input(self.now, &seg, &mut self.up);

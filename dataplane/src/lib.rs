@@ -22,6 +22,6 @@ mod worker;
 pub use api::{
     Command, CommandError, Connect, ConnectError, Counters, Dataplane, DataplaneConfig, DropReason,
     Event, Full, Idle, InterfaceConfig, InterfaceId, Limits, ListenerConfig, ListenerId,
-    NeighbourInfo, PortAttachment, PortId, PostFailure, Route, Sources, StartError, StreamInfo,
-    Ticket, WorkerConfig, WorkerHandle, WorkerId,
+    NeighbourInfo, PortAttachment, PortId, PostFailure, Route, Service, Sources, StartError,
+    StreamInfo, Ticket, WorkerConfig, WorkerHandle, WorkerId,
 };

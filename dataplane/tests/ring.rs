@@ -12,8 +12,8 @@ use dataplane::memory::{Backing, Memory, MemoryConfig};
 use dataplane::port::{ChecksumMode, Port, PortConfig, PortKind, Ports};
 use dataplane::{
     Command, Connect, Dataplane, DataplaneConfig, Event, Idle, InterfaceConfig, InterfaceId,
-    Limits, ListenerConfig, ListenerId, PortAttachment, PortId, Sources, StartError, Ticket,
-    WorkerConfig, WorkerId,
+    Limits, ListenerConfig, ListenerId, PortAttachment, PortId, Service, Sources, StartError,
+    Ticket, WorkerConfig, WorkerId,
 };
 use ddp::{
     Access, Message, PdId, RegionMemory, Source, Stag, StagEntry, StreamConfig, StreamId,
@@ -190,7 +190,8 @@ impl End {
             local: None,
             remote,
             endpoint: Arc::new(EndpointConfig::default()),
-            config: StreamConfig::default(),
+            ulp: StreamConfig::default().into(),
+            service: Service::Control,
             pd: PD,
             private_data: Vec::new(),
             timeout: Duration::from_secs(20),
@@ -214,8 +215,9 @@ fn open(a: &mut End, worker: usize, b: &mut End, v6: bool) -> (StreamId, StreamI
         Event::Incoming { stream, .. } => Some(*stream),
         _ => None,
     });
-    let (private_data, config) = (Vec::new(), StreamConfig::default());
-    let accept = Command::Accept { stream: there, pd: PD, private_data, config };
+    let (private_data, ulp) = (Vec::new(), StreamConfig::default().into());
+    let service = Service::Control;
+    let accept = Command::Accept { stream: there, pd: PD, private_data, ulp, service };
     b.tell(there.worker().into(), accept);
     let here = a.wait("a stream", |e| match e {
         Event::Established { stream, .. } => Some(*stream),

@@ -1,6 +1,6 @@
 //! The passive side: streams that peers ask for are accepted within limits, or refused.
 
-use dataplane::{Command, Event};
+use dataplane::{Command, Event, Service};
 use ddp::{PdId, StreamId, VersionPolicy};
 use tcp_lite::mpa::Revision;
 
@@ -91,9 +91,9 @@ impl Core {
             Revision::Zero => VersionPolicy::AdoptFirst,
             Revision::Draft => VersionPolicy::V0,
         };
-        let config = stream_config(&stream.queues, version);
-        let pd = stream.pd;
-        self.tell(id.worker(), Command::Accept { stream: id, pd, private_data, config });
+        let ulp = stream_config(&stream.queues, version).into();
+        let (pd, service) = (stream.pd, Service::Control);
+        self.tell(id.worker(), Command::Accept { stream: id, pd, private_data, ulp, service });
     }
 
     fn reject(&mut self, id: StreamId, stream: Stream, reason: String) {

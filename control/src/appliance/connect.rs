@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dataplane::{Command, Connect, ConnectError, InterfaceId, Ticket, WorkerId};
+use dataplane::{Command, Connect, ConnectError, InterfaceId, Service, Ticket, WorkerId};
 use ddp::{PdId, StreamId, VersionPolicy};
 
 use super::core::{Core, NOBODY, Then};
@@ -160,7 +160,8 @@ impl Core {
             local: None,
             remote: plan.spec.remote,
             endpoint,
-            config: stream_config(&own_queues(), version),
+            ulp: stream_config(&own_queues(), version).into(),
+            service: Service::Control,
             pd: plan.pd,
             private_data,
             timeout: CONNECT_TIMEOUT,

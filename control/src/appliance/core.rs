@@ -360,7 +360,14 @@ impl Core {
                 }
             }
             // The stream goes on in the other direction, or its end is reported.
-            Event::PeerClosed { .. } => {}
+            Event::PeerClosed { .. } | Event::Retrying { .. } => {}
+            // No stream speaks RDMAP yet.
+            Event::Received { .. }
+            | Event::Immediate { .. }
+            | Event::Invalidated { .. }
+            | Event::Completed { .. }
+            | Event::RdmapError { .. }
+            | Event::Terminated { .. } => self.tally.unexpected_events += 1,
             Event::Drained => self.on_drained(),
             Event::Stopped => self.on_stopped(),
             Event::Failed { worker, message } => self.on_worker_failed(worker, &message),

@@ -71,7 +71,7 @@ fn error_name((layer, error_type, code): (u8, u8, u8)) -> String {
 
 /// All counters of one stream. `bytes` are octets.
 pub(super) fn stream_counters(stats: &EndpointStats) -> Counters {
-    let EndpointStats { tcp, mpa_rx, mpa_tx, ddp } = stats;
+    let EndpointStats { tcp, mpa_rx, mpa_tx, ddp, .. } = stats;
     let mut counters = Counters::new();
     let mut put = |name: &str, value: u64| {
         counters.insert(name.to_owned(), value);

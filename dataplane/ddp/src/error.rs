@@ -299,6 +299,9 @@ pub enum PostError {
     /// The stream was set up without this part of RFC 7306.
     #[error("the stream does not use RFC 7306's messages")]
     NoExtensions,
+    /// The stream speaks RDMAP and was given bare DDP's message, or the other way about.
+    #[error("the stream speaks another protocol than the message is of")]
+    OtherUlp,
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use wire::DdpVersion;
 
-use crate::buffers::BufferPool;
+use crate::buffers::{BufferPool, PeerId};
 use crate::config::{StreamConfig, VersionPolicy};
 use crate::counters::Counters;
 use crate::last_message::LastMessage;
@@ -29,6 +29,18 @@ impl UlpConfig {
             UlpConfig::Ddp(config) => &mut config.version,
             UlpConfig::Rdmap(config) => &mut config.version,
         }
+    }
+}
+
+impl From<StreamConfig> for UlpConfig {
+    fn from(config: StreamConfig) -> Self {
+        UlpConfig::Ddp(config)
+    }
+}
+
+impl From<rdmap::Config> for UlpConfig {
+    fn from(config: rdmap::Config) -> Self {
+        UlpConfig::Rdmap(config)
     }
 }
 
@@ -89,6 +101,14 @@ impl<M: RegionMemory> Ulp<M> {
         match self {
             Ulp::Ddp(stream) => stream.set_pd(pd),
             Ulp::Rdmap(stream) => stream.set_pd(pd),
+        }
+    }
+
+    /// Says who the peer is: see [`Stream::set_peer`].
+    pub fn set_peer(&mut self, peer: PeerId) {
+        match self {
+            Ulp::Ddp(stream) => stream.set_peer(peer),
+            Ulp::Rdmap(stream) => stream.set_peer(peer),
         }
     }
 
@@ -204,11 +224,19 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True after a Terminate of the peer: the LLP is to be closed gracefully.
-    pub fn is_terminated_by_peer(&self) -> bool {
+    /// The peer's Terminate, if it sent one: the LLP is to be closed gracefully.
+    pub fn terminated_by_peer(&self) -> Option<&rdmap::Terminate> {
+        match self {
+            Ulp::Ddp(_) => None,
+            Ulp::Rdmap(stream) => stream.terminated_by_peer(),
+        }
+    }
+
+    /// True while a Read or atomic that was posted has no response.
+    pub fn awaits_response(&self) -> bool {
         match self {
             Ulp::Ddp(_) => false,
-            Ulp::Rdmap(stream) => stream.counters().terminates_received > 0,
+            Ulp::Rdmap(stream) => stream.awaits_response(),
         }
     }
 

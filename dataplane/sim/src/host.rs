@@ -131,7 +131,7 @@ impl Host {
             SeqNumber(self.config.iss),
             self.mss(),
             now,
-            Open { pd: PD, stream: self.stream(), private_data: self.private_data() },
+            Open { pd: PD, ulp: self.stream().into(), private_data: self.private_data() },
         )?;
         self.endpoint = Some(endpoint);
         Ok(())

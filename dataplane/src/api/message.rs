@@ -4,10 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ddp::{
-    Message, Msn, PdId, Qn, Stag, StagEntry, StagError, StreamConfig, StreamId, TaggedOffset,
-};
-use tcp_lite::endpoint::{CloseReason, EndpointConfig, EndpointStats, StreamParams};
+use ddp::rdmap::{self, Outcome, Terminate, WorkRequest};
+use ddp::{Message, Msn, PdId, Qn, Stag, StagEntry, StagError, StreamId, TaggedOffset};
+use tcp_lite::endpoint::{CloseReason, EndpointConfig, EndpointStats, StreamParams, UlpConfig};
 use tcp_lite::mpa::{EnhancedRepr, PrivateDataTooLong, Revision};
 
 use super::config::ListenerConfig;
@@ -72,10 +71,12 @@ pub enum Command {
         stream: StreamId,
         /// Its protection domain.
         pd: PdId,
-        /// Private data for the peer, at most 512 octets.
+        /// Private data for the peer, at most 512 octets less what the revision and the peer take.
         private_data: Vec<u8>,
-        /// Its untagged queues and DDP policy.
-        config: StreamConfig,
+        /// What it speaks, with its queues and its Reads.
+        ulp: UlpConfig,
+        /// Who deals with what arrives; for RDMAP.
+        service: Service,
     },
     /// Refuses the stream of an [`Event::Incoming`].
     Reject {
@@ -98,7 +99,19 @@ pub enum Command {
         /// For the answer.
         ticket: Ticket,
     },
-    /// Gives untagged receive buffers back to a queue.
+    /// Starts an operation of RDMAP. Answered by [`Event::Completed`] or [`Event::PostFailed`].
+    PostRdmap {
+        /// The stream, one that speaks RDMAP.
+        stream: StreamId,
+        /// The operation; its cookie is not used, the ticket is what comes back.
+        request: WorkRequest<Memory>,
+        /// The region that it is read from, or that a Read goes to, for [`Command::RemoveStag`] to wait
+        /// for.
+        region: Option<Stag>,
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Gives untagged receive buffers back to a queue; of RDMAP's, to queue 0.
     PostBuffers {
         /// The stream; ignored if it is gone.
         stream: StreamId,
@@ -139,8 +152,24 @@ pub enum Sources {
     Abort,
 }
 
+/// Who deals with what arrives over a stream of RDMAP. For bare DDP it is always the control thread.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Service {
+    /// The control thread: it hears of Sends and Immediate Data ([`Event::Received`],
+    /// [`Event::Immediate`]) and gives the buffers back. Of Writes, Reads and atomics of the peer it
+    /// hears nothing.
+    Control,
+    /// As `Control`; besides it hears of each Write and atomic ([`Event::TaggedDelivered`]).
+    Region,
+    /// The worker sends each Send back as a Send, and Immediate Data as such. The control thread hears
+    /// of invalidated STags alone.
+    Echo,
+    /// The worker takes Sends and Immediate Data, and gives the buffers back. Likewise.
+    Sink,
+}
+
 /// How to open a stream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Connect {
     /// For the answer.
     pub ticket: Ticket,
@@ -152,8 +181,10 @@ pub struct Connect {
     pub remote: SocketAddr,
     /// How to speak TCP, MPA and DDP.
     pub endpoint: Arc<EndpointConfig>,
-    /// Untagged queues and DDP policy.
-    pub config: StreamConfig,
+    /// What it speaks, with its queues and its Reads.
+    pub ulp: UlpConfig,
+    /// Who deals with what arrives; for RDMAP.
+    pub service: Service,
     /// Protection domain.
     pub pd: PdId,
     /// Private data for the peer, at most 512 octets.
@@ -234,6 +265,69 @@ pub enum Event {
         /// The ULP's field: first octet and the 32 bits after it.
         rsvd_ulp: [u8; 5],
     },
+    /// A Send of RDMAP is there, as is everything that the peer sent before it; the buffer it took comes
+    /// back by [`Command::PostBuffers`].
+    Received {
+        /// The stream.
+        stream: StreamId,
+        /// The message.
+        data: Vec<u8>,
+        /// The peer asks for an event.
+        solicited: bool,
+        /// The region that the peer has invalidated: to be removed from all workers. Nothing is placed
+        /// in it by this one any more.
+        invalidated: Option<Stag>,
+    },
+    /// Immediate Data of RDMAP, likewise.
+    Immediate {
+        /// The stream.
+        stream: StreamId,
+        /// The octets.
+        data: [u8; 8],
+        /// The peer asks for an event.
+        solicited: bool,
+    },
+    /// The peer of a stream that the worker serves itself has invalidated a region, as in
+    /// [`Event::Received`].
+    Invalidated {
+        /// The stream.
+        stream: StreamId,
+        /// The region.
+        stag: Stag,
+    },
+    /// An operation of RDMAP is complete.
+    Completed {
+        /// The stream.
+        stream: StreamId,
+        /// That of the [`Command::PostRdmap`].
+        ticket: Ticket,
+        /// How.
+        outcome: Outcome,
+    },
+    /// RDMAP or a layer below found an error; the stream will end, earlier messages have been delivered.
+    RdmapError {
+        /// The stream.
+        stream: StreamId,
+        /// Layer, type and code with what was expected and seen.
+        error: rdmap::Error,
+    },
+    /// The stream's one Terminate was sent or received; [`Event::Closed`] follows.
+    Terminated {
+        /// The stream.
+        stream: StreamId,
+        /// True when it came from the peer.
+        by_peer: bool,
+        /// What it says.
+        terminate: Terminate,
+    },
+    /// An open with MPA revision 2 ended with the connection; it is tried again with revision 1. The
+    /// answer to the [`Command::Connect`] is still to come.
+    Retrying {
+        /// That of the [`Command::Connect`].
+        ticket: Ticket,
+        /// How the first attempt ended.
+        reason: CloseReason,
+    },
     /// The peer's LLP has acknowledged the whole message.
     Sent {
         /// The stream.
@@ -245,7 +339,7 @@ pub enum Event {
     PostFailed {
         /// The stream.
         stream: StreamId,
-        /// That of the [`Command::Post`].
+        /// That of the [`Command::Post`] or [`Command::PostRdmap`].
         ticket: Ticket,
         /// Why.
         reason: PostFailure,

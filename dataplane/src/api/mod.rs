@@ -15,6 +15,6 @@ pub use handle::{Dataplane, Full, StartError, WorkerHandle};
 pub(crate) use handle::{Wake, WorkerLink, worker_link};
 pub use ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 pub use message::{
-    Command, CommandError, Connect, ConnectError, Event, NeighbourInfo, PostFailure, Sources,
-    StreamInfo,
+    Command, CommandError, Connect, ConnectError, Event, NeighbourInfo, PostFailure, Service,
+    Sources, StreamInfo,
 };

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use ddp::{Stag, StreamId};
 use hashbrown::HashMap;
-use tcp_lite::endpoint::{Context, Endpoint, Open};
+use tcp_lite::endpoint::{CloseReason, Context, Endpoint, EndpointConfig, Open, UlpConfig};
+use tcp_lite::mpa::{Revision, StartupError};
 use tcp_lite::tcp::{Flags, FourTuple, HEADER_LEN, Segment, State};
 use wire::Instant;
 
 use super::conn::{Conn, Origin, Stage};
 use super::{Core, Phase, lend};
-use crate::api::{Connect, ConnectError, DropReason, Event, PostFailure, Ticket};
+use crate::api::{Connect, ConnectError, DropReason, Event, PostFailure, Service, Ticket};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::memory::Memory;
@@ -131,14 +132,42 @@ impl<Io: PortIo> Core<Io> {
         let (tuple, mss) = (FourTuple { local, remote }, self.mss(&path));
         let iss = self.isn.isn(&tuple, now);
         let deadline = now + connect.timeout;
-        let Connect { ticket, endpoint, pd, config, private_data, .. } = connect;
-        let open = Open { pd, stream: config, private_data };
+        let retry = second_attempt(&connect).map(Box::new);
+        let Connect { ticket, endpoint, pd, ulp, service, private_data, .. } = connect;
+        let open = Open { pd, ulp, private_data };
         let endpoint = Endpoint::connect(endpoint, stream, tuple, iss, mss, now, open)
             .map_err(ConnectError::PrivateData)?;
-        let origin = Origin::Opened { ticket, deadline };
+        let origin = Origin::Opened { ticket, deadline, retry };
         let flow = FlowKey { interface: at as u16, local, remote };
         self.begin(flow, endpoint, path, origin, stream, now);
+        self.serve_by(stream, service);
         Ok(())
+    }
+
+    /// The attempt of `slot` with MPA revision 2 has ended. If the peer closed it and that is wanted, opens
+    /// the stream once more with revision 1, in the time that is left; says whether.
+    pub(super) fn retries(&mut self, slot: u32, reason: &CloseReason, now: Instant) -> bool {
+        let refused = matches!(
+            reason,
+            CloseReason::PeerReset
+                | CloseReason::Startup(StartupError::Closed | StartupError::NotEnhanced)
+                | CloseReason::Startup(StartupError::Revision { .. })
+        );
+        let Some(conn) = self.conns.get_mut(slot).filter(|c| c.stage == Stage::Starting) else {
+            return false;
+        };
+        let Origin::Opened { ticket, deadline, retry } = &mut conn.origin else { return false };
+        let (ticket, timeout) = (*ticket, deadline.saturating_since(now));
+        let Some(again) = retry.take().filter(|_| refused && !timeout.is_zero()) else {
+            return false;
+        };
+        // What is left of the first attempt belongs to nobody.
+        conn.stage = Stage::Ended;
+        self.live -= 1;
+        let reason = reason.clone();
+        self.events.push(Event::Retrying { ticket, reason }, &self.counters);
+        self.connect(Connect { timeout, ..*again }, now);
+        true
     }
 
     /// A source port whose answers arrive at this worker, in an order that nobody can foresee
@@ -168,8 +197,8 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) {
         let Some((slot, _)) = self.conns.vacancy() else { return };
-        let own_deadline = match origin {
-            Origin::Opened { deadline, .. } => Some(deadline),
+        let own_deadline = match &origin {
+            Origin::Opened { deadline, .. } => Some(*deadline),
             Origin::Accepted { .. } => None,
         };
         self.conns.insert(Box::new(Conn {
@@ -187,10 +216,19 @@ impl<Io: PortIo> Core<Io> {
             own_deadline,
             timer: None,
             sources: VecDeque::new(),
+            service: Service::Control,
+            answers: VecDeque::new(),
         }));
         self.live += 1;
         self.flows.insert(key, slot);
         self.touch(slot);
+    }
+
+    /// Says who deals with what arrives over a stream.
+    pub(super) fn serve_by(&mut self, stream: StreamId, service: Service) {
+        if let Some(conn) = self.conns.find(stream).and_then(|slot| self.conns.get_mut(slot)) {
+            conn.service = service;
+        }
     }
 
     /// Octets of the largest segment payload that a packet of the path's interface can carry
@@ -289,6 +327,18 @@ impl<Io: PortIo> Core<Io> {
             self.ready.retain(|&s| s != slot);
         }
     }
+}
+
+/// RFC 6581 §10: who does not know revision 2 closes the connection, and revision 1 may be tried then.
+fn second_attempt(connect: &Connect) -> Option<Connect> {
+    let mpa = &connect.endpoint.mpa;
+    let is_rdmap = matches!(connect.ulp, UlpConfig::Rdmap(_));
+    if !mpa.retry_rev1 || mpa.initiate != Revision::Two || !is_rdmap {
+        return None;
+    }
+    let mut endpoint = EndpointConfig::clone(&connect.endpoint);
+    endpoint.mpa.initiate = Revision::One;
+    Some(Connect { endpoint: Arc::new(endpoint), ..connect.clone() })
 }
 
 /// True for what can be a host's end of a stream (RFC 9293 §3.9.2.3).

@@ -1,5 +1,6 @@
 //! What the control thread asks for.
 
+use ddp::rdmap::WorkRequest;
 use ddp::{Message, Stag, StreamId};
 use tcp_lite::endpoint::{AnswerError, Context, Endpoint};
 use wire::Instant;
@@ -24,7 +25,7 @@ impl<Io: PortIo> Core<Io> {
                 self.done(ticket, result);
             }
             Command::RemoveStag { stag, sources, ticket } => {
-                self.remove_stag(stag, sources, ticket)
+                self.remove_stag(stag, sources, ticket, now)
             }
             Command::BindStag { stag, stream, ticket } => {
                 let result = self.stags.bind(stag, stream).map_err(CommandError::Stag);
@@ -36,9 +37,10 @@ impl<Io: PortIo> Core<Io> {
             }
             Command::RemoveListener { listener, ticket } => self.remove_listener(listener, ticket),
             Command::Credits { listener, more } => self.listeners.add_credits(listener, more),
-            Command::Accept { stream, pd, private_data, config } => {
+            Command::Accept { stream, pd, private_data, ulp, service } => {
+                self.serve_by(stream, service);
                 self.answer(stream, |endpoint, cx| {
-                    endpoint.mpa_accept(now, pd, &private_data, config, cx)
+                    endpoint.mpa_accept(now, pd, &private_data, ulp, cx)
                 });
             }
             Command::Reject { stream, private_data } => {
@@ -47,6 +49,12 @@ impl<Io: PortIo> Core<Io> {
             Command::Connect(connect) => self.connect(*connect, now),
             Command::Post { stream, message, region, ticket } => {
                 if let Err(reason) = self.post(stream, message, region, ticket) {
+                    let failed = Event::PostFailed { stream, ticket, reason };
+                    self.events.push(failed, &self.counters);
+                }
+            }
+            Command::PostRdmap { stream, request, region, ticket } => {
+                if let Err(reason) = self.post_rdmap(stream, request, region, ticket) {
                     let failed = Event::PostFailed { stream, ticket, reason };
                     self.events.push(failed, &self.counters);
                 }
@@ -103,8 +111,9 @@ impl<Io: PortIo> Core<Io> {
 
     /// From here on nothing is placed in the region by this worker; the answer waits for messages that
     /// are being sent from it.
-    fn remove_stag(&mut self, stag: Stag, sources: Sources, ticket: Ticket) {
+    fn remove_stag(&mut self, stag: Stag, sources: Sources, ticket: Ticket, now: Instant) {
         let known = self.stags.remove(stag).is_some();
+        self.revoke(stag, now);
         if !self.sources.contains_key(&stag) {
             let unknown = CommandError::Stag(ddp::StagError::Unknown(stag));
             return self.done(ticket, if known { Ok(()) } else { Err(unknown) });
@@ -118,6 +127,17 @@ impl<Io: PortIo> Core<Io> {
                     conn.endpoint.abort(&mut lend!(self));
                     self.touch(slot);
                 }
+            }
+        }
+    }
+
+    /// No peer's Read goes on from a region that has ended.
+    fn revoke(&mut self, stag: Stag, now: Instant) {
+        let slots: Vec<u32> = self.conns.occupied().collect();
+        for slot in slots {
+            let Some(conn) = self.conns.get_mut(slot) else { continue };
+            if conn.endpoint.revoked(now, stag, &mut lend!(self)) {
+                self.touch(slot);
             }
         }
     }
@@ -150,12 +170,42 @@ impl<Io: PortIo> Core<Io> {
         let slot = self.conns.find(stream).ok_or(PostFailure::NoStream)?;
         let conn = self.conns.get_mut(slot).ok_or(PostFailure::NoStream)?;
         conn.endpoint.post(message).map_err(PostFailure::Refused)?;
-        if let Some(stag) = region {
+        self.posted(slot, region, ticket);
+        Ok(())
+    }
+
+    fn post_rdmap(
+        &mut self,
+        stream: StreamId,
+        mut request: WorkRequest<Memory>,
+        region: Option<Stag>,
+        ticket: Ticket,
+    ) -> Result<(), PostFailure> {
+        if region.is_some_and(|stag| self.stags.get(stag).is_none()) {
+            return Err(PostFailure::NoRegion);
+        }
+        let (WorkRequest::Send { cookie, .. }
+        | WorkRequest::Write { cookie, .. }
+        | WorkRequest::Read { cookie, .. }
+        | WorkRequest::Atomic { cookie, .. }
+        | WorkRequest::Immediate { cookie, .. }) = &mut request;
+        *cookie = ticket.0;
+        let slot = self.conns.find(stream).ok_or(PostFailure::NoStream)?;
+        let conn = self.conns.get_mut(slot).ok_or(PostFailure::NoStream)?;
+        conn.endpoint.post_rdmap(request).map_err(PostFailure::Refused)?;
+        self.posted(slot, region, ticket);
+        Ok(())
+    }
+
+    /// A stream has taken what it was asked to send, from this region.
+    fn posted(&mut self, slot: u32, region: Option<Stag>, ticket: Ticket) {
+        if let Some(stag) = region
+            && let Some(conn) = self.conns.get_mut(slot)
+        {
             conn.sources.push_back((ticket, stag));
             *self.sources.entry(stag).or_insert(0) += 1;
         }
         self.touch(slot);
-        Ok(())
     }
 
     fn list_streams(&mut self, ticket: Ticket, now: Instant) {

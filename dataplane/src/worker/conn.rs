@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
+use ddp::rdmap::WorkRequest;
 use ddp::{Stag, StreamId};
 use tcp_lite::endpoint::Endpoint;
 use wire::Instant;
 
-use crate::api::{ListenerId, Ticket};
+use crate::api::{Connect, ListenerId, Service, Ticket};
 use crate::flow::FlowKey;
 use crate::memory::Memory;
 use crate::net::path::Path;
@@ -36,6 +37,10 @@ pub(super) struct Conn {
     pub(super) timer: Option<Instant>,
     /// Posted messages whose source is a region, in the order of posting.
     pub(super) sources: VecDeque<(Ticket, Stag)>,
+    /// Who deals with what arrives over RDMAP.
+    pub(super) service: Service,
+    /// Answers of an Echo that the stream has no room for, at most as many as it has buffers.
+    pub(super) answers: VecDeque<WorkRequest<Memory>>,
 }
 
 /// How a stream came to be.
@@ -43,7 +48,12 @@ pub(super) enum Origin {
     /// A peer opened it.
     Accepted { listener: ListenerId, peer: IpAddr },
     /// The control thread did.
-    Opened { ticket: Ticket, deadline: Instant },
+    Opened {
+        ticket: Ticket,
+        deadline: Instant,
+        /// How to try again with MPA revision 1, if that is wanted.
+        retry: Option<Box<Connect>>,
+    },
 }
 
 /// What the control thread knows of a stream.

@@ -161,7 +161,7 @@ impl<Io: PortIo> Core<Io> {
         if conn.endpoint.connection().may_reopen(&segment) {
             // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place. The burst that brought this
             // SYN may have ended the old one, and nobody has heard of it yet.
-            self.report(slot);
+            self.report(slot, now);
             self.forget(slot);
             return self.no_stream(arrival.flow, arrival.source_mac, &segment, now);
         }

@@ -23,6 +23,7 @@ mod event;
 mod input;
 mod listen;
 mod output;
+mod rdmap;
 mod report;
 pub(crate) mod thread;
 

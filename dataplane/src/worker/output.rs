@@ -51,7 +51,7 @@ impl<Io: PortIo> Core<Io> {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         conn.queued = false;
         let turn = if conn.waiting { Turn::Waiting } else { self.send_segments(slot, now) };
-        self.report(slot);
+        self.report(slot, now);
         let Some(conn) = self.conns.get_mut(slot) else { return };
         if conn.stage == Stage::Ended && conn.endpoint.is_done() {
             // Its last segment may be a reset that found no room.

@@ -10,12 +10,12 @@ use super::conn::{Conn, Origin, Stage};
 use crate::api::{ConnectError, Event, InterfaceId, PostFailure, StreamInfo, Ticket};
 use crate::io::PortIo;
 
-/// The cookie of the one last message that an endpoint posts itself.
-const NO_TICKET: u64 = u64::MAX;
+/// The cookie of what nobody outside the worker has posted.
+pub(super) const NO_TICKET: u64 = u64::MAX;
 
 impl<Io: PortIo> Core<Io> {
     /// Takes all events of a stream.
-    pub(super) fn report(&mut self, slot: u32) {
+    pub(super) fn report(&mut self, slot: u32, now: Instant) {
         while let Some(event) = self.conns.get_mut(slot).and_then(|c| c.endpoint.poll_event()) {
             match event {
                 endpoint::Event::MpaRequest { private_data, revision, enhanced } => {
@@ -25,7 +25,12 @@ impl<Io: PortIo> Core<Io> {
                     self.established(slot, private_data, params);
                 }
                 endpoint::Event::Ddp(event) => self.ddp(slot, event),
-                endpoint::Event::Closed { reason } => self.closed(slot, reason),
+                endpoint::Event::Rdmap(event) => self.rdmap(slot, event),
+                endpoint::Event::Closed { reason } => {
+                    if !self.retries(slot, &reason, now) {
+                        self.closed(slot, reason);
+                    }
+                }
             }
         }
     }
@@ -111,7 +116,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// A message is not being sent any more; its region may wait for that.
-    fn sent_from(&mut self, slot: u32, ticket: Ticket) {
+    pub(super) fn sent_from(&mut self, slot: u32, ticket: Ticket) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         // Completions come in the order of posting, so it is the first.
         let Some(at) = conn.sources.iter().position(|&(t, _)| t == ticket) else { return };

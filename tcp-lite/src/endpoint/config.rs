@@ -1,8 +1,9 @@
 //! What an operator chooses about the streams of one listener or of one active open.
 
-use crate::{mpa, tcp};
+use crate::mpa::{self, Depths};
+use crate::tcp;
 use core::time::Duration;
-use ddp::{PdId, StreamConfig};
+use ddp::{PdId, UlpConfig};
 use std::sync::Arc;
 
 /// Configuration of an [`Endpoint`](super::Endpoint), shared by many.
@@ -19,7 +20,7 @@ pub struct EndpointConfig {
     pub idle_timeout: Option<Duration>,
     /// What to do when the peer has closed its direction.
     pub on_peer_close: OnPeerClose,
-    /// Whether to send bare DDP's one last message after a peer's error.
+    /// Whether to tell the peer of its error, by bare DDP's one last message or by RDMAP's Terminate.
     pub last_message: bool,
 }
 
@@ -33,6 +34,42 @@ impl Default for EndpointConfig {
             idle_timeout: None,
             on_peer_close: OnPeerClose::Finish,
             last_message: true,
+        }
+    }
+}
+
+/// Reads that this end would take and issue at once. What is negotiated takes their place
+/// (RFC 6581 §9.1).
+pub(super) fn depths(ulp: &UlpConfig) -> Depths {
+    match ulp {
+        UlpConfig::Ddp(_) => Depths::NONE,
+        UlpConfig::Rdmap(config) => Depths { ird: config.ird, ord: config.ord },
+    }
+}
+
+/// What is spoken above MPA.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum UlpKind {
+    /// Bare DDP.
+    Ddp,
+    /// RDMAP.
+    Rdmap,
+}
+
+impl UlpKind {
+    /// That of a configuration.
+    pub(super) fn of(config: &UlpConfig) -> UlpKind {
+        match config {
+            UlpConfig::Ddp(_) => UlpKind::Ddp,
+            UlpConfig::Rdmap(_) => UlpKind::Rdmap,
+        }
+    }
+
+    /// A stable name for people and for machine-readable output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            UlpKind::Ddp => "ddp",
+            UlpKind::Rdmap => "rdmap",
         }
     }
 }
@@ -51,9 +88,9 @@ pub enum OnPeerClose {
 pub struct Open {
     /// Protection domain of the stream.
     pub pd: PdId,
-    /// Its queues and its DDP version. The version is not looked at where MPA decides it: the draft's
+    /// What is spoken above MPA. Its DDP version is not looked at where MPA decides it: the draft's
     /// Start Key, and a revision 0 reply to a revision 1 request, mean version 0.
-    pub stream: StreamConfig,
+    pub ulp: UlpConfig,
     /// Private data of the request, at most 512 octets; none with the draft's Start Key.
     pub private_data: Vec<u8>,
 }

@@ -1,9 +1,10 @@
 //! What an endpoint tells its owner, and the one list of reasons why a stream ended.
 
+use super::config::UlpKind;
 use crate::mpa::{self, Agreed, EnhancedRepr, MpaError, Revision, StartupError};
 use crate::tcp;
 use core::fmt;
-use ddp::{DdpError, DdpVersion, Failure};
+use ddp::{DdpError, DdpVersion, Failure, rdmap};
 
 /// What the owner has to know, in the order in which it happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,8 +27,10 @@ pub enum Event {
         /// What was agreed on.
         params: StreamParams,
     },
-    /// From DDP.
+    /// From bare DDP.
     Ddp(ddp::Event),
+    /// From RDMAP.
+    Rdmap(rdmap::Event),
     /// The stream is over; nothing follows. The endpoint is to be kept and driven until
     /// [`is_done`](super::Endpoint::is_done).
     Closed {
@@ -41,6 +44,8 @@ pub enum Event {
 pub struct StreamParams {
     /// MPA's form and revision.
     pub revision: Revision,
+    /// What is spoken above it.
+    pub ulp: UlpKind,
     /// Markers in what this end sends.
     pub markers_tx: bool,
     /// Markers in what this end receives.
@@ -57,9 +62,15 @@ pub struct StreamParams {
 }
 
 impl StreamParams {
-    pub(super) fn new(params: &mpa::Params, emss: usize, version: Option<DdpVersion>) -> Self {
+    pub(super) fn new(
+        params: &mpa::Params,
+        ulp: UlpKind,
+        emss: usize,
+        version: Option<DdpVersion>,
+    ) -> Self {
         StreamParams {
             revision: params.revision,
+            ulp,
             markers_tx: params.markers_tx,
             markers_rx: params.markers_rx,
             crc: params.crc,
@@ -104,6 +115,22 @@ pub enum CloseReason {
     Mpa(MpaError),
     /// DDP found an error in what the peer sent.
     Ddp(DdpError),
+    /// RDMAP found an error in what the peer sent.
+    Rdmap(rdmap::RdmapError),
+    /// The stream was told of an error of its lower layer, with these numbers.
+    Llp {
+        /// Error type, 4 bits.
+        error_type: u8,
+        /// Error code.
+        code: u8,
+    },
+    /// The peer sent a Terminate that is shorter than it says.
+    InvalidTerminate {
+        /// Octets that it has.
+        len: usize,
+    },
+    /// The peer found an error, or had one of its own, and said so (RFC 5040 §7).
+    Terminated(Box<rdmap::Terminate>),
     /// DDP ended the stream without a peer's error of RFC 5041 §7.2.
     DdpFailed(Failure),
 }
@@ -121,7 +148,7 @@ pub enum Origin {
 
 impl CloseReason {
     /// Layer, error type and error code, where the specifications have numbers for it: layer 1 is DDP
-    /// (RFC 5041 §7.2), layer 2 the LLP, type 0 MPA (RFC 5044 §8).
+    /// (RFC 5041 §7.2), layer 2 the LLP, type 0 MPA (RFC 5044 §8), layer 0 RDMAP (RFC 5040 §4.8).
     pub fn numbers(&self) -> Option<(u8, u8, u8)> {
         match self {
             CloseReason::Ddp(error) => {
@@ -129,6 +156,13 @@ impl CloseReason {
             }
             CloseReason::Mpa(error) => Some((MpaError::LAYER, MpaError::ETYPE, error.code())),
             CloseReason::Startup(error) => Some((MpaError::LAYER, MpaError::ETYPE, error.code())),
+            CloseReason::Rdmap(error) => Some((
+                wire::rdmap::terminate::LAYER_RDMAP,
+                error.code.error_type(),
+                error.code.code(),
+            )),
+            CloseReason::Llp { error_type, code } => Some((MpaError::LAYER, *error_type, *code)),
+            CloseReason::Terminated(said) => Some((said.layer, said.error_type, said.code)),
             // RFC 5044 §8 code 1: the TCP connection was lost.
             CloseReason::PeerReset | CloseReason::TcpTimeout => {
                 Some((MpaError::LAYER, MpaError::ETYPE, 1))
@@ -145,7 +179,11 @@ impl CloseReason {
             | CloseReason::Idle
             | CloseReason::RejectedHere => Origin::Local,
             CloseReason::TcpTimeout => Origin::Network,
-            CloseReason::DdpFailed(Failure::Aborted) => Origin::Local,
+            CloseReason::DdpFailed(Failure::Aborted) | CloseReason::Llp { .. } => Origin::Local,
+            CloseReason::Startup(StartupError::Local) => Origin::Local,
+            CloseReason::Rdmap(error) if error.code == rdmap::ErrorCode::LocalCatastrophic => {
+                Origin::Local
+            }
             CloseReason::DdpFailed(Failure::LlpLost) => Origin::Network,
             _ => Origin::Peer,
         }
@@ -172,7 +210,21 @@ impl CloseReason {
             CloseReason::RejectedHere => "rejected_here",
             CloseReason::Mpa(_) => "mpa_error",
             CloseReason::Ddp(_) => "ddp_error",
+            CloseReason::Rdmap(_) => "rdmap_error",
+            CloseReason::Llp { .. } => "llp_error",
+            CloseReason::InvalidTerminate { .. } => "invalid_terminate",
+            CloseReason::Terminated(_) => "terminated_by_peer",
             CloseReason::DdpFailed(_) => "ddp_failed",
+        }
+    }
+
+    /// What the stream above MPA found wrong.
+    pub(super) fn of_ulp(error: rdmap::Error) -> Self {
+        match error {
+            rdmap::Error::Ddp(error) => CloseReason::Ddp(error),
+            rdmap::Error::Rdmap(error) => CloseReason::Rdmap(error),
+            rdmap::Error::Llp { error_type, code } => CloseReason::Llp { error_type, code },
+            rdmap::Error::InvalidTerminate { len } => CloseReason::InvalidTerminate { len },
         }
     }
 
@@ -207,6 +259,17 @@ impl fmt::Display for CloseReason {
             }
             CloseReason::Mpa(error) => return write!(f, "MPA error {}: {error}", error.code()),
             CloseReason::Ddp(error) => return error.fmt(f),
+            CloseReason::Rdmap(error) => return write!(f, "{} ({})", error.code, error.mismatch),
+            CloseReason::Terminated(said) => return write!(f, "terminated by the peer: {said}"),
+            CloseReason::Llp { error_type, code } => {
+                return write!(f, "LLP error {error_type}/{code:02x}");
+            }
+            CloseReason::InvalidTerminate { len } => {
+                return write!(
+                    f,
+                    "the peer's Terminate has {len} octets, too few for what it says"
+                );
+            }
             CloseReason::DdpFailed(Failure::DataAfterClose) => "data after the end of the stream",
             CloseReason::DdpFailed(Failure::Aborted) => "DDP stream aborted by this end",
             CloseReason::DdpFailed(Failure::LlpLost) => "DDP stream lost its TCP connection",

@@ -26,18 +26,23 @@ mod event;
 mod teardown;
 mod upper;
 
-pub use config::{EndpointConfig, OnPeerClose, Open};
+pub use config::{EndpointConfig, OnPeerClose, Open, UlpKind};
+pub use ddp::UlpConfig;
 pub use event::{CloseReason, Event, Origin, StreamParams};
 pub use upper::Context;
 
 use crate::mpa::{
-    AcceptError, Depths, PrivateDataTooLong, Readiness, ReceiverStats, Request, Revision,
-    SenderStats, Startup,
+    AcceptError, PrivateDataTooLong, Readiness, ReceiverStats, Request, Revision, SenderStats,
+    Startup, StartupError,
 };
 use crate::seam::TxBatch;
 use crate::tcp::{self, Connection, DropReason, FourTuple, Segment, SeqNumber};
 use core::time::Duration;
-use ddp::{Message, PdId, PeerId, PostError, Qn, RegionMemory, StreamConfig, StreamId};
+use ddp::rdmap::{self, WorkRequest};
+use ddp::{
+    MESSAGE_QUEUE, Message, PdId, PeerId, PostError, Qn, RegionMemory, Stag, StreamId, Ulp,
+    UlpEvent,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use thiserror::Error;
@@ -95,6 +100,8 @@ pub struct EndpointStats {
     pub mpa_tx: SenderStats,
     /// DDP.
     pub ddp: ddp::Counters,
+    /// RDMAP, where it is spoken.
+    pub rdmap: rdmap::Counters,
 }
 
 /// Why a request could not be answered as asked; nothing has changed.
@@ -150,8 +157,12 @@ impl<M: RegionMemory> Endpoint<M> {
         now: Instant,
         open: Open,
     ) -> Result<Self, PrivateDataTooLong> {
-        let config = without_enhancements(config);
-        let startup = Startup::initiator(&config.mpa, Depths::NONE, &open.private_data)?;
+        let config = match UlpKind::of(&open.ulp) {
+            UlpKind::Ddp => without_enhancements(config),
+            UlpKind::Rdmap => config,
+        };
+        let startup =
+            Startup::initiator(&config.mpa, config::depths(&open.ulp), &open.private_data)?;
         let conn = Connection::connect(config.tcp.clone(), tuple, iss, mss, now);
         let upper = Upper::initiator(config.clone(), id, startup, open);
         Ok(Endpoint::new(config, conn, upper))
@@ -244,8 +255,15 @@ impl<M: RegionMemory> Endpoint<M> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
-        if let Some(event) = self.upper.full_mut().and_then(|full| full.stream.poll_event()) {
-            return Some(Event::Ddp(event));
+        while let Some(event) = self.upper.full_mut().and_then(|full| full.stream.poll_event()) {
+            match event {
+                UlpEvent::Ddp(event) => return Some(Event::Ddp(event)),
+                UlpEvent::Rdmap(event) => {
+                    if !self.upper.is_start_up(&event) {
+                        return Some(Event::Rdmap(event));
+                    }
+                }
+            }
         }
         if !core::mem::take(&mut self.report) {
             return None;
@@ -268,20 +286,21 @@ impl<M: RegionMemory> Endpoint<M> {
         now: Instant,
         pd: PdId,
         private_data: &[u8],
-        stream: StreamConfig,
+        ulp: impl Into<UlpConfig>,
         cx: &mut Context<'_, M>,
     ) -> Result<(), AnswerError> {
+        let ulp = ulp.into();
         let (State::Deciding, Stage::Startup(begin)) = (self.state, &mut self.upper.stage) else {
             return Err(AnswerError::NoRequest);
         };
-        let params = match begin.startup.accept(Depths::NONE, private_data) {
+        let params = match begin.startup.accept(config::depths(&ulp), private_data) {
             Ok(params) => params,
             Err(AcceptError::PrivateData(error)) => return Err(error.into()),
             Err(AcceptError::Unsuitable(error)) => {
                 return self.reject_for(CloseReason::Startup(error), now, &[]);
             }
         };
-        self.upper.enter_full(params, pd, stream, cx);
+        self.upper.enter_full(params, pd, ulp, cx);
         if params.agreed.is_some_and(|agreed| matches!(agreed.readiness, Readiness::Awaits(_))) {
             self.state = State::Readying;
         } else {
@@ -319,20 +338,41 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Posts a message. It is sent in order behind what was posted before.
     ///
     /// # Errors
-    /// Before Full Operation, after a close, and as [`ddp::Stream::post`] says.
+    /// Before Full Operation, after a close, on a stream of RDMAP, and as [`ddp::Stream::post`] says.
     pub fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
         if self.state != State::Established {
             return Err(PostError::Closed);
         }
-        self.upper.full_mut().ok_or(PostError::Closed)?.stream.post(message)
+        match &mut self.upper.full_mut().ok_or(PostError::Closed)?.stream {
+            Ulp::Ddp(stream) => stream.post(message),
+            Ulp::Rdmap(_) => Err(PostError::OtherUlp),
+        }
     }
 
-    /// Adds `n` receive buffers to a queue.
+    /// Starts an operation of RDMAP. It is done in order behind what was posted before.
+    ///
+    /// # Errors
+    /// Before Full Operation, after a close, on a stream of bare DDP, and as [`rdmap::Stream::post`] says.
+    pub fn post_rdmap(&mut self, request: WorkRequest<M>) -> Result<(), PostError> {
+        if self.state != State::Established {
+            return Err(PostError::Closed);
+        }
+        match &mut self.upper.full_mut().ok_or(PostError::Closed)?.stream {
+            Ulp::Ddp(_) => Err(PostError::OtherUlp),
+            Ulp::Rdmap(stream) => stream.post(request),
+        }
+    }
+
+    /// Adds `n` receive buffers to a queue; RDMAP's ULP has [`MESSAGE_QUEUE`] alone.
     ///
     /// # Errors
     /// Before Full Operation, after the end, and when there is no such queue.
     pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
-        self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_buffers(qn, n)
+        match &mut self.upper.full_mut().ok_or(PostError::Closed)?.stream {
+            Ulp::Ddp(stream) => stream.post_buffers(qn, n),
+            Ulp::Rdmap(stream) if qn == MESSAGE_QUEUE => stream.post_buffers(n),
+            Ulp::Rdmap(_) => Err(PostError::NoSuchQueue(qn.0)),
+        }
     }
 
     /// Closes gracefully: what is posted is sent, then the FIN; what the peer still sends is placed and
@@ -344,6 +384,30 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Ends the stream at once, with a reset.
     pub fn abort(&mut self, cx: &mut Context<'_, M>) {
         self.abort_for(CloseReason::LocalAbort, cx);
+    }
+
+    /// An STag of the worker's table has ended: a peer's Read from it that is not wholly answered ends the
+    /// stream by a Terminate. Says whether there was one.
+    pub fn revoked(&mut self, now: Instant, stag: Stag, cx: &mut Context<'_, M>) -> bool {
+        let Some(Ulp::Rdmap(stream)) = self.upper.full_mut().map(|full| &mut full.stream) else {
+            return false;
+        };
+        let ended = stream.revoked(stag);
+        if ended {
+            self.after(now, cx);
+        }
+        ended
+    }
+
+    /// This end cannot go on for a reason of its own: the peer is told so (RFC 6581 §8 code 5), if
+    /// something can be told to it, and the stream is closed.
+    pub fn fail(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        match self.state {
+            State::Readying | State::Established | State::Closing => {
+                self.fail_by_startup(StartupError::Local, now, cx);
+            }
+            _ => self.abort_for(CloseReason::Startup(StartupError::Local), cx),
+        }
     }
 
     /// The path carries segments of at most `mss` octets: see [`Connection::path_mtu`].
@@ -374,15 +438,15 @@ impl<M: RegionMemory> Endpoint<M> {
         &self.conn
     }
 
-    /// The DDP stream, to look at, in Full Operation.
-    pub fn stream(&self) -> Option<&ddp::Stream<M>> {
+    /// The stream above MPA, to look at, in Full Operation.
+    pub fn stream(&self) -> Option<&Ulp<M>> {
         self.upper.full().map(|full| &full.stream)
     }
 
     /// What was agreed on, in Full Operation.
     pub fn params(&self) -> Option<StreamParams> {
         let full = self.upper.full()?;
-        Some(StreamParams::new(&full.params, self.conn.emss(), full.stream.version()))
+        Some(StreamParams::new(&full.params, full.ulp, self.conn.emss(), full.stream.version()))
     }
 
     /// The form of the request, while it awaits a decision or was agreed on.
@@ -398,6 +462,7 @@ impl<M: RegionMemory> Endpoint<M> {
             stats.mpa_rx = *full.receiver.stats();
             stats.mpa_tx = *full.sender.stats();
             stats.ddp = *full.stream.counters();
+            stats.rdmap = full.stream.rdmap_counters().copied().unwrap_or_default();
         }
         stats
     }
@@ -481,12 +546,16 @@ impl<M: RegionMemory> Endpoint<M> {
         self.events.push_back(Event::Established { private_data, params });
     }
 
-    /// The first FPDU of an initiator in the peer-to-peer model has come: whatever it is, this end may
-    /// send now.
+    /// The first FPDU of an initiator in the peer-to-peer model has been delivered: whatever it is, this
+    /// end may send now.
     fn look_whether_ready(&mut self) {
-        if self.state == State::Readying && self.upper.full().is_some_and(Full::may_send) {
-            self.established(Vec::new());
+        if self.state != State::Readying || !self.upper.full().is_some_and(Full::is_begun) {
+            return;
         }
+        if let Some(Ulp::Rdmap(stream)) = self.upper.full_mut().map(|full| &mut full.stream) {
+            stream.ready();
+        }
+        self.established(Vec::new());
     }
 
     /// An FPDU that DDP refused and TCP acknowledged is tried again.

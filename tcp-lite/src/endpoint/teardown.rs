@@ -4,9 +4,16 @@ use super::upper::{Full, Stage};
 use super::{CloseReason, Context, Endpoint, OnPeerClose, State};
 use crate::mpa::{MpaError, StartupError};
 use crate::tcp;
-use ddp::last_message::LastMessage;
-use ddp::{Failure, Message, RegionMemory, Stream};
+use ddp::{Failure, RegionMemory};
 use wire::Instant;
+
+/// What a stream says at its end.
+enum LastWord {
+    /// What the ULP's protocol found wrong, if anything.
+    Found,
+    /// An error of MPA with this code.
+    Mpa(u8),
+}
 
 impl<M: RegionMemory> Endpoint<M> {
     /// Errors that the order has reached, found by MPA or by DDP.
@@ -15,9 +22,12 @@ impl<M: RegionMemory> Endpoint<M> {
             return;
         }
         let Some(full) = self.upper.full() else { return };
-        if let Some(error) = full.stream.error().cloned() {
-            let message = full.stream.last_message(&error);
-            self.fail(CloseReason::Ddp(error), Some(message), now, cx);
+        if let Some(error) = full.stream.error() {
+            self.fail_with(CloseReason::of_ulp(error), LastWord::Found, now, cx);
+        } else if let Some(said) = full.stream.terminated_by_peer() {
+            // RFC 5040 §6.2.1: closed gracefully; nothing is said to it.
+            let why = CloseReason::Terminated(Box::new(said.clone()));
+            self.fail_with(why, LastWord::Found, now, cx);
         } else if let Some(error) = full.receiver.error() {
             self.fail_by_mpa(error, now, cx);
         } else if let Some(why) = full.stream.failure() {
@@ -101,9 +111,12 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Gives TCP the close: its FIN follows what the source has. A responder with something to send
-    /// waits until it may (RFC 5044 §7.1.2 (4)), if that can still happen.
+    /// waits until it may (RFC 5044 §7.1.2 (4)), if that can still happen; so does who awaits the response
+    /// to a Read, because many peers close both ways when they are closed to.
     pub(super) fn close_when_sendable(&mut self) {
-        let waits = |full: &Full<M>| !full.may_send() && full.stream.has_unsent();
+        let waits = |full: &Full<M>| {
+            full.stream.awaits_response() || (!full.may_send() && full.stream.has_unsent())
+        };
         self.close_waits = !self.peer_closed && self.upper.full().is_some_and(waits);
         if !self.close_waits {
             self.conn.close();
@@ -156,22 +169,20 @@ impl<M: RegionMemory> Endpoint<M> {
         now: Instant,
         cx: &mut Context<'_, M>,
     ) {
-        let content = LastMessage::llp(MpaError::ETYPE, error.code());
-        let message = Stream::<M>::message_of(&content);
-        self.fail(CloseReason::Startup(error), Some(message), now, cx);
+        let word = LastWord::Mpa(error.code());
+        self.fail_with(CloseReason::Startup(error), word, now, cx);
     }
 
     fn fail_by_mpa(&mut self, error: MpaError, now: Instant, cx: &mut Context<'_, M>) {
-        let content = LastMessage::llp(MpaError::ETYPE, error.code());
-        let message = Stream::<M>::message_of(&content);
-        self.fail(CloseReason::Mpa(error), Some(message), now, cx);
+        let word = LastWord::Mpa(error.code());
+        self.fail_with(CloseReason::Mpa(error), word, now, cx);
     }
 
-    /// An error of the peer: the one last message, then the FIN (RFC 5041 §7.1).
-    fn fail(
+    /// An error: the one last message or the Terminate, then the FIN (RFC 5041 §7.1, RFC 5040 §6.2.1).
+    fn fail_with(
         &mut self,
         why: CloseReason,
-        last: Option<Message<M>>,
+        word: LastWord,
         now: Instant,
         cx: &mut Context<'_, M>,
     ) {
@@ -183,10 +194,10 @@ impl<M: RegionMemory> Endpoint<M> {
         if let Some(full) = self.upper.full_mut() {
             // RFC 5044 §8: no FPDU is handed up after an error.
             full.receiver.discard(cx.hold);
-            match last {
-                Some(message) if wanted && full.may_send() => {
-                    // Posting fails only behind another last message, which then goes out.
-                    let _posted = full.stream.post_last(message);
+            match word {
+                LastWord::Found if wanted && full.may_send() => full.stream.say_error(),
+                LastWord::Mpa(code) if wanted && full.may_send() => {
+                    full.stream.say_llp_error(MpaError::ETYPE, code);
                 }
                 // TCP may have to send again what is out, so that stays until the end.
                 _ => full.stream.close_now(),

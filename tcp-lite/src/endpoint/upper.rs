@@ -1,14 +1,15 @@
 //! What TCP calls: the octets of the start-up, then MPA and DDP.
 
-use super::config::{EndpointConfig, Open};
+use super::config::{EndpointConfig, Open, UlpKind};
 use crate::mpa::{
-    EnhancedRepr, HoldBudget, Params, Progress, Receiver, Request, Revision, Sender, Startup,
-    StartupError,
+    EnhancedRepr, HoldBudget, Params, Progress, Readiness, Receiver, Request, Revision, Rtr,
+    Sender, Startup, StartupError,
 };
 use crate::seam::{SegmentSource, SpanSink, Taken};
+use ddp::rdmap::{self, WorkRequest};
 use ddp::{
-    BufferPool, PdId, PeerId, RegionMemory, StagTable, Stream, StreamConfig, StreamId,
-    VersionPolicy,
+    BufferPool, PdId, PeerId, RegionMemory, Source, Stag, StagTable, StreamId, TaggedOffset, Ulp,
+    UlpConfig, VersionPolicy,
 };
 use std::sync::Arc;
 use wire::Instant;
@@ -78,15 +79,49 @@ pub(super) struct Begin {
 pub(super) struct Full<M: RegionMemory> {
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
-    pub(super) stream: Stream<M>,
+    pub(super) stream: Ulp<M>,
     pub(super) params: Params,
+    pub(super) ulp: UlpKind,
     initiator: bool,
+    /// Where Full Operation begins in what comes.
+    start: u64,
+    /// The ready-to-receive message of this end is not complete.
+    rtr: bool,
 }
 
 impl<M: RegionMemory> Full<M> {
     /// RFC 5044 §7.1.2 (4): a responder sends no FPDU before it has verified one.
     pub(super) fn may_send(&self) -> bool {
         self.initiator || self.receiver.stats().fpdus > 0
+    }
+
+    /// True once an FPDU has been handed up in order.
+    pub(super) fn is_begun(&self) -> bool {
+        self.receiver.next() > self.start
+    }
+
+    /// Posts the ready-to-receive message, before anything else (RFC 6581 §9.2).
+    fn say_ready(&mut self, rtr: Rtr, stag: Stag) {
+        let Ulp::Rdmap(stream) = &mut self.stream else { return };
+        let (cookie, nothing) = (u64::MAX, Source::Octets(Arc::from([])));
+        let (to, none) = (TaggedOffset(0), Stag(0));
+        let request = match rtr {
+            Rtr::Send => {
+                let (solicited, invalidate) = (false, None);
+                WorkRequest::Send { source: nothing, solicited, invalidate, cookie }
+            }
+            Rtr::Write => WorkRequest::Write { stag, to, source: nothing, cookie },
+            Rtr::Read => WorkRequest::Read {
+                sink_stag: none,
+                sink_to: to,
+                source_stag: stag,
+                source_to: to,
+                len: 0,
+                cookie,
+            },
+        };
+        // Refused only by a stream that may post nothing at all.
+        self.rtr = stream.post(request).is_ok();
     }
 }
 
@@ -153,6 +188,19 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
+    /// True for what tells of the ready-to-receive message, which is no concern of the ULP. Operations
+    /// end in the order of posting: that of this end is the first.
+    pub(super) fn is_start_up(&mut self, event: &rdmap::Event) -> bool {
+        let Some(full) = self.full_mut() else { return false };
+        match event {
+            rdmap::Event::ReadyToReceive => true,
+            rdmap::Event::Completed { .. } | rdmap::Event::Flushed { .. } => {
+                core::mem::take(&mut full.rtr)
+            }
+            _ => false,
+        }
+    }
+
     /// What the start-up has written since is what will be sent.
     pub(super) fn take_prologue(&mut self) {
         if let Stage::Startup(begin) = &self.stage {
@@ -167,22 +215,34 @@ impl<M: RegionMemory> Upper<M> {
         &mut self,
         params: Params,
         pd: PdId,
-        mut stream: StreamConfig,
+        ulp: UlpConfig,
         cx: &mut Context<'_, M>,
     ) {
         self.take_prologue();
         let Stage::Startup(begin) = core::mem::replace(&mut self.stage, Stage::Over) else {
             return;
         };
-        stream.version = self.version(params.revision, stream.version);
+        let kind = UlpKind::of(&ulp);
+        let mut ulp = ulp;
+        *ulp.version_mut() = self.version(params.revision, *ulp.version_mut());
+        if let (UlpConfig::Rdmap(config), Some(agreed)) = (&mut ulp, params.agreed) {
+            (config.ird, config.ord) = (agreed.depths.ird, agreed.depths.ord);
+            config.rtr_send = matches!(agreed.readiness, Readiness::Awaits(set) if set.send);
+        }
         let mut full = Box::new(Full {
             receiver: Receiver::new(&self.config.mpa, &params, begin.received),
             sender: Sender::new(&params, self.prologue_len, self.emss),
-            stream: Stream::new(self.id, pd, stream),
+            stream: Ulp::new(self.id, pd, ulp),
             params,
+            ulp: kind,
             initiator: self.initiator,
+            start: begin.received,
+            rtr: false,
         });
         full.stream.set_peer(self.peer);
+        if let Some(Readiness::Sends(rtr)) = params.agreed.map(|agreed| agreed.readiness) {
+            full.say_ready(rtr, self.config.mpa.peer.rtr_stag());
+        }
         if !begin.backlog.is_empty() {
             let Full { receiver, stream, .. } = &mut *full;
             let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
@@ -251,13 +311,13 @@ impl<M: RegionMemory> Upper<M> {
             Some(Progress::Unsuitable { params, error }) => {
                 let Some(open) = begin.open.take() else { return Taken::All };
                 self.notice = Some(Box::new(Notice::Unsuitable(error)));
-                self.enter_full(params, open.pd, open.stream, cx);
+                self.enter_full(params, open.pd, open.ulp, cx);
                 Taken::All
             }
             Some(Progress::Accepted { params, private_data }) => {
                 let Some(open) = begin.open.take() else { return Taken::All };
                 self.notice = Some(Box::new(Notice::Accepted { private_data }));
-                self.enter_full(params, open.pd, open.stream, cx);
+                self.enter_full(params, open.pd, open.ulp, cx);
                 if rest.is_empty() {
                     return Taken::All;
                 }

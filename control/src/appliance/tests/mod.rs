@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use dataplane::memory::Memory;
 use dataplane::{Command, Counters, Event, InterfaceId, ListenerId, Ticket, WorkerId};
 use ddp::{StagEntry, StreamId};
-use tcp_lite::endpoint::{CloseReason, EndpointStats, StreamParams};
+use tcp_lite::endpoint::{CloseReason, EndpointStats, StreamParams, UlpKind};
 use tcp_lite::mpa::Revision;
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::oneshot::error::TryRecvError;
@@ -237,6 +237,7 @@ const LOCAL: &str = "10.0.0.1:7471";
 
 const PARAMS: StreamParams = StreamParams {
     revision: Revision::One,
+    ulp: UlpKind::Ddp,
     markers_tx: true,
     markers_rx: true,
     crc: true,

@@ -147,7 +147,11 @@ fn the_ddp_version_follows_the_revision() {
         });
         let commands = bench.acknowledge();
         let accept = commands.iter().find_map(|c| match c {
-            Command::Accept { config, private_data, .. } => Some((config, private_data)),
+            Command::Accept {
+                ulp: tcp_lite::endpoint::UlpConfig::Ddp(config),
+                private_data,
+                ..
+            } => Some((config, private_data)),
             _ => None,
         });
         let (config, private_data) = accept.unwrap();

@@ -305,6 +305,7 @@ impl<M: RegionMemory> Stream<M> {
             return;
         };
         self.counters.terminates_received += 1;
+        self.received = Some(terminate.clone());
         self.events.push_back(Event::Terminated { by_peer: true, terminate });
         self.ddp.stop_receiving(Some(buffers));
         self.give_up();

@@ -64,6 +64,15 @@ impl<M> Operations<M> {
         self.next_waiting().is_some()
     }
 
+    /// True while a Read or atomic has no response.
+    pub(crate) fn has_requests(&self) -> bool {
+        self.queue.iter().any(|operation| match &operation.state {
+            State::Waiting(request) => request.is_request(),
+            State::Issued(outcome) => outcome.is_none(),
+            State::Ended(_) => false,
+        })
+    }
+
     /// The next one for DDP.
     pub(crate) fn next_waiting(&self) -> Option<&WorkRequest<M>> {
         self.queue.range(self.waiting..).find_map(|operation| match &operation.state {

@@ -9,7 +9,7 @@ use wire::rdmap::{
 };
 use wire::{DdpVersion, Stag};
 
-use crate::buffers::BufferPool;
+use crate::buffers::{BufferPool, PeerId};
 use crate::error::{Field, Mismatch, PostError};
 use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
 use crate::memory::RegionMemory;
@@ -17,7 +17,9 @@ use crate::message::{Failure, Message, Source};
 use crate::rdmap::access::Party;
 use crate::rdmap::operations::{AtomicWait, Operations};
 use crate::rdmap::responses::{Response, Responses};
-use crate::rdmap::{Checks, Config, Counters, Error, ErrorCode, Event, RdmapError, WorkRequest};
+use crate::rdmap::{
+    Checks, Config, Counters, Error, ErrorCode, Event, RdmapError, Terminate, WorkRequest,
+};
 use crate::send::{check_source, check_to};
 use crate::stag::{PdId, StreamId};
 use crate::stream::Context;
@@ -60,6 +62,8 @@ pub struct Stream<M> {
     /// Nothing more is taken, and nothing sent behind the Terminate.
     pub(super) over: bool,
     pub(super) error: Option<Error>,
+    /// What the peer's Terminate says.
+    pub(super) received: Option<Terminate>,
 }
 
 impl<M: RegionMemory> Stream<M> {
@@ -87,6 +91,7 @@ impl<M: RegionMemory> Stream<M> {
             peer_closed: false,
             over: false,
             error: None,
+            received: None,
         }
     }
 
@@ -103,6 +108,11 @@ impl<M: RegionMemory> Stream<M> {
     /// Moves the stream into another protection domain, before it takes its first segment.
     pub fn set_pd(&mut self, pd: PdId) {
         self.ddp.set_pd(pd);
+    }
+
+    /// Says who the peer is: see [`ddp::Stream::set_peer`](crate::Stream::set_peer).
+    pub fn set_peer(&mut self, peer: PeerId) {
+        self.ddp.set_peer(peer);
     }
 
     /// The version of DDP and RDMAP, once it is known.
@@ -210,6 +220,11 @@ impl<M: RegionMemory> Stream<M> {
         self.operations.len() + self.responses.waiting() + self.responses.sent()
     }
 
+    /// True while a Read or atomic of ours has no response: the LLP's half is to stay open for it.
+    pub fn awaits_response(&self) -> bool {
+        self.operations.has_requests()
+    }
+
     /// Our Reads and atomics that are with the peer.
     pub fn requests_outstanding(&self) -> usize {
         self.checks.reads() + self.operations.atomics.len()
@@ -245,6 +260,16 @@ impl<M: RegionMemory> Stream<M> {
     /// (RFC 5040 §6.2.1).
     pub fn is_terminated(&self) -> bool {
         self.counters.terminates_sent + self.counters.terminates_received > 0
+    }
+
+    /// The peer's Terminate, if it sent one.
+    pub fn terminated_by_peer(&self) -> Option<&Terminate> {
+        self.received.as_ref()
+    }
+
+    /// The initiator is ready by whatever message: a zero-length Send is one of the ULP from now on.
+    pub fn ready(&mut self) {
+        self.rtr_send = false;
     }
 
     /// An error of the LLP, with its own numbers: it goes into the Terminate (RFC 5040 §6.2.1).

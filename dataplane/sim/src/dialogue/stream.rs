@@ -221,7 +221,7 @@ impl Subject for Stream {
     fn connect(&mut self, now: Instant, iss: SeqNumber) -> Result<(), String> {
         let open = Open {
             pd: PD,
-            stream: self.setup.stream.clone(),
+            ulp: self.setup.stream.clone().into(),
             private_data: self.setup.private_data.clone(),
         };
         let (config, mss) = (Arc::clone(&self.config), self.setup.mss);

@@ -16,7 +16,7 @@ use wire::Instant;
 
 use crate::api::{
     Command, Connect, Event, InterfaceConfig, InterfaceId, Limits, ListenerConfig, ListenerId,
-    PortId, Route, Ticket, Wake, WorkerHandle, WorkerId, worker_link,
+    PortId, Route, Service, Ticket, Wake, WorkerHandle, WorkerId, worker_link,
 };
 use crate::io::{BURST, Frame, PortFacts, PortIo};
 use crate::memory::{Backing, Memory, MemoryConfig};
@@ -260,7 +260,8 @@ impl Host {
                 local: None,
                 remote,
                 endpoint: Arc::new(EndpointConfig::default()),
-                config: stream_config(),
+                ulp: stream_config().into(),
+                service: Service::Control,
                 pd: PD,
                 private_data: b"hello".to_vec(),
                 timeout: Duration::from_secs(20),
@@ -479,7 +480,8 @@ impl Net {
             stream,
             pd: PD,
             private_data: b"welcome".to_vec(),
-            config: stream_config(),
+            ulp: stream_config().into(),
+            service: Service::Control,
         };
         self.hosts[host].tell(stream.worker().into(), |_| accept);
     }

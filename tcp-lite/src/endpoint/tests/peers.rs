@@ -6,8 +6,8 @@ use crate::mpa::{self, HoldBudget};
 use crate::seam::{SegmentSource, SpanSink, Taken};
 use crate::tcp::{self, reset_for};
 use ddp::{
-    Access, BufferPool, MESSAGE_QUEUE, QueueConfig, Stag, StagEntry, StagTable, TaggedOffset,
-    VecMemory,
+    Access, BufferPool, MESSAGE_QUEUE, QueueConfig, Stag, StagEntry, StagTable, StreamConfig,
+    TaggedOffset, VecMemory,
 };
 use std::net::SocketAddr;
 
@@ -86,7 +86,8 @@ impl Node {
 
     /// A host that opens a stream.
     pub(super) fn initiator(config: EndpointConfig, private_data: &[u8]) -> Self {
-        let open = Open { pd: PD, stream: stream_config(), private_data: private_data.to_vec() };
+        let open =
+            Open { pd: PD, ulp: stream_config().into(), private_data: private_data.to_vec() };
         let now = Instant::from_millis(1000);
         let (id, iss) = (StreamId(1), SeqNumber(u32::MAX - 3000));
         let arc = Arc::new(config.clone());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::api::{Counters, DropReason, Wake};
-use crate::net::icmp::PathMtu;
+use crate::net::icmp::Report;
 use crate::net::neighbour::Claim;
 
 /// What one worker tells another.
@@ -27,8 +27,15 @@ pub enum Message<F> {
         /// What it says.
         claim: Claim,
     },
-    /// A path carries less than was sent.
-    PathMtu(PathMtu),
+    /// A packet put together from fragments that arrived on this port.
+    Whole {
+        /// Place of the port.
+        port: usize,
+        /// A frame as it would have come uncut.
+        octets: Vec<u8>,
+    },
+    /// A router, or the peer, has something to say about a flow.
+    Icmp(Report),
 }
 
 /// One worker's ends of the mesh.
@@ -66,7 +73,7 @@ impl<F> Mesh<F> {
     /// Sends a message to another worker, or loses it.
     pub fn send(&mut self, worker: usize, message: Message<F>, counters: &Counters) {
         let Some(way) = self.to.get_mut(worker).and_then(Option::as_mut) else { return };
-        let is_frame = matches!(message, Message::Frame { .. });
+        let is_frame = matches!(message, Message::Frame { .. } | Message::Whole { .. });
         if way.ring.push(message).is_ok() {
             way.pushed = true;
             counters.mesh_out.add(1);

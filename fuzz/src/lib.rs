@@ -29,6 +29,8 @@ pub const TARGETS: &[Target] = &[
     #[cfg(feature = "frames")]
     Target { name: "frame", run: frame::frame },
     #[cfg(feature = "frames")]
+    Target { name: "reassembly", run: frame::reassembly },
+    #[cfg(feature = "frames")]
     Target { name: "control_message", run: frame::control_message },
 ];
 

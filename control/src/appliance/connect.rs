@@ -188,6 +188,7 @@ impl Core {
         let error = match reason {
             ConnectError::Closed { .. } => ApiError::peer_refused(sentence),
             ConnectError::Timeout | ConnectError::Unreachable => ApiError::timeout(sentence),
+            ConnectError::Icmp(_) => ApiError::peer_refused(sentence),
             ConnectError::NoSuchAddress | ConnectError::NoRoute | ConnectError::PrivateData(_) => {
                 ApiError::bad_request(sentence)
             }

@@ -122,6 +122,12 @@ pub struct Limits {
     pub resets_per_second: u32,
     /// ICMP messages sent per second.
     pub icmp_per_second: u32,
+    /// Packets that arrive in fragments, unfinished at a time.
+    pub reassembly_packets: usize,
+    /// Octets that they take together.
+    pub reassembly_octets: usize,
+    /// Peers whose path MTU is remembered.
+    pub path_mtus: usize,
     /// Entries of the command ring.
     pub commands: usize,
     /// Entries of the event ring; at least 64.
@@ -141,6 +147,9 @@ impl Default for Limits {
             hold_octets: 16 << 20,
             resets_per_second: 1000,
             icmp_per_second: 1000,
+            reassembly_packets: 64,
+            reassembly_octets: 1 << 20,
+            path_mtus: 1024,
             commands: 1024,
             events: 4096,
             mesh: 1024,

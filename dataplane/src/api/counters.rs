@@ -100,6 +100,14 @@ counters! {
     neighbour_answers: Counter,
     /// Neighbours known.
     neighbours: Gauge,
+    /// Packets put together from fragments.
+    reassembled: Counter,
+    /// Packets of which not all fragments came in time.
+    reassembly_timeouts: Counter,
+    /// Packets given up for others because there was no room.
+    reassembly_evicted: Counter,
+    /// Octets that unfinished packets take.
+    reassembly_octets: Gauge,
     /// Echo requests answered.
     echo_replies: Counter,
     /// Resets sent for segments without a stream.
@@ -108,6 +116,10 @@ counters! {
     path_mtu_updates: Counter,
     /// Reports of a smaller path MTU that wait until the segment they are about is lost.
     path_mtu_remembered: Counter,
+    /// ICMP errors about streams, noted and no more: only a reset ends them.
+    icmp_soft_errors: Counter,
+    /// Peers whose path MTU is remembered.
+    path_mtus: Gauge,
     /// Streams accepted by the control thread or opened by it.
     streams_established: Counter,
     /// Streams in all states.
@@ -184,8 +196,20 @@ drop_reasons! {
     NotOurAddress = "not_our_address",
     /// Source address cannot be: unspecified, multicast, broadcast, loopback or our own.
     BadSource = "bad_source",
-    /// A fragment; reassembly is not done.
+    /// A fragment of a packet that is not TCP's.
     Fragment = "fragment",
+    /// A fragment whose length is not that of one, or whose marks contradict the others'.
+    FragmentBad = "fragment_bad",
+    /// A fragment that begins or ends inside the TCP header.
+    FragmentTiny = "fragment_tiny",
+    /// A fragment that overlaps another of its packet; nothing of the packet is used.
+    FragmentOverlap = "fragment_overlap",
+    /// A fragment that came before.
+    FragmentDuplicate = "fragment_duplicate",
+    /// A fragment of a peer that has its share of unfinished packets, or of a packet in too many pieces.
+    FragmentLimit = "fragment_limit",
+    /// IPv6 hop-by-hop options that are not right behind the IPv6 header.
+    HopByHop = "hop_by_hop",
     /// More IPv6 extension headers than are followed, or one that forbids going on.
     ExtensionHeader = "extension_header",
     /// An IP protocol that nobody here speaks.
@@ -214,6 +238,8 @@ drop_reasons! {
     IcmpNotInFlight = "icmp_not_in_flight",
     /// Packet too big with an MTU that is below what is believed, or larger than the packet.
     IcmpSize = "icmp_size",
+    /// ICMP errors past the rate limit.
+    IcmpRateLimited = "icmp_rate_limited",
     /// Packet too big that asks for nothing smaller than what is used already.
     IcmpNoNews = "icmp_no_news",
     /// ICMP or reset not answered, or neighbours' news not passed on, because of the rate limit.

@@ -12,6 +12,7 @@ use tcp_lite::mpa::{EnhancedRepr, PrivateDataTooLong, Revision};
 use super::config::ListenerConfig;
 use super::ids::{InterfaceId, ListenerId, Ticket, WorkerId};
 use crate::memory::Memory;
+use crate::net::icmp::Unreachable;
 
 /// What the control thread asks of one worker. Taken in order, a bounded number per turn of its loop.
 #[derive(Debug)]
@@ -433,6 +434,9 @@ pub enum ConnectError {
     /// The peer, or its gateway, does not answer ARP or neighbour solicitations.
     #[error("no answer to address resolution")]
     Unreachable,
+    /// ICMP says why the peer cannot be reached.
+    #[error("{0}")]
+    Icmp(Unreachable),
     /// The time that the command gave is over.
     #[error("timed out")]
     Timeout,

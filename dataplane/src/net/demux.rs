@@ -1,8 +1,9 @@
 //! From a frame to the layer that takes it: Ethernet, VLAN, IPv4 and IPv6 headers. Reads only; says
 //! what the frame is, or why it is dropped.
 //!
-//! Left out: IPv4 options are skipped unread; fragments are dropped ([`DropReason::Fragment`]), except
-//! the lone ones of RFC 6946; of IPv6 extension headers at most [`MAX_EXTENSIONS`] are followed.
+//! Left out: IPv4 options are skipped unread; fragments of TCP's packets are for [`super::reassembly`],
+//! those of others are dropped ([`DropReason::Fragment`]), except the lone ones of RFC 6946; of IPv6
+//! extension headers at most [`MAX_EXTENSIONS`] are followed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -15,6 +16,7 @@ use smoltcp::wire::{
 use super::checksum;
 use super::interface::Interface;
 use super::neighbour::Mac;
+use super::reassembly::Fragment;
 use crate::api::DropReason;
 
 /// IPv6 extension headers that are followed in one packet, and options in each.
@@ -50,6 +52,8 @@ pub enum Kind {
         /// The segment.
         segment: Range<usize>,
     },
+    /// A piece of a packet with a TCP segment, to one of our addresses.
+    Fragment(Fragment),
     /// An ICMPv4 message with the right checksum, to one of our addresses.
     Icmp4 {
         /// Who sent it.
@@ -111,7 +115,7 @@ pub fn demux(
         EthernetProtocol::Arp => Kind::Arp(at..frame.len()),
         EthernetProtocol::Unknown(_) => return Err(DropReason::EtherType),
     };
-    if matches!(kind, Kind::Tcp { .. }) && destination_mac != interface.mac {
+    if matches!(kind, Kind::Tcp { .. } | Kind::Fragment(_)) && destination_mac != interface.mac {
         // RFC 9293 §3.9.2.3: only to a unicast address
         return Err(DropReason::NotOurMac);
     }
@@ -162,11 +166,22 @@ fn ipv4(
     if !interface.has(destination.into()) {
         return Err(DropReason::NotOurAddress);
     }
-    if packet.more_frags() || packet.frag_offset() != 0 {
-        return Err(DropReason::Fragment);
-    }
     let payload = at + header..at + usize::from(packet.total_len());
     let addresses = (IpAddr::V4(source), IpAddr::V4(destination));
+    if packet.more_frags() || packet.frag_offset() != 0 {
+        if packet.next_header() != IpProtocol::Tcp {
+            return Err(DropReason::Fragment);
+        }
+        return Ok(Kind::Fragment(Fragment {
+            source: addresses.0,
+            destination: addresses.1,
+            id: packet.ident().into(),
+            offset: packet.frag_offset().into(),
+            more: packet.more_frags(),
+            ip: at,
+            payload,
+        }));
+    }
     match packet.next_header() {
         IpProtocol::Tcp => tcp(frame, addresses, payload, check),
         IpProtocol::Icmp => {
@@ -198,9 +213,24 @@ fn ipv6(
         return Err(DropReason::NotOurAddress);
     }
     let end = at + packet.header_len() + usize::from(packet.payload_len());
-    let (protocol, begin) =
-        skip_extensions(&frame[..end], packet.next_header(), at + packet.header_len())?;
+    let chain = skip_extensions(&frame[..end], packet.next_header(), at + packet.header_len())?;
     let addresses = (IpAddr::V6(source), IpAddr::V6(destination));
+    let (protocol, begin) = match chain {
+        Chain::Upper(protocol, begin) => (protocol, begin),
+        // RFC 8200 §4.5. Groups are not spoken to by TCP.
+        Chain::Cut { id, offset, more, begin } if unicast && !source.is_unspecified() => {
+            return Ok(Kind::Fragment(Fragment {
+                source: addresses.0,
+                destination: addresses.1,
+                id,
+                offset,
+                more,
+                ip: at,
+                payload: begin..end,
+            }));
+        }
+        Chain::Cut { .. } => return Err(DropReason::Fragment),
+    };
     match protocol {
         IpProtocol::Tcp if !unicast => Err(DropReason::NotOurAddress),
         IpProtocol::Tcp if source.is_unspecified() => Err(DropReason::BadSource),
@@ -238,15 +268,25 @@ fn tcp(
     Ok(Kind::Tcp { source, destination, segment })
 }
 
-/// The protocol behind the extension headers that begin at `at`, and where it begins (RFC 8200 §4).
+/// What a chain of extension headers leads to.
+enum Chain {
+    /// A protocol, and where it begins.
+    Upper(IpProtocol, usize),
+    /// A piece of a packet with TCP, which begins here.
+    Cut { id: u32, offset: usize, more: bool, begin: usize },
+}
+
+/// What is behind the extension headers that begin at `at` (RFC 8200 §4).
 fn skip_extensions(
     packet: &[u8],
     mut next: IpProtocol,
     mut at: usize,
-) -> Result<(IpProtocol, usize), DropReason> {
-    for _ in 0..=MAX_EXTENSIONS {
+) -> Result<Chain, DropReason> {
+    for n in 0..=MAX_EXTENSIONS {
         let rest = packet.get(at..).ok_or(DropReason::Truncated)?;
         let len = match next {
+            // RFC 8200 §4.1: right behind the IPv6 header only.
+            IpProtocol::HopByHop if n > 0 => return Err(DropReason::HopByHop),
             IpProtocol::HopByHop | IpProtocol::Ipv6Opts | IpProtocol::Ipv6Route => {
                 let header = Ipv6ExtHeader::new_checked(rest).map_err(|_| DropReason::Truncated)?;
                 if next != IpProtocol::Ipv6Route {
@@ -263,11 +303,20 @@ fn skip_extensions(
                 let header =
                     Ipv6FragmentHeader::new_checked(header).map_err(|_| DropReason::Truncated)?;
                 if header.more_frags() || header.frag_offset() != 0 {
-                    return Err(DropReason::Fragment);
+                    // What is behind an extension header in the cut part is not put together.
+                    if IpProtocol::from(rest[0]) != IpProtocol::Tcp {
+                        return Err(DropReason::Fragment);
+                    }
+                    return Ok(Chain::Cut {
+                        id: header.ident(),
+                        offset: 8 * usize::from(header.frag_offset()),
+                        more: header.more_frags(),
+                        begin: at + 8,
+                    });
                 }
                 8
             }
-            _ => return Ok((next, at)),
+            _ => return Ok(Chain::Upper(next, at)),
         };
         next = IpProtocol::from(rest[0]);
         at += len;

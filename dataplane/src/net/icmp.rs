@@ -1,4 +1,4 @@
-//! ICMP (RFC 792, RFC 4443) of a host: echo is answered, and "too big" is believed if it is about a
+//! ICMP (RFC 792, RFC 4443) of a host: echo is answered, and errors are passed on if they are about a
 //! packet that could have been ours; everything else is counted.
 
 use std::net::{IpAddr, SocketAddr};
@@ -14,34 +14,69 @@ use super::neighbour::Mac;
 use super::{Outbox, checksum, path};
 use crate::api::DropReason;
 
-/// A path to this peer carries less than was sent.
+/// An ICMP error about a segment of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PathMtu {
+pub struct Report {
     /// Place of the interface.
     pub interface: usize,
     /// Our end of the flow.
     pub local: SocketAddr,
     /// The peer.
     pub remote: SocketAddr,
-    /// Sequence number of the segment that was too big.
+    /// Sequence number of the segment.
     pub seq: u32,
-    /// Octets of an IP packet that pass.
-    pub mtu: u16,
+    /// What happened to it.
+    pub trouble: Trouble,
 }
 
-/// The least MTU that is believed. IPv4 routers may say 68 (RFC 791), but a lie that small costs more
-/// than such a link is worth; the least that IPv6 knows is 1280 (RFC 8200 §5).
-const MIN_MTU_V4: u32 = 552;
-const MIN_MTU_V6: u32 = 1280;
+/// Why a segment did not arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// A path carries no more than this many octets of an IP packet.
+    TooBig(u16),
+    /// The peer cannot be reached, or not in this way.
+    Unreachable(Unreachable),
+}
+
+/// What cannot be reached (RFC 792, RFC 1812 §5.2.7.1; RFC 4443 §3.1, §3.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unreachable {
+    /// The network or the host: it may be there again in a moment.
+    #[error("a router says that there is no way to the peer")]
+    Host,
+    /// The host does not speak TCP.
+    #[error("the peer says by ICMP that it does not speak TCP")]
+    Protocol,
+    /// Nobody listens.
+    #[error("the peer says by ICMP that nobody listens at that port")]
+    Port,
+    /// A filter forbids it.
+    #[error("a filter on the way forbids it, says ICMP")]
+    Prohibited,
+}
+
+impl Unreachable {
+    /// False for what RFC 1122 §4.2.3.9 calls a soft error.
+    pub fn is_hard(self) -> bool {
+        self != Unreachable::Host
+    }
+}
+
+/// The least MTU that a router may say (RFC 791 §3.2; RFC 8200 §5). How much of it is believed is TCP's.
+const MIN_MTU_V4: u16 = 68;
+const MIN_MTU_V6: u16 = 1280;
 const HOP_LIMIT: u8 = 64;
+
+/// MTUs of links, for routers that say none (RFC 1191 §7.1).
+const PLATEAUS: [u16; 10] = [32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296, 68];
 
 /// What an ICMP message means to us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Icmp {
     /// Asks for an echo.
     Echo,
-    /// Reports that a packet of ours was too big.
-    TooBig(PathMtu),
+    /// Reports what became of a packet of ours.
+    Error(Report),
 }
 
 /// Reads an ICMPv4 message whose checksum is right.
@@ -50,29 +85,46 @@ pub enum Icmp {
 /// Why it is of no use.
 pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<Icmp, DropReason> {
     let packet = Icmpv4Packet::new_checked(message).map_err(|_| DropReason::Icmp)?;
-    match packet.msg_type() {
-        Icmpv4Message::EchoRequest if packet.msg_code() == 0 => Ok(Icmp::Echo),
-        Icmpv4Message::DstUnreachable
-            if Icmpv4DstUnreachable::from(packet.msg_code())
-                == Icmpv4DstUnreachable::FragRequired =>
-        {
-            // RFC 1191 §4: the MTU is in the low half of the unused word.
-            let mtu = u32::from(u16::from_be_bytes([message[6], message[7]]));
-            let inner = &message[8..];
-            // `new_checked` would want all of it; a router sends the header and eight octets.
-            let header = inner.first().map_or(0, |b| usize::from(b & 15) * 4);
-            if header < 20 || inner.len() < header + 8 {
-                return Err(DropReason::Icmp);
-            }
-            let ip = Ipv4Packet::new_unchecked(inner);
-            if ip.version() != 4 || ip.next_header() != IpProtocol::Tcp {
-                return Err(DropReason::IcmpNotBelieved);
-            }
-            let (local, remote) = (ip.src_addr().into(), ip.dst_addr().into());
-            too_big(index, interface, (local, remote), &inner[header..], mtu, MIN_MTU_V4)
-        }
-        _ => Err(DropReason::IcmpIgnored),
+    let code = packet.msg_code();
+    let unreachable = match packet.msg_type() {
+        Icmpv4Message::EchoRequest if code == 0 => return Ok(Icmp::Echo),
+        Icmpv4Message::DstUnreachable => match Icmpv4DstUnreachable::from(code) {
+            Icmpv4DstUnreachable::FragRequired => None,
+            Icmpv4DstUnreachable::ProtoUnreachable => Some(Unreachable::Protocol),
+            Icmpv4DstUnreachable::PortUnreachable => Some(Unreachable::Port),
+            Icmpv4DstUnreachable::NetProhibited
+            | Icmpv4DstUnreachable::HostProhibited
+            | Icmpv4DstUnreachable::CommProhibited => Some(Unreachable::Prohibited),
+            _ if code < 16 => Some(Unreachable::Host),
+            _ => return Err(DropReason::IcmpIgnored),
+        },
+        _ => return Err(DropReason::IcmpIgnored),
+    };
+    let inner = message.get(8..).ok_or(DropReason::Icmp)?;
+    // `new_checked` would want all of it; a router sends the header and eight octets.
+    let header = inner.first().map_or(0, |b| usize::from(b & 15) * 4);
+    if header < 20 || inner.len() < header + 8 {
+        return Err(DropReason::Icmp);
     }
+    let ip = Ipv4Packet::new_unchecked(inner);
+    // What we send is never cut before it is too big for somebody.
+    if ip.version() != 4 || ip.next_header() != IpProtocol::Tcp || ip.frag_offset() != 0 {
+        return Err(DropReason::IcmpNotBelieved);
+    }
+    let trouble = match unreachable {
+        Some(what) => Trouble::Unreachable(what),
+        None => {
+            let sent = ip.total_len();
+            // RFC 1191 §4: the MTU is in the low half of the unused word; §5: old routers leave it zero.
+            let mtu = match u16::from_be_bytes([message[6], message[7]]) {
+                0 => PLATEAUS.into_iter().find(|&mtu| mtu < sent).unwrap_or(0),
+                mtu => mtu,
+            };
+            too_big(interface, mtu.into(), sent.into(), MIN_MTU_V4)?
+        }
+    };
+    let ends = (ip.src_addr().into(), ip.dst_addr().into());
+    report(index, interface, ends, &inner[header..], trouble)
 }
 
 /// Reads an ICMPv6 message whose checksum is right, other than neighbour discovery.
@@ -81,46 +133,61 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
 /// Why it is of no use.
 pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<Icmp, DropReason> {
     let packet = Icmpv6Packet::new_checked(message).map_err(|_| DropReason::Icmp)?;
-    match packet.msg_type() {
-        Icmpv6Message::EchoRequest if packet.msg_code() == 0 => Ok(Icmp::Echo),
-        Icmpv6Message::PktTooBig => {
-            // RFC 4443 §3.2
-            let inner = &message[8..];
-            if inner.len() < 48 {
-                return Err(DropReason::Icmp);
-            }
-            let ip = Ipv6Packet::new_unchecked(inner);
-            // What we send has no extension headers.
-            if ip.version() != 6 || ip.next_header() != IpProtocol::Tcp {
-                return Err(DropReason::IcmpNotBelieved);
-            }
-            let (local, remote) = (ip.src_addr().into(), ip.dst_addr().into());
-            let mtu = packet.pkt_too_big_mtu();
-            too_big(index, interface, (local, remote), &inner[40..], mtu, MIN_MTU_V6)
+    let unreachable = match (packet.msg_type(), packet.msg_code()) {
+        (Icmpv6Message::EchoRequest, 0) => return Ok(Icmp::Echo),
+        (Icmpv6Message::PktTooBig, _) => None, // RFC 4443 §3.2: whatever the code
+        (Icmpv6Message::DstUnreachable, 0 | 2 | 3) => Some(Unreachable::Host),
+        (Icmpv6Message::DstUnreachable, 1 | 5 | 6) => Some(Unreachable::Prohibited),
+        (Icmpv6Message::DstUnreachable, 4) => Some(Unreachable::Port),
+        (Icmpv6Message::ParamProblem, 1) => Some(Unreachable::Protocol),
+        _ => return Err(DropReason::IcmpIgnored),
+    };
+    let inner = message.get(8..).filter(|inner| inner.len() >= 48).ok_or(DropReason::Icmp)?;
+    let ip = Ipv6Packet::new_unchecked(inner);
+    // What we send has no extension headers.
+    if ip.version() != 6 || ip.next_header() != IpProtocol::Tcp {
+        return Err(DropReason::IcmpNotBelieved);
+    }
+    let trouble = match unreachable {
+        Some(what) => Trouble::Unreachable(what),
+        None => {
+            let mtu = u32::from_be_bytes([message[4], message[5], message[6], message[7]]);
+            too_big(interface, mtu, 40 + u32::from(ip.payload_len()), MIN_MTU_V6)?
         }
-        _ => Err(DropReason::IcmpIgnored),
+    };
+    let ends = (ip.src_addr().into(), ip.dst_addr().into());
+    report(index, interface, ends, &inner[40..], trouble)
+}
+
+/// RFC 5927 §7.2: an MTU that the packet would have fitted, or larger than ours, reports nothing.
+fn too_big(interface: &Interface, mtu: u32, sent: u32, min: u16) -> Result<Trouble, DropReason> {
+    match u16::try_from(mtu) {
+        Ok(mtu) if mtu >= min && mtu < interface.mtu && u32::from(mtu) < sent => {
+            Ok(Trouble::TooBig(mtu))
+        }
+        _ => Err(DropReason::IcmpSize),
     }
 }
 
-fn too_big(
+/// Who the packet was from and to, by its first eight octets of TCP. The owner of the flow checks the
+/// sequence number (RFC 5927 §4.1).
+fn report(
     index: usize,
     interface: &Interface,
     (local, remote): (IpAddr, IpAddr),
     tcp: &[u8],
-    mtu: u32,
-    min: u32,
+    trouble: Trouble,
 ) -> Result<Icmp, DropReason> {
     let &[s0, s1, d0, d1, q0, q1, q2, q3, ..] = tcp else { return Err(DropReason::Icmp) };
-    // RFC 5927 §7.2: a larger MTU than ours reports nothing; the owner checks the sequence number.
-    if !interface.has(local) || mtu < min || mtu >= u32::from(interface.mtu) {
+    if !interface.has(local) {
         return Err(DropReason::IcmpNotBelieved);
     }
-    Ok(Icmp::TooBig(PathMtu {
+    Ok(Icmp::Error(Report {
         interface: index,
         local: SocketAddr::new(local, u16::from_be_bytes([s0, s1])),
         remote: SocketAddr::new(remote, u16::from_be_bytes([d0, d1])),
         seq: u32::from_be_bytes([q0, q1, q2, q3]),
-        mtu: mtu as u16,
+        trouble,
     }))
 }
 

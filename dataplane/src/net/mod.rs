@@ -16,6 +16,8 @@ pub mod limit;
 pub mod nd;
 pub mod neighbour;
 pub mod path;
+pub mod path_mtu;
+pub mod reassembly;
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -24,7 +26,7 @@ use smoltcp::wire::Icmpv6Message;
 use wire::Instant;
 
 use self::demux::{Kind, Packet};
-use self::icmp::{Icmp, PathMtu};
+use self::icmp::{Icmp, Report};
 use self::interface::Interface;
 use self::limit::RateLimit;
 use self::neighbour::{Action, Claim, ClaimOutcome, Resolution};
@@ -36,6 +38,7 @@ pub struct Stack {
     /// The interfaces, by place.
     pub interfaces: Vec<Interface>,
     icmp: RateLimit,
+    errors: RateLimit,
 }
 
 /// What a frame that is not TCP's means to the workers.
@@ -44,7 +47,7 @@ pub enum Notice {
     /// A neighbour of the interface at this place speaks of itself: every worker is to hear it.
     Neighbour(usize, Claim),
     /// For the worker that owns the flow.
-    PathMtu(PathMtu),
+    Icmp(Report),
     /// An echo was answered.
     Echoed,
 }
@@ -87,9 +90,11 @@ impl Outbox {
 }
 
 impl Stack {
-    /// A stack of these interfaces that sends at most so many ICMP messages a second.
+    /// A stack of these interfaces that sends at most so many ICMP messages a second, and believes at most
+    /// as many.
     pub fn new(interfaces: Vec<Interface>, icmp_per_second: u32, now: Instant) -> Self {
-        Stack { interfaces, icmp: RateLimit::new(icmp_per_second, now) }
+        let limit = || RateLimit::new(icmp_per_second, now);
+        Stack { interfaces, icmp: limit(), errors: limit() }
     }
 
     /// Takes a packet that is not TCP's.
@@ -106,7 +111,7 @@ impl Stack {
         let index = packet.interface;
         let interface = &self.interfaces[index];
         let (icmp, addresses, message) = match &packet.kind {
-            Kind::Tcp { .. } => return Err(DropReason::IpProtocol),
+            Kind::Tcp { .. } | Kind::Fragment(_) => return Err(DropReason::IpProtocol),
             Kind::Arp(range) => {
                 let claim = arp::input(interface, &frame[range.clone()], out)?;
                 return Ok(Notice::Neighbour(index, claim));
@@ -132,7 +137,8 @@ impl Stack {
             }
         };
         match icmp {
-            Icmp::TooBig(path_mtu) => Ok(Notice::PathMtu(path_mtu)),
+            Icmp::Error(_) if !self.errors.take(now) => Err(DropReason::IcmpRateLimited),
+            Icmp::Error(report) => Ok(Notice::Icmp(report)),
             Icmp::Echo if !self.icmp.take(now) => Err(DropReason::RateLimited),
             Icmp::Echo => {
                 icmp::echo(interface, packet.source_mac, addresses, message, out);

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::demux::{L4Check, demux};
+use super::icmp::Trouble;
 use super::neighbour::{ClaimKind, Mac};
 use super::*;
 use crate::api::{InterfaceConfig, InterfaceId, PortId};
@@ -225,22 +226,68 @@ fn too_big(v6: bool, mtu: u32) -> Vec<u8> {
 
 #[test]
 fn too_big_is_believed_within_reason() {
-    for (v6, least) in [(false, 552), (true, 1280)] {
+    for (v6, least) in [(false, 68), (true, 1280)] {
         let mut b = Host::new(2, None);
         let (us, peer) = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
-        let expected = PathMtu {
+        let expected = Report {
             interface: 0,
             local: (us, 7).into(),
             remote: (peer, 8).into(),
             seq: 0x01020304,
-            mtu: 1400,
+            trouble: Trouble::TooBig(1400),
         };
-        assert_eq!(b.input(&too_big(v6, 1400)), Ok(Notice::PathMtu(expected)));
-        // RFC 5927 §7: neither an increase nor an absurdity.
-        for mtu in [1500, 9000, least - 1, 0] {
-            assert_eq!(b.input(&too_big(v6, mtu)), Err(DropReason::IcmpNotBelieved), "{mtu}");
+        assert_eq!(b.input(&too_big(v6, 1400)), Ok(Notice::Icmp(expected)));
+        // RFC 5927 §7: neither an increase nor an absurdity, nor what would have let it pass.
+        for mtu in [1500, 9000, least - 1, 1480 + if v6 { 20 } else { 0 }] {
+            assert_eq!(b.input(&too_big(v6, mtu)), Err(DropReason::IcmpSize), "{mtu}");
         }
     }
+}
+
+// RFC 1191 §5, §7.1: a router that says no MTU means the next plateau below the packet.
+#[test]
+fn old_routers_name_no_mtu() {
+    let mut b = Host::new(2, None);
+    let told = b.input(&too_big(false, 0));
+    let Ok(Notice::Icmp(report)) = told else { panic!("{told:?}") };
+    assert_eq!(report.trouble, Trouble::TooBig(1006));
+    // IPv6 has no such routers (RFC 4443 §3.2).
+    assert_eq!(b.input(&too_big(true, 0)), Err(DropReason::IcmpSize));
+}
+
+// RFC 792, RFC 1122 §3.2.2.1; RFC 4443 §3.1, §3.4: which errors are hard.
+#[test]
+fn codes_of_unreachable_are_told_apart() {
+    use icmp::Unreachable::{self, Port, Prohibited, Protocol};
+    const NO_WAY: Unreachable = Unreachable::Host;
+    let v4 = [(0, NO_WAY), (1, NO_WAY), (2, Protocol), (3, Port), (5, NO_WAY), (9, Prohibited)];
+    let v6 = [(1, 0, NO_WAY), (1, 1, Prohibited), (1, 3, NO_WAY), (1, 4, Port), (4, 1, Protocol)];
+    let v4 = v4.map(|(code, what)| (false, 3, code, what));
+    let cases = v4.into_iter().chain(v6.map(|(kind, code, what)| (true, kind, code, what)));
+    for (v6, kind, code, what) in cases {
+        let mut b = Host::new(2, None);
+        let mut frame = too_big(v6, 0);
+        let at = if v6 { 54 } else { 34 };
+        frame[at..at + 4].copy_from_slice(&[kind, code, 0, 0]);
+        let (us, peer) = if v6 { (self::v6(2), self::v6(1)) } else { (self::v4(2), self::v4(1)) };
+        let sum = match v6 {
+            true => checksum::segment(peer, us, demux::ICMPV6, &frame[at..]),
+            false => !checksum::sum(&frame[at..]),
+        };
+        frame[at + 2..at + 4].copy_from_slice(&sum.to_be_bytes());
+        let told = b.input(&frame);
+        let Ok(Notice::Icmp(report)) = told else { panic!("{told:?} for {kind}/{code}") };
+        assert_eq!(report.trouble, Trouble::Unreachable(what), "{kind}/{code}");
+        assert_eq!(what.is_hard(), what != NO_WAY);
+    }
+}
+
+#[test]
+fn errors_past_the_rate_limit_are_dropped() {
+    let mut b = Host::new(2, None);
+    let results: Vec<_> = (0..4).map(|_| b.input(&too_big(false, 1400))).collect();
+    assert!(results[0].is_ok());
+    assert_eq!(results[3], Err(DropReason::IcmpRateLimited));
 }
 
 #[test]

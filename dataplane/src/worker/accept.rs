@@ -190,7 +190,7 @@ impl<Io: PortIo> Core<Io> {
     fn begin(
         &mut self,
         key: FlowKey,
-        endpoint: Endpoint<Memory>,
+        mut endpoint: Endpoint<Memory>,
         path: Path,
         origin: Origin,
         id: StreamId,
@@ -201,6 +201,11 @@ impl<Io: PortIo> Core<Io> {
             Origin::Opened { deadline, .. } => Some(*deadline),
             Origin::Accepted { .. } => None,
         };
+        // RFC 1191 §3.1: a smaller path MTU does not make the MSS smaller that we offer.
+        if let Some(mss) = self.path_mtus.get((path.interface, key.remote.ip()), now) {
+            endpoint.path_mtu(now, mss);
+        }
+        let path_mss = endpoint.connection().path_mss();
         self.conns.insert(Box::new(Conn {
             id,
             key,
@@ -214,6 +219,8 @@ impl<Io: PortIo> Core<Io> {
             confirmed: now,
             waiting: false,
             own_deadline,
+            path_mss,
+            soft_errors: 0,
             timer: None,
             sources: VecDeque::new(),
             service: Service::Control,
@@ -278,7 +285,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Ends a stream that the control thread does not know, or knows as its own wish only.
-    fn give_up(&mut self, slot: u32, reason: ConnectError) {
+    pub(super) fn give_up(&mut self, slot: u32, reason: ConnectError) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         conn.endpoint.abort(&mut lend!(self));
         self.ended(slot, |ticket| Event::ConnectFailed { ticket, reason });

@@ -33,6 +33,10 @@ pub(super) struct Conn {
     /// When the worker itself wants to look at it: the end of the time for a connect, or another
     /// attempt at the next hop.
     pub(super) own_deadline: Option<Instant>,
+    /// What its path was last known to carry, octets of a segment without its fixed header.
+    pub(super) path_mss: u16,
+    /// Reports that there is no way to the peer, while it is being opened.
+    pub(super) soft_errors: u8,
     /// For when its timer is set in the wheel; the true deadline may be later, never earlier.
     pub(super) timer: Option<Instant>,
     /// Posted messages whose source is a region, in the order of posting.

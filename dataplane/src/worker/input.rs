@@ -1,11 +1,12 @@
 //! The receive half of a turn: frames from the ports and from other workers, in stages over a burst.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tcp_lite::endpoint::Context;
-use tcp_lite::tcp::{Flags, Segment, SeqNumber, TooBig, reset_for};
+use tcp_lite::tcp::{Flags, Segment, reset_for};
 use wire::Instant;
 
 use super::batch::Batch;
@@ -17,9 +18,9 @@ use crate::mesh::Message;
 use crate::net::Notice;
 use crate::net::demux::{Kind, L4Check, demux};
 use crate::net::ecn;
-use crate::net::icmp::PathMtu;
 use crate::net::neighbour::{Claim, ClaimOutcome, Mac};
 use crate::net::path::Path;
+use crate::net::reassembly::{Fragment, Outcome};
 use crate::port::{ChecksumBy, RxChecksum};
 
 /// Segments of a burst after which a stream acknowledges at once. A window that came in one burst and is
@@ -29,9 +30,47 @@ const ANSWER: u8 = 8;
 /// How often a stream's progress is worth telling the neighbour cache.
 const CONFIRM: Duration = Duration::from_secs(1);
 
+/// A frame as it came, or what fragments were put together to.
+enum Packet<F> {
+    Frame(F),
+    Whole(Vec<u8>),
+}
+
+impl<F: Frame> Packet<F> {
+    fn octets(&self) -> &[u8] {
+        match self {
+            Packet::Frame(frame) => frame.octets(),
+            Packet::Whole(octets) => octets,
+        }
+    }
+
+    /// What the device says of the checksum: nothing of a packet that it never saw whole.
+    fn checksum(&self) -> RxChecksum {
+        match self {
+            Packet::Frame(frame) => frame.checksum(),
+            Packet::Whole(_) => RxChecksum::Unknown,
+        }
+    }
+
+    fn hash(&self) -> Option<u32> {
+        match self {
+            Packet::Frame(frame) => frame.hash(),
+            Packet::Whole(_) => None,
+        }
+    }
+
+    /// To be taken by another worker.
+    fn message(self, port: usize) -> Message<F> {
+        match self {
+            Packet::Frame(frame) => Message::Frame { port, frame },
+            Packet::Whole(octets) => Message::Whole { port, octets },
+        }
+    }
+}
+
 /// A TCP segment on its way through the stages.
 struct Arrival<F> {
-    frame: F,
+    frame: Packet<F>,
     flow: FlowKey,
     hash: u64,
     segment: Range<usize>,
@@ -56,7 +95,7 @@ impl<Io: PortIo> Core<Io> {
             for frame in burst {
                 self.counters.rx_frames.add(1);
                 self.counters.rx_octets.add(frame.octets().len() as u64);
-                self.sort(port, frame, now, true, &mut arrivals);
+                self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
             }
             self.look_up_and_input(arrivals, now);
         }
@@ -72,9 +111,14 @@ impl<Io: PortIo> Core<Io> {
             taken += 1;
             self.counters.mesh_in.add(1);
             match message {
-                Message::Frame { port, frame } => self.sort(port, frame, now, false, &mut arrivals),
+                Message::Frame { port, frame } => {
+                    self.sort(port, Packet::Frame(frame), now, false, &mut arrivals);
+                }
+                Message::Whole { port, octets } => {
+                    self.sort(port, Packet::Whole(octets), now, false, &mut arrivals);
+                }
                 Message::Neighbour { interface, claim } => self.claim(interface, &claim, now),
-                Message::PathMtu(report) => self.path_mtu(&report, now),
+                Message::Icmp(report) => self.icmp(&report, now),
             }
         }
         self.look_up_and_input(arrivals, now);
@@ -86,7 +130,7 @@ impl<Io: PortIo> Core<Io> {
     fn sort(
         &mut self,
         port: usize,
-        frame: Io::Frame,
+        frame: Packet<Io::Frame>,
         now: Instant,
         may_forward: bool,
         arrivals: &mut Arrivals<Io::Frame>,
@@ -106,6 +150,17 @@ impl<Io: PortIo> Core<Io> {
             Ok(packet) => packet,
             Err(reason) => return self.counters.drops.count(reason),
         };
+        if let Kind::Fragment(fragment) = &packet.kind {
+            let (source, destination) = (fragment.source, fragment.destination);
+            // Pieces have no ports: those of one packet meet at the owner of the addresses.
+            let owner =
+                facts.steering.owner(SocketAddr::new(source, 0), SocketAddr::new(destination, 0));
+            if may_forward && owner.0 != self.index {
+                let message = frame.message(port);
+                return self.mesh.send(usize::from(owner.0), message, &self.counters);
+            }
+            return self.fragment(port, packet.interface, fragment, &frame, now, arrivals);
+        }
         let Kind::Tcp { source, destination, ref segment } = packet.kind else {
             let waiting = self.outbox.len();
             let notice = self.stack.control(&packet, frame.octets(), now, &mut self.outbox);
@@ -123,7 +178,7 @@ impl<Io: PortIo> Core<Io> {
                 None => facts.steering.owner(source, destination),
             };
             if owner.0 != self.index {
-                let message = Message::Frame { port, frame };
+                let message = frame.message(port);
                 return self.mesh.send(usize::from(owner.0), message, &self.counters);
             }
         }
@@ -133,6 +188,28 @@ impl<Io: PortIo> Core<Io> {
         let (segment, source_mac) = (segment.clone(), packet.source_mac);
         let ce = ecn::is_marked(frame.octets());
         arrivals.push(Arrival { frame, flow, hash, segment, source_mac, ce, slot: None });
+    }
+
+    /// A piece of a packet: the whole goes through the stages once the last piece has come.
+    fn fragment(
+        &mut self,
+        port: usize,
+        interface: usize,
+        fragment: &Fragment,
+        frame: &Packet<Io::Frame>,
+        now: Instant,
+        arrivals: &mut Arrivals<Io::Frame>,
+    ) {
+        match self.reassembly.input(interface, fragment, frame.octets(), now) {
+            Ok((outcome, evicted)) => {
+                self.counters.reassembly_evicted.add(evicted);
+                if let Outcome::Whole(octets) = outcome {
+                    self.counters.reassembled.add(1);
+                    self.sort(port, Packet::Whole(octets), now, true, arrivals);
+                }
+            }
+            Err(reason) => self.counters.drops.count(reason),
+        }
     }
 
     /// Second and third stage.
@@ -199,13 +276,13 @@ impl<Io: PortIo> Core<Io> {
                 }
                 self.claim(interface, &claim, now);
             }
-            Notice::PathMtu(report) => {
+            Notice::Icmp(report) => {
                 let Some(Some(slot)) = self.ports.get(port) else { return };
                 let owner = slot.facts.steering.owner(report.remote, report.local);
                 if owner.0 == self.index {
-                    self.path_mtu(&report, now);
+                    self.icmp(&report, now);
                 } else {
-                    let message = Message::PathMtu(report);
+                    let message = Message::Icmp(report);
                     self.mesh.send(usize::from(owner.0), message, &self.counters);
                 }
             }
@@ -225,25 +302,6 @@ impl<Io: PortIo> Core<Io> {
             }
             Ok(_) => {}
             Err(reason) => self.counters.drops.count(reason),
-        }
-    }
-
-    fn path_mtu(&mut self, report: &PathMtu, now: Instant) {
-        let interface = report.interface as u16;
-        let flow = FlowKey { interface, local: report.local, remote: report.remote };
-        let Some(slot) = self.flows.get(&flow) else {
-            return self.counters.drops.count(DropReason::IcmpNoStream);
-        };
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        match conn.endpoint.packet_too_big(now, report.mtu, SeqNumber(report.seq)) {
-            TooBig::Believed => {
-                self.counters.path_mtu_updates.add(1);
-                self.touch(slot);
-            }
-            TooBig::Remembered => self.counters.path_mtu_remembered.add(1),
-            TooBig::NoNews => self.counters.drops.count(DropReason::IcmpNoNews),
-            TooBig::NotInFlight => self.counters.drops.count(DropReason::IcmpNotInFlight),
-            TooBig::BadSize => self.counters.drops.count(DropReason::IcmpSize),
         }
     }
 

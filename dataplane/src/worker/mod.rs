@@ -20,6 +20,7 @@ mod batch;
 mod command;
 mod conn;
 mod event;
+mod icmp;
 mod input;
 mod listen;
 mod output;
@@ -53,6 +54,8 @@ use crate::memory::Memory;
 use crate::mesh::Mesh;
 use crate::net::interface::Interface;
 use crate::net::limit::RateLimit;
+use crate::net::path_mtu::PathMtus;
+use crate::net::reassembly::Reassembly;
 use crate::net::{Outbox, Stack};
 use crate::timer::TimerWheel;
 
@@ -80,6 +83,8 @@ pub(crate) struct Core<Io: PortIo> {
     ports: Vec<Option<PortSlot<Io>>>,
     stack: Stack,
     outbox: Outbox,
+    reassembly: Reassembly,
+    path_mtus: PathMtus,
     mesh: Mesh<Io::Frame>,
     commands: Consumer<Command>,
     events: Events,
@@ -163,6 +168,8 @@ impl<Io: PortIo> Core<Io> {
             stack: Stack::new(interfaces.collect(), limits.icmp_per_second, now),
             ports,
             outbox: Outbox::default(),
+            reassembly: Reassembly::new(limits.reassembly_packets, limits.reassembly_octets),
+            path_mtus: PathMtus::new(limits.path_mtus),
             mesh,
             commands,
             events: Events::new(events, control),
@@ -203,6 +210,7 @@ impl<Io: PortIo> Core<Io> {
         }
         busy |= self.fire_timers(now);
         self.ask_neighbours(now);
+        self.counters.reassembly_timeouts.add(self.reassembly.expire(now));
         busy |= self.transmit(now);
         busy |= self.send_outbox();
         self.wind_down();
@@ -220,7 +228,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// When the next turn is due although nothing arrives; `None` when nothing is planned.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let timers = [self.wheel.next(), self.stack.poll_timeout()];
+        let timers = [self.wheel.next(), self.stack.poll_timeout(), self.reassembly.poll_timeout()];
         let ports = self.ports().filter_map(PortIo::poll_timeout);
         timers.into_iter().flatten().chain(ports).min()
     }
@@ -278,7 +286,9 @@ impl<Io: PortIo> Core<Io> {
         conn.timer = None;
         if conn.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             conn.endpoint.handle_timeout(now, &mut lend!(self));
+            self.ask_others_for_path(slot, now);
         }
+        let Some(conn) = self.conns.get_mut(slot) else { return };
         if conn.endpoint.connection().path_suspect() {
             // RFC 9293 §3.8.3 R1: perhaps the neighbour has moved.
             let neighbours = &mut self.stack.interfaces[conn.path.interface].neighbours;
@@ -367,6 +377,8 @@ impl<Io: PortIo> Core<Io> {
         counters.untagged_octets_max.set(self.buffers.high_water());
         counters.untagged_refused_full.set(self.buffers.refused_full());
         counters.untagged_refused_share.set(self.buffers.refused_share());
+        counters.reassembly_octets.set(self.reassembly.octets() as u64);
+        counters.path_mtus.set(self.path_mtus.len() as u64);
         counters.held_octets.set(self.hold.used());
         counters.held_octets_max.max(self.hold.used());
         let neighbours = self.stack.interfaces.iter().map(|i| i.neighbours.len() as u64).sum();

@@ -52,6 +52,7 @@ impl<Io: PortIo> Core<Io> {
         conn.queued = false;
         let turn = if conn.waiting { Turn::Waiting } else { self.send_segments(slot, now) };
         self.report(slot, now);
+        self.look_at_path(slot, now);
         let Some(conn) = self.conns.get_mut(slot) else { return };
         if conn.stage == Stage::Ended && conn.endpoint.is_done() {
             // Its last segment may be a reset that found no room.

@@ -270,6 +270,11 @@ impl Connection {
         self.heard_at
     }
 
+    /// True while what was retransmitted after a time-out is not acknowledged.
+    pub fn is_timing_out(&self) -> bool {
+        self.send.timeouts_in_a_row > 0
+    }
+
     /// True after several retransmissions without an answer: the neighbour entry or the route may be
     /// wrong (R1 of RFC 9293 §3.8.3, MUST-20 (b)).
     pub fn path_suspect(&self) -> bool {

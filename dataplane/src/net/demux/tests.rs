@@ -106,8 +106,9 @@ fn wrong_headers_are_told_apart() {
     assert_eq!(with(6, &[3]), DropReason::BadSourceMac);
     assert_eq!(with(12, &[0x88, 0xcc]), DropReason::EtherType);
     assert_eq!(with(14, &[0x55]), DropReason::IpHeader);
-    assert_eq!(with(20, &[0x20, 0]), DropReason::Fragment);
-    assert_eq!(with(20, &[0, 1]), DropReason::Fragment);
+    // Of what is not TCP, no fragments are put together.
+    assert_eq!(with(20, &[0x20, 0, 64, 1]), DropReason::Fragment);
+    assert_eq!(with(20, &[0, 1, 64, 17]), DropReason::Fragment);
     assert_eq!(with(23, &[17]), DropReason::IpProtocol);
     for source in [[0, 0, 0, 0], [127, 0, 0, 1], [224, 0, 0, 1], [10, 0, 0, 255], [10, 0, 0, 1]] {
         assert_eq!(with(26, &source), DropReason::BadSource, "{source:?}");
@@ -140,8 +141,15 @@ fn extension_headers_are_followed_within_a_bound() {
     assert_eq!(drop_of(&extended(43, &header(6, [0, 1, 0, 0, 0, 0]))), DropReason::ExtensionHeader);
     // RFC 6946: an atomic fragment is none.
     assert_eq!(segment_at(&extended(44, &[6, 0x77, 0, 0, 1, 2, 3, 4])), 62..82);
-    assert_eq!(drop_of(&extended(44, &[6, 0, 0, 1, 1, 2, 3, 4])), DropReason::Fragment);
-    assert_eq!(drop_of(&extended(44, &[6, 0, 0, 8, 1, 2, 3, 4])), DropReason::Fragment);
+    // Others are for reassembly, if they are of a segment.
+    let packet = demux(&extended(44, &[6, 0, 0, 9, 1, 2, 3, 4]), 0, L4Check::Unknown, &ours());
+    let Kind::Fragment(fragment) = packet.unwrap().kind else { panic!("a fragment") };
+    assert_eq!((fragment.id, fragment.offset, fragment.more), (0x01020304, 8, true));
+    assert_eq!((fragment.ip, fragment.payload), (14, 62..82));
+    assert_eq!(drop_of(&extended(44, &[58, 0, 0, 1, 1, 2, 3, 4])), DropReason::Fragment);
+    // RFC 8200 §4.1: hop-by-hop options come first or not at all.
+    let late = [header(0, PAD6), header(6, PAD6)].concat();
+    assert_eq!(drop_of(&extended(60, &late)), DropReason::HopByHop);
     // A chain at the bound, and beyond.
     let chain = |n: usize| {
         let links: Vec<u8> =

@@ -1,0 +1,90 @@
+//! What the streams of one worker have found out about the paths to their peers (RFC 1191 §3, RFC 8201
+//! §5.2), for those that come after: bounded, and forgotten after a while, since paths change.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use wire::Instant;
+
+/// How long a path MTU is remembered (RFC 1191 §6.3, RFC 8201 §5.3: ten minutes are suggested).
+pub const AGE: Duration = Duration::from_secs(600);
+
+/// Place of the interface, and the peer.
+pub type Peer = (usize, IpAddr);
+
+/// Sizes by peer; MSSs, that is the MTU less IP and fixed TCP header.
+#[derive(Debug)]
+pub struct PathMtus {
+    known: HashMap<Peer, (u16, Instant)>,
+    limit: usize,
+}
+
+impl PathMtus {
+    /// Remembers at most `limit` peers.
+    pub fn new(limit: usize) -> Self {
+        PathMtus { known: HashMap::new(), limit }
+    }
+
+    /// A stream has found out what the path carries. When there is no room the oldest gives way.
+    pub fn learn(&mut self, peer: Peer, mss: u16, now: Instant) {
+        if self.known.len() >= self.limit && !self.known.contains_key(&peer) {
+            self.known.retain(|_, (_, until)| *until > now);
+            if self.known.len() >= self.limit {
+                let oldest = self.known.iter().min_by_key(|(_, (_, until))| *until).map(|e| *e.0);
+                let Some(oldest) = oldest else { return }; // no room for any
+                self.known.remove(&oldest);
+            }
+        }
+        self.known.insert(peer, (mss, now + AGE));
+    }
+
+    /// What the path to this peer carries, if that is known and not too old.
+    pub fn get(&self, peer: Peer, now: Instant) -> Option<u16> {
+        self.known.get(&peer).filter(|(_, until)| *until > now).map(|(mss, _)| *mss)
+    }
+
+    /// Peers remembered, those that are too old included.
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(n: u8) -> Peer {
+        (0, [10, 0, 0, n].into())
+    }
+
+    // RFC 1191 §6.3
+    #[test]
+    fn what_is_too_old_is_forgotten() {
+        let mut mtus = PathMtus::new(2);
+        mtus.learn(peer(1), 1000, Instant::ZERO);
+        assert_eq!(mtus.get(peer(1), Instant::ZERO + AGE / 2), Some(1000));
+        assert_eq!(mtus.get(peer(1), Instant::ZERO + AGE), None);
+        assert_eq!(mtus.get((1, peer(1).1), Instant::ZERO), None, "another interface");
+    }
+
+    #[test]
+    fn the_oldest_gives_way() {
+        let mut mtus = PathMtus::new(2);
+        for n in 1..=3 {
+            mtus.learn(peer(n), 1000 + u16::from(n), Instant::from_millis(u64::from(n)));
+        }
+        let now = Instant::from_millis(4);
+        assert_eq!([1, 2, 3].map(|n| mtus.get(peer(n), now)), [None, Some(1002), Some(1003)]);
+        mtus.learn(peer(2), 900, now);
+        assert_eq!((mtus.len(), mtus.get(peer(2), now)), (2, Some(900)));
+        let mut none = PathMtus::new(0);
+        none.learn(peer(1), 1000, now);
+        assert!(none.is_empty());
+    }
+}

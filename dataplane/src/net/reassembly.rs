@@ -1,0 +1,332 @@
+//! Packets that were cut on their way are put together again (RFC 791 §3.2, RFC 8200 §4.5), within a small
+//! bound: TCP avoids fragments, so few honest ones come, and strangers can send any number.
+//!
+//! ```text
+//!  0        8                                          total
+//!  | piece | piece      |   hole   | piece            |
+//!    the first one brings the headers     the last one brings the end
+//! ```
+//!
+//! Invariants: at most so many packets and octets, of one peer at most a quarter of either; every packet
+//! goes after its time-out, whole or not. When there is no room the oldest packet gives way. Pieces that
+//! overlap are never merged: the whole packet is thrown away, and what comes of it later (RFC 5722, for
+//! IPv4 too); a piece that comes twice is no overlap (RFC 8200 §4.5).
+//!
+//! Left out: no ICMP time exceeded is sent; only TCP's packets are put together, since nothing else that
+//! is used here is ever larger than a frame.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+use wire::Instant;
+
+use super::checksum;
+use crate::api::DropReason;
+
+/// Time for all pieces of a packet to come.
+pub const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Pieces of one packet.
+const MAX_PIECES: usize = 64;
+/// What one peer may take of all.
+const SHARE: usize = 4;
+/// What a piece and a packet take besides their octets.
+const PIECE_COST: usize = 64;
+const PACKET_COST: usize = 256;
+/// Octets of the shortest TCP header: a piece that begins or ends inside it hides flags and ports from
+/// filters (RFC 1858 §3, RFC 3128, RFC 7112).
+const TCP_HEADER: usize = 20;
+/// Octets of an IP packet's payload (RFC 791 §3.1, RFC 8200 §3).
+const MAX_PAYLOAD: usize = 65_535;
+
+const IPV6_HEADER: usize = 40;
+
+const NOT_ECT: u8 = 0;
+const CE: u8 = 3;
+
+/// A piece of a TCP packet, as [`demux`](super::demux::demux) finds it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fragment {
+    /// Who sent it.
+    pub source: IpAddr,
+    /// One of our addresses.
+    pub destination: IpAddr,
+    /// Its packet's identification; 16 bits in IPv4.
+    pub id: u32,
+    /// Octets of the packet's payload before it.
+    pub offset: usize,
+    /// More pieces follow.
+    pub more: bool,
+    /// Where its IP header begins in the frame.
+    pub ip: usize,
+    /// Its own octets in the frame.
+    pub payload: Range<usize>,
+}
+
+/// What became of a piece.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Others are missing.
+    Waiting,
+    /// The packet is whole: a frame without trace of the cuts. Its TCP checksum has not been verified.
+    Whole(Vec<u8>),
+}
+
+/// Packets of which not all pieces have come, of one worker.
+#[derive(Debug)]
+pub struct Reassembly {
+    /// In the order in which they began, and so of their deadlines.
+    packets: VecDeque<Packet>,
+    max_packets: usize,
+    max_octets: usize,
+    octets: usize,
+}
+
+#[derive(Debug)]
+struct Packet {
+    key: Key,
+    deadline: Instant,
+    /// Frame up to the payload, of the first piece.
+    head: Option<Box<[u8]>>,
+    /// By offset, no two of them overlapping.
+    pieces: Vec<(usize, Box<[u8]>)>,
+    total: Option<usize>,
+    /// Codepoints of RFC 3168 that its pieces had, one bit for each.
+    ecn: u8,
+    /// Thrown away; stays to catch what comes late.
+    spoilt: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Key {
+    interface: usize,
+    source: IpAddr,
+    destination: IpAddr,
+    id: u32,
+}
+
+impl Reassembly {
+    /// Room for so many packets and octets; the octets count what keeping them costs.
+    pub fn new(packets: usize, octets: usize) -> Self {
+        Reassembly { packets: VecDeque::new(), max_packets: packets, max_octets: octets, octets: 0 }
+    }
+
+    /// Takes a piece out of a frame that arrived on the interface at this place. Returns what became of
+    /// it, and how many packets gave way.
+    ///
+    /// # Errors
+    /// Why it was dropped, perhaps with its whole packet.
+    pub fn input(
+        &mut self,
+        interface: usize,
+        fragment: &Fragment,
+        frame: &[u8],
+        now: Instant,
+    ) -> Result<(Outcome, u64), DropReason> {
+        check(fragment)?;
+        let Fragment { source, destination, id, .. } = *fragment;
+        let key = Key { interface, source, destination, id };
+        let known = self.packets.iter().position(|p| p.key == key);
+        let cost = fragment.payload.len() + PIECE_COST + PACKET_COST;
+        let evicted = self.make_room(&key, cost, known.is_none())?;
+        // Others before it may have given way.
+        let at = match self.packets.iter().position(|p| p.key == key) {
+            Some(at) => at,
+            None => {
+                self.packets.push_back(Packet::new(key, now + TIMEOUT));
+                self.octets += PACKET_COST;
+                self.packets.len() - 1
+            }
+        };
+        let packet = &mut self.packets[at];
+        let before = packet.cost();
+        let added = packet.add(fragment, frame);
+        self.octets = self.octets - before + packet.cost();
+        added?;
+        if !packet.is_whole() {
+            return Ok((Outcome::Waiting, evicted));
+        }
+        self.octets -= packet.cost();
+        let whole = self.packets.remove(at).and_then(|packet| packet.join());
+        whole.map(|frame| (Outcome::Whole(frame), evicted)).ok_or(DropReason::FragmentBad)
+    }
+
+    /// Throws away what is too old; returns how many packets.
+    pub fn expire(&mut self, now: Instant) -> u64 {
+        let mut expired = 0;
+        while self.packets.front().is_some_and(|p| p.deadline <= now) {
+            self.drop_oldest();
+            expired += 1;
+        }
+        expired
+    }
+
+    /// When [`expire`](Self::expire) has something to do.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.packets.front().map(|p| p.deadline)
+    }
+
+    /// Packets begun.
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Octets in use, at most what [`new`](Self::new) was told.
+    pub fn octets(&self) -> usize {
+        self.octets
+    }
+
+    /// A peer past its share is refused, so that it cannot drive others out; the oldest packets give way
+    /// to the rest.
+    fn make_room(&mut self, key: &Key, cost: usize, one_more: bool) -> Result<u64, DropReason> {
+        let of_peer = self.packets.iter().filter(|p| p.key.source == key.source);
+        let (packets, octets) = of_peer.fold((0, 0), |(n, o), p| (n + 1, o + p.cost()));
+        let too_many = one_more && (packets + 1) * SHARE > self.max_packets.max(SHARE);
+        if too_many || (octets + cost) * SHARE > self.max_octets {
+            return Err(DropReason::FragmentLimit);
+        }
+        let mut evicted = 0;
+        while self.octets + cost > self.max_octets
+            || one_more && self.packets.len() >= self.max_packets
+        {
+            if self.packets.is_empty() {
+                return Err(DropReason::FragmentLimit);
+            }
+            self.drop_oldest();
+            evicted += 1;
+        }
+        Ok(evicted)
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(packet) = self.packets.pop_front() {
+            self.octets -= packet.cost();
+        }
+    }
+}
+
+/// What a piece must be by itself.
+fn check(fragment: &Fragment) -> Result<(), DropReason> {
+    let (start, len) = (fragment.offset, fragment.payload.len());
+    // RFC 791 §3.2, RFC 8200 §4.5: all but the last are whole units of eight octets.
+    if len == 0 || fragment.more && !len.is_multiple_of(8) || start + len > MAX_PAYLOAD {
+        return Err(DropReason::FragmentBad);
+    }
+    if start < TCP_HEADER && (start > 0 || len < TCP_HEADER) {
+        return Err(DropReason::FragmentTiny);
+    }
+    Ok(())
+}
+
+impl Packet {
+    fn new(key: Key, deadline: Instant) -> Self {
+        let (head, pieces, total) = (None, Vec::new(), None);
+        Packet { key, deadline, head, pieces, total, ecn: 0, spoilt: false }
+    }
+
+    fn cost(&self) -> usize {
+        let pieces = self.pieces.iter().map(|(_, octets)| octets.len() + PIECE_COST);
+        PACKET_COST + pieces.sum::<usize>()
+    }
+
+    fn add(&mut self, fragment: &Fragment, frame: &[u8]) -> Result<(), DropReason> {
+        if self.spoilt {
+            return Err(DropReason::FragmentOverlap);
+        }
+        let octets = &frame[fragment.payload.clone()];
+        let (start, end) = (fragment.offset, fragment.offset + octets.len());
+        let at = self.pieces.partition_point(|(from, _)| *from < start);
+        if self.pieces.get(at).is_some_and(|(from, old)| *from == start && **old == *octets) {
+            return Err(DropReason::FragmentDuplicate);
+        }
+        let behind = at.checked_sub(1).and_then(|i| self.pieces.get(i));
+        let overlaps = behind.is_some_and(|(from, old)| from + old.len() > start)
+            || self.pieces.get(at).is_some_and(|(from, _)| *from < end);
+        let last = self.pieces.last().map_or(0, |(from, old)| from + old.len());
+        let contradicts = match self.total {
+            Some(total) => end > total || !fragment.more,
+            None => !fragment.more && last > end,
+        };
+        if overlaps || contradicts {
+            return Err(self.spoil(DropReason::FragmentOverlap));
+        }
+        if self.pieces.len() >= MAX_PIECES {
+            return Err(self.spoil(DropReason::FragmentLimit));
+        }
+        if start == 0 {
+            let v6 = fragment.source.is_ipv6();
+            let end = if v6 { fragment.ip + IPV6_HEADER } else { fragment.payload.start };
+            self.head = Some(frame[..end].into());
+        }
+        if !fragment.more {
+            self.total = Some(end);
+        }
+        self.ecn |= 1 << ecn(&frame[fragment.ip..]);
+        self.pieces.insert(at, (start, octets.into()));
+        Ok(())
+    }
+
+    fn spoil(&mut self, reason: DropReason) -> DropReason {
+        self.spoilt = true;
+        self.pieces = Vec::new();
+        self.head = None;
+        reason
+    }
+
+    fn is_whole(&self) -> bool {
+        let have: usize = self.pieces.iter().map(|(_, octets)| octets.len()).sum();
+        self.head.is_some() && self.total == Some(have)
+    }
+
+    /// The frame as it would have come uncut; `None` when its marks contradict each other (RFC 3168 §5.3).
+    fn join(self) -> Option<Vec<u8>> {
+        let (head, total) = (self.head?, self.total?);
+        let marked = self.ecn & 1 << CE != 0;
+        if marked && self.ecn & 1 << NOT_ECT != 0 {
+            return None;
+        }
+        let mut frame = Vec::with_capacity(head.len() + total);
+        frame.extend_from_slice(&head);
+        for (_, octets) in &self.pieces {
+            frame.extend_from_slice(octets);
+        }
+        let v6 = self.key.source.is_ipv6();
+        let ip = if v6 { head.len() - IPV6_HEADER } else { ipv4_at(&head)? };
+        let header = &mut frame[ip..head.len()];
+        if v6 {
+            header[4..6].copy_from_slice(&u16::try_from(total).ok()?.to_be_bytes());
+            header[6] = super::demux::TCP;
+            header[1] |= if marked { CE << 4 } else { 0 };
+        } else {
+            let len = u16::try_from(header.len() + total).ok()?;
+            header[2..4].copy_from_slice(&len.to_be_bytes());
+            header[6..8].fill(0);
+            header[1] |= if marked { CE } else { 0 };
+            header[10..12].fill(0);
+            let sum = !checksum::sum(header);
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        Some(frame)
+    }
+}
+
+/// The ECN field of an IP header.
+fn ecn(ip: &[u8]) -> u8 {
+    if ip[0] >> 4 == 4 { ip[1] & 3 } else { ip[1] >> 4 & 3 }
+}
+
+/// Where the IPv4 header begins that ends this piece of a frame, with or without a VLAN tag before it.
+fn ipv4_at(head: &[u8]) -> Option<usize> {
+    let tagged = head.get(12..14) == Some(&[0x81, 0]);
+    Some(if tagged { 18 } else { 14 }).filter(|&at| at < head.len())
+}
+
+#[cfg(test)]
+mod tests;

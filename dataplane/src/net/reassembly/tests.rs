@@ -1,0 +1,313 @@
+use std::net::Ipv6Addr;
+
+use proptest::prelude::*;
+use smoltcp::wire::IpProtocol;
+
+use super::*;
+use crate::api::{InterfaceConfig, InterfaceId, PortId};
+use crate::net::demux::{Kind, L4Check, TCP, demux};
+use crate::net::interface::Interface;
+use crate::net::path::ip_frame;
+
+const NOW: Instant = Instant::from_millis(1000);
+
+fn interface(vlan: Option<u16>, host: u8) -> Interface {
+    let config = InterfaceConfig {
+        name: String::new(),
+        port: PortId(0),
+        vlan,
+        addresses: vec![
+            (IpAddr::from([10, 0, 0, host]), 24),
+            (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, host.into()).into(), 64),
+        ],
+        routes: Vec::new(),
+        mtu: 1500,
+    };
+    Interface::new(InterfaceId(0), &config, [2, 0, 0, 0, 0, host], 16, [0; 16])
+}
+
+/// A segment of `len` octets with the right checksum from `peer` to host 1, in one frame.
+fn whole(vlan: Option<u16>, v6: bool, peer: u8, len: usize) -> Vec<u8> {
+    let sender = interface(vlan, peer);
+    let pick = |i: &Interface| i.addresses().find(|a| a.is_ipv6() == v6).unwrap();
+    let (source, destination) = (pick(&sender), pick(&interface(vlan, 1)));
+    let mut out = Vec::new();
+    let ends = (source, destination);
+    ip_frame(&mut out, &sender, [2, 0, 0, 0, 0, 1], ends, (IpProtocol::Tcp, 64), len, |p| {
+        for (i, octet) in p.iter_mut().enumerate() {
+            *octet = (i * 7 + i / 256) as u8;
+        }
+        p[16..18].fill(0);
+        let sum = checksum::segment(source, destination, TCP, p);
+        p[16..18].copy_from_slice(&sum.to_be_bytes());
+    });
+    out
+}
+
+fn ip_at(frame: &[u8]) -> usize {
+    if frame[12..14] == [0x81, 0] { 18 } else { 14 }
+}
+
+fn header_len(frame: &[u8]) -> usize {
+    if frame[ip_at(frame)] >> 4 == 6 { 40 } else { 20 }
+}
+
+/// One piece of a frame: octets `range` of its payload.
+fn piece(frame: &[u8], id: u16, range: Range<usize>, more: bool) -> Vec<u8> {
+    let ip = ip_at(frame);
+    let payload = &frame[ip + header_len(frame)..];
+    let mut out = frame[..ip + header_len(frame)].to_vec();
+    let field = (range.start as u16 & 0xfff8) | u16::from(more);
+    if header_len(frame) == 40 {
+        out[ip + 4..ip + 6].copy_from_slice(&(range.len() as u16 + 8).to_be_bytes());
+        out[ip + 6] = 44;
+        out.extend([6, 0]);
+        out.extend(field.to_be_bytes());
+        out.extend([0, 0]);
+        out.extend(id.to_be_bytes());
+    } else {
+        out[ip + 2..ip + 4].copy_from_slice(&(range.len() as u16 + 20).to_be_bytes());
+        out[ip + 4..ip + 6].copy_from_slice(&id.to_be_bytes());
+        let field = (range.start / 8) as u16 | if more { 0x2000 } else { 0 };
+        out[ip + 6..ip + 8].copy_from_slice(&field.to_be_bytes());
+        fix(&mut out);
+    }
+    out.extend(&payload[range]);
+    out
+}
+
+/// Makes the IPv4 header's checksum right.
+fn fix(frame: &mut [u8]) {
+    let ip = ip_at(frame);
+    frame[ip + 10..ip + 12].fill(0);
+    let sum = !checksum::sum(&frame[ip..ip + 20]);
+    frame[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+}
+
+fn give(reassembly: &mut Reassembly, frame: &[u8]) -> Result<Outcome, DropReason> {
+    give_at(reassembly, frame, NOW)
+}
+
+fn give_at(r: &mut Reassembly, frame: &[u8], now: Instant) -> Result<Outcome, DropReason> {
+    let interfaces = [interface(None, 1), interface(Some(7), 1)];
+    let packet = demux(frame, 0, L4Check::Unknown, &interfaces)?;
+    let Kind::Fragment(fragment) = &packet.kind else { panic!("{:?}", packet.kind) };
+    r.input(packet.interface, fragment, frame, now).map(|(outcome, _)| outcome)
+}
+
+fn reassembly() -> Reassembly {
+    Reassembly::new(16, 256 * 1024)
+}
+
+/// The reason why the second of two pieces is refused; afterwards nothing of the packet is used.
+fn spoils(v6: bool, first: (Range<usize>, bool), second: (Range<usize>, bool)) {
+    let (mut r, frame) = (reassembly(), whole(None, v6, 2, 400));
+    let one = |(range, more): (Range<usize>, bool)| piece(&frame, 9, range, more);
+    assert_eq!(give(&mut r, &one(first.clone())), Ok(Outcome::Waiting));
+    assert_eq!(give(&mut r, &one(second)), Err(DropReason::FragmentOverlap));
+    for part in [first, (0..200, true), (200..400, false)] {
+        assert_eq!(give(&mut r, &one(part)), Err(DropReason::FragmentOverlap), "nothing is used");
+    }
+    assert_eq!((r.len(), r.octets()), (1, PACKET_COST));
+}
+
+// RFC 5722 §4, RFC 8200 §4.5; the same for IPv4 (RFC 1858 §4).
+#[test]
+fn overlapping_pieces_spoil_the_packet() {
+    for v6 in [false, true] {
+        spoils(v6, (0..200, true), (192..400, false));
+        spoils(v6, (200..400, false), (0..208, true));
+        spoils(v6, (0..200, true), (0..208, true));
+        spoils(v6, (80..160, true), (88..96, true));
+        // Contradictions about the end are as bad.
+        spoils(v6, (80..160, false), (160..200, true));
+        spoils(v6, (80..160, false), (200..400, false));
+        spoils(v6, (200..400, false), (80..160, false));
+    }
+}
+
+// RFC 8200 §4.5: an exact duplicate may be ignored, and the rest used.
+#[test]
+fn a_duplicate_is_no_overlap() {
+    let (mut r, frame) = (reassembly(), whole(None, true, 2, 400));
+    let (a, b) = (piece(&frame, 9, 0..200, true), piece(&frame, 9, 200..400, false));
+    assert_eq!(give(&mut r, &a), Ok(Outcome::Waiting));
+    assert_eq!(give(&mut r, &a), Err(DropReason::FragmentDuplicate));
+    assert!(matches!(give(&mut r, &b), Ok(Outcome::Whole(_))));
+    let mut other = a.clone();
+    *other.last_mut().unwrap() ^= 1;
+    assert_eq!(give(&mut r, &a), Ok(Outcome::Waiting));
+    assert_eq!(give(&mut r, &other), Err(DropReason::FragmentOverlap), "same place, other octets");
+}
+
+// RFC 1858 §3, RFC 3128, RFC 7112 §5: flags and ports are in the first piece, and nobody rewrites them.
+#[test]
+fn tiny_pieces_are_refused() {
+    for v6 in [false, true] {
+        let (mut r, frame) = (reassembly(), whole(None, v6, 2, 400));
+        for range in [0..8, 0..16, 8..400, 16..400] {
+            let tiny = piece(&frame, 9, range.clone(), range.end < 400);
+            assert_eq!(give(&mut r, &tiny), Err(DropReason::FragmentTiny), "{range:?}");
+        }
+        assert!(r.is_empty());
+    }
+}
+
+// RFC 791 §3.2, RFC 8200 §4.5
+#[test]
+fn pieces_are_of_eight_octets_and_end_within_64_kib() {
+    for v6 in [false, true] {
+        let (mut r, frame) = (reassembly(), whole(None, v6, 2, 400));
+        let odd = piece(&frame, 9, 0..204, true);
+        assert_eq!(give(&mut r, &odd), Err(DropReason::FragmentBad));
+        let mut far = piece(&frame, 9, 80..400, false);
+        let field = if v6 { 14 + 40 + 2 } else { 14 + 6 };
+        let value = if v6 { 0xfff8u16 } else { 0x1fff };
+        far[field..field + 2].copy_from_slice(&value.to_be_bytes());
+        if !v6 {
+            fix(&mut far);
+        }
+        assert_eq!(give(&mut r, &far), Err(DropReason::FragmentBad));
+        assert!(r.is_empty());
+    }
+}
+
+#[test]
+fn packets_are_told_apart() {
+    let mut r = reassembly();
+    let frames = [
+        (whole(None, false, 2, 400), 1),
+        (whole(None, false, 2, 400), 2),
+        (whole(None, false, 3, 400), 1),
+        (whole(Some(7), false, 2, 400), 1),
+        (whole(None, true, 2, 400), 1),
+    ];
+    for (frame, id) in &frames {
+        assert_eq!(give(&mut r, &piece(frame, *id, 0..200, true)), Ok(Outcome::Waiting));
+    }
+    for (frame, id) in &frames {
+        let last = give(&mut r, &piece(frame, *id, 200..400, false));
+        assert!(matches!(last, Ok(Outcome::Whole(_))));
+    }
+    assert_eq!((r.len(), r.octets()), (0, 0));
+}
+
+#[test]
+fn what_is_not_whole_in_time_goes() {
+    let (mut r, frame) = (reassembly(), whole(None, false, 2, 400));
+    give(&mut r, &piece(&frame, 1, 0..200, true)).unwrap();
+    let later = NOW + TIMEOUT / 2;
+    give_at(&mut r, &piece(&frame, 2, 0..200, true), later).unwrap();
+    assert_eq!(r.poll_timeout(), Some(NOW + TIMEOUT));
+    assert_eq!(r.expire(NOW + TIMEOUT / 2), 0);
+    assert_eq!(r.expire(NOW + TIMEOUT), 1);
+    assert_eq!(r.poll_timeout(), Some(later + TIMEOUT));
+    // Its rest begins a packet that nobody completes.
+    assert_eq!(give(&mut r, &piece(&frame, 1, 200..400, false)), Ok(Outcome::Waiting));
+}
+
+#[test]
+fn no_flood_takes_more_than_its_bound_or_anothers_share() {
+    let mut r = Reassembly::new(16, 64 * 1024);
+    let flood = whole(None, false, 66, 1400);
+    let mut refused = 0;
+    for id in 0..1000 {
+        refused += u32::from(give(&mut r, &piece(&flood, id, 0..1000, true)).is_err());
+        assert!(r.octets() <= 64 * 1024 / SHARE && r.len() <= 16 / SHARE);
+    }
+    assert_eq!(refused, 996);
+    // Others have their room, and where there is none left the oldest give way.
+    for peer in 2..=60 {
+        let frame = whole(None, true, peer, 1400);
+        give(&mut r, &piece(&frame, 1, 0..1000, true)).unwrap();
+        assert!(r.octets() <= 64 * 1024 && r.len() <= 16);
+    }
+    let frame = whole(None, true, 60, 1400);
+    let last = give(&mut r, &piece(&frame, 1, 1000..1400, false));
+    assert!(matches!(last, Ok(Outcome::Whole(_))));
+}
+
+#[test]
+fn a_packet_in_too_many_pieces_is_given_up() {
+    let (mut r, frame) = (reassembly(), whole(None, false, 2, 2000));
+    for n in 0..MAX_PIECES {
+        let at = 24 + 8 * n;
+        give(&mut r, &piece(&frame, 1, at..at + 8, true)).unwrap();
+    }
+    let more = piece(&frame, 1, 1000..1008, true);
+    assert_eq!(give(&mut r, &more), Err(DropReason::FragmentLimit));
+    assert_eq!(r.octets(), PACKET_COST);
+}
+
+// RFC 3168 §5.3: a mark on any piece is one of the packet; pieces of unlike senders are none of one.
+#[test]
+fn marks_on_pieces_are_kept() {
+    for v6 in [false, true] {
+        let with = |ecns: [u8; 2]| {
+            let (mut r, frame) = (reassembly(), whole(None, v6, 2, 400));
+            let mut parts = [piece(&frame, 9, 0..200, true), piece(&frame, 9, 200..400, false)];
+            for (part, ecn) in parts.iter_mut().zip(ecns) {
+                part[15] |= if v6 { ecn << 4 } else { ecn };
+                if !v6 {
+                    fix(part);
+                }
+            }
+            give(&mut r, &parts[0]).unwrap();
+            give(&mut r, &parts[1]).map(|outcome| match outcome {
+                Outcome::Whole(frame) => crate::net::ecn::is_marked(&frame),
+                Outcome::Waiting => panic!("both pieces came"),
+            })
+        };
+        assert_eq!(with([2, 2]), Ok(false));
+        assert_eq!(with([2, 3]), Ok(true));
+        assert_eq!(with([0, 0]), Ok(false));
+        assert_eq!(with([0, 3]), Err(DropReason::FragmentBad));
+    }
+}
+
+proptest! {
+    // Any cuts in any order, some of them twice: the packet is what it was, and nothing is left.
+    #[test]
+    fn any_cuts_in_any_order_are_put_together(
+        v6: bool,
+        tagged: bool,
+        len in 60usize..3000,
+        cuts in prop::collection::btree_set(3usize..370, 1..12),
+        order in any::<u64>(),
+    ) {
+        let vlan = tagged.then_some(7);
+        let frame = whole(vlan, v6, 2, len);
+        let mut ends: Vec<usize> = cuts.iter().map(|c| c * 8).filter(|&c| c < len).collect();
+        ends.push(len);
+        prop_assume!(ends.len() > 1);
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let mut parts: Vec<Vec<u8>> = starts
+            .zip(&ends)
+            .map(|(start, &end)| piece(&frame, 77, start..end, end < len))
+            .collect();
+        let mut state = order | 1;
+        for i in (1..parts.len()).rev() {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            parts.swap(i, (state % (i as u64 + 1)) as usize);
+        }
+        let mut r = reassembly();
+        for (n, part) in parts.iter().enumerate() {
+            let outcome = give(&mut r, part);
+            if n + 1 < parts.len() {
+                prop_assert_eq!(outcome, Ok(Outcome::Waiting));
+                prop_assert_eq!(give(&mut r, part), Err(DropReason::FragmentDuplicate));
+                continue;
+            }
+            let Ok(Outcome::Whole(again)) = outcome else { panic!("{outcome:?}") };
+            let interfaces = [interface(None, 1), interface(Some(7), 1)];
+            // The checksum covers every octet.
+            let packet = demux(&again, 0, L4Check::Unknown, &interfaces).unwrap();
+            let Kind::Tcp { segment, .. } = packet.kind else { panic!("{:?}", packet.kind) };
+            let payload = &frame[ip_at(&frame) + header_len(&frame)..];
+            prop_assert_eq!(&again[segment], payload);
+        }
+        prop_assert_eq!((r.len(), r.octets()), (0, 0));
+    }
+}

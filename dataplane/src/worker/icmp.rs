@@ -1,0 +1,85 @@
+//! What routers and peers say by ICMP about streams, and what streams of one worker find out about their
+//! paths for each other.
+
+use tcp_lite::tcp::{SeqNumber, State, TooBig};
+use wire::Instant;
+
+use super::Core;
+use super::conn::Stage;
+use crate::api::{ConnectError, DropReason};
+use crate::flow::FlowKey;
+use crate::io::PortIo;
+use crate::net::icmp::{Report, Trouble, Unreachable};
+
+/// Reports that there is no way to a peer, each about another SYN, after which a stream that is being
+/// opened is given up. RFC 1122 §4.2.3.9 would have it wait: see RFC 5461 §4.1.
+const SOFT_ERRORS: u8 = 2;
+
+impl<Io: PortIo> Core<Io> {
+    /// An ICMP error about a flow of this worker. It is believed only of a segment that is under way
+    /// (RFC 5927 §4.1).
+    pub(super) fn icmp(&mut self, report: &Report, now: Instant) {
+        let interface = report.interface as u16;
+        let flow = FlowKey { interface, local: report.local, remote: report.remote };
+        let Some(slot) = self.flows.get(&flow) else {
+            return self.counters.drops.count(DropReason::IcmpNoStream);
+        };
+        match report.trouble {
+            Trouble::TooBig(mtu) => self.too_big(slot, mtu, SeqNumber(report.seq), now),
+            Trouble::Unreachable(what) => self.icmp_unreachable(slot, what, report.seq),
+        }
+    }
+
+    fn too_big(&mut self, slot: u32, mtu: u16, seq: SeqNumber, now: Instant) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        match conn.endpoint.packet_too_big(now, mtu, seq) {
+            TooBig::Believed => {
+                self.counters.path_mtu_updates.add(1);
+                self.touch(slot);
+            }
+            TooBig::Remembered => self.counters.path_mtu_remembered.add(1),
+            TooBig::NoNews => self.counters.drops.count(DropReason::IcmpNoNews),
+            TooBig::NotInFlight => self.counters.drops.count(DropReason::IcmpNotInFlight),
+            TooBig::BadSize => self.counters.drops.count(DropReason::IcmpSize),
+        }
+    }
+
+    /// Ends an attempt to connect; nothing more than a reset ends a stream (RFC 5927 §5.2).
+    fn icmp_unreachable(&mut self, slot: u32, what: Unreachable, seq: u32) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let connection = conn.endpoint.connection();
+        if !connection.is_in_flight(SeqNumber(seq)) {
+            return self.counters.drops.count(DropReason::IcmpNotInFlight);
+        }
+        if connection.state() == State::SynSent && conn.stage == Stage::Starting {
+            conn.soft_errors += 1;
+            if what.is_hard() || conn.soft_errors >= SOFT_ERRORS {
+                return self.give_up(slot, ConnectError::Icmp(what));
+            }
+        }
+        self.counters.icmp_soft_errors.add(1);
+    }
+
+    /// A stream's path carries less, or again more, than it was known to: others are told.
+    pub(super) fn look_at_path(&mut self, slot: u32, now: Instant) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let mss = conn.endpoint.connection().path_mss();
+        if mss != conn.path_mss {
+            conn.path_mss = mss;
+            self.path_mtus.learn((conn.path.interface, conn.key.remote.ip()), mss, now);
+        }
+    }
+
+    /// A stream has timed out: perhaps another one knows why.
+    pub(super) fn ask_others_for_path(&mut self, slot: u32, now: Instant) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        if !conn.endpoint.connection().is_timing_out() {
+            return;
+        }
+        let known = self.path_mtus.get((conn.path.interface, conn.key.remote.ip()), now);
+        if let Some(mss) = known.filter(|&mss| mss < conn.path_mss) {
+            conn.path_mss = mss;
+            conn.endpoint.path_mtu(now, mss);
+        }
+    }
+}

@@ -15,13 +15,14 @@ use crate::api::{
 use crate::config::Idle;
 
 /// Totals of streams that [`Stats::control`] always has.
-const STREAM_TOTALS: [&str; 8] = [
+const STREAM_TOTALS: [&str; 9] = [
     "retransmitted_bytes",
     "retransmitted_segments",
     "placed_in_order_bytes",
     "placed_out_of_order_bytes",
     "held_bytes_max",
     "unlocatable_bytes_max",
+    "mpa_alignment_lost",
     "delivered_bytes",
     "sent_bytes",
 ];

@@ -133,6 +133,14 @@ pub(super) fn stream_counters(stats: &EndpointStats) -> Counters {
     counters
 }
 
+/// The same of a stream that lives, with what goes up and down.
+fn live_counters(stats: &EndpointStats) -> Counters {
+    let mut counters = stream_counters(stats);
+    counters.insert("held_bytes".into(), stats.mpa_rx.held);
+    counters.insert("unlocatable_bytes".into(), stats.mpa_rx.unlocatable);
+    counters
+}
+
 /// What streams refused or threw away, by reason.
 pub(super) fn stream_drops(totals: &Totals) -> Counters {
     const DROPS: [&str; 7] = [
@@ -176,7 +184,7 @@ pub(super) fn stream(
         regions: known.regions.clone(),
         peer_regions: known.peer_regions.iter().map(peer_region).collect(),
         age_seconds: now.duration_since(known.since).as_secs_f64(),
-        counters: found.map(|found| stream_counters(&found.stats)).unwrap_or_default(),
+        counters: found.map(|found| live_counters(&found.stats)).unwrap_or_default(),
     }
 }
 
@@ -326,6 +334,31 @@ mod tests {
         let counters = stream_counters(&EndpointStats::default());
         let totals = Totals::default();
         assert!(stream_drops(&totals).keys().all(|name| counters.contains_key(name)));
+    }
+
+    /// Every figure about placement that a stream has reaches its operator.
+    #[test]
+    fn a_living_stream_shows_where_its_octets_are() {
+        let mut stats = EndpointStats::default();
+        let rx = &mut stats.mpa_rx;
+        (rx.held, rx.held_max, rx.unlocatable, rx.unlocatable_max) = (1, 2, 3, 4);
+        (rx.refused, rx.alignment_lost, rx.bad_crc_dropped) = (5, 6, 7);
+        (stats.ddp.placed_in_order_octets, stats.ddp.placed_out_of_order_octets) = (8, 9);
+        let counters = live_counters(&stats);
+        let shown = [
+            "held_bytes",
+            "held_bytes_max",
+            "unlocatable_bytes",
+            "unlocatable_bytes_max",
+            "mpa_bytes_refused",
+            "mpa_alignment_lost",
+            "mpa_bad_crc_dropped",
+            "placed_in_order_bytes",
+            "placed_out_of_order_bytes",
+        ];
+        assert_eq!(shown.map(|name| counters[name]), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        // A total of what goes up and down says nothing.
+        assert!(!stream_counters(&stats).contains_key("held_bytes"));
     }
 
     #[test]

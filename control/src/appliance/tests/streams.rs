@@ -392,6 +392,7 @@ fn totals_hold_what_ended_streams_did() {
     let mut stats = EndpointStats::default();
     stats.tcp.octets_retransmitted = 5;
     stats.mpa_rx.unlocatable_max = 9;
+    stats.mpa_rx.alignment_lost = 4;
     stats.ddp.placed_out_of_order_octets = 3;
     let (stream, reason) = (StreamId(1), CloseReason::PeerShutdown);
     bench.event(Event::Closed { stream, reason, stats: Box::new(stats) });
@@ -404,6 +405,7 @@ fn totals_hold_what_ended_streams_did() {
     let Ok(Reply::Stats(stats)) = answer(&mut pending) else { panic!("no stats") };
     assert_eq!(stats.control["retransmitted_bytes"], 5);
     assert_eq!(stats.control["unlocatable_bytes_max"], 9);
+    assert_eq!(stats.control["mpa_alignment_lost"], 4);
     assert_eq!(stats.control["placed_out_of_order_bytes"], 3);
     assert_eq!(stats.control["frames_lost"], 0);
 }

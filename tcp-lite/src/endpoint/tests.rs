@@ -2,6 +2,7 @@
 //! loses, reorders and re-segments as a test says.
 
 mod conformance;
+mod leaks;
 mod net;
 mod peers;
 mod startup;

@@ -8,12 +8,12 @@ use core::time::Duration;
 use ddp::{BufferPool, VecMemory};
 use proptest::prelude::*;
 
-fn octets(seed: u32, len: usize) -> Vec<u8> {
+pub(super) fn octets(seed: u32, len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(31) ^ (i >> 8) ^ seed) as u8).collect()
 }
 
 /// A pseudo-random sequence, the same for the same seed.
-fn dice(mut seed: u64) -> impl FnMut(u64) -> u64 {
+pub(super) fn dice(mut seed: u64) -> impl FnMut(u64) -> u64 {
     move |sides| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) % sides

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ddp::{RegionMemory, VecMemory};
+use ddp::{AtomicError, RegionMemory, VecMemory};
 
 /// Octets read ahead of a file.
 const READ_AHEAD: usize = 1 << 20;
@@ -102,6 +102,13 @@ impl RegionMemory for KernelMemory {
         match self {
             KernelMemory::Octets(memory) => memory.read(offset, out),
             KernelMemory::File(file) => file.read(offset, out),
+        }
+    }
+
+    fn atomic_u64(&self, offset: u64, update: impl Fn(u64) -> u64) -> Result<u64, AtomicError> {
+        match self {
+            KernelMemory::Octets(memory) => memory.atomic_u64(offset, update),
+            KernelMemory::File(_) => Err(AtomicError::Unsupported),
         }
     }
 

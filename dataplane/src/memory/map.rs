@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::io::Error;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -114,6 +115,26 @@ impl Mapping {
         // no reference into a mapping is ever made. Others may race, as in `write`.
         unsafe {
             ptr::copy_nonoverlapping(self.start.as_ptr().add(at), out.as_mut_ptr(), out.len());
+        }
+    }
+
+    /// Replaces the 64 bits at `at`, a multiple of 8, by what `update` makes of them, in one step for
+    /// all who do so; returns what they were.
+    pub(super) fn fetch_update(&self, at: usize, update: impl Fn(u64) -> u64) -> u64 {
+        assert!(at.is_multiple_of(8) && self.len >= 8 && at <= self.len - 8);
+        // SAFETY: the eight octets lie inside the mapping, checked above, which outlives the reference;
+        // a mapping begins at a page, so they are aligned. Who else changes them through an atomic is
+        // in order with this one. Plain copies may race as they do among themselves (see `Sync`): a
+        // peer that mixes them with atomics gets a mix of octets (RFC 7306 §5), and an atomic has no
+        // invalid values.
+        let value = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) };
+        let mut original = value.load(Ordering::Relaxed);
+        loop {
+            let new = update(original);
+            match value.compare_exchange_weak(original, new, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(original) => return original,
+                Err(seen) => original = seen,
+            }
         }
     }
 

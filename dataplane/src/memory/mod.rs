@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ddp::memory::RegionMemory;
+use ddp::memory::{AtomicError, RegionMemory};
 use map::Mapping;
 
 /// What backs a region.
@@ -192,6 +192,17 @@ impl RegionMemory for Memory {
     fn read(&self, offset: u64, out: &mut [u8]) {
         let at = self.check(offset, out.len());
         self.0.mapping.read(at, out);
+    }
+
+    fn atomic_u64(&self, offset: u64, update: impl Fn(u64) -> u64) -> Result<u64, AtomicError> {
+        if !self.contains(offset, 8) {
+            return Err(AtomicError::OutOfBounds);
+        }
+        // A mapping begins at a page.
+        if !offset.is_multiple_of(8) {
+            return Err(AtomicError::Unaligned);
+        }
+        Ok(self.0.mapping.fetch_update(offset as usize, update))
     }
 
     fn is_stable(&self) -> bool {

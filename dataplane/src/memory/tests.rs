@@ -203,3 +203,37 @@ fn locking_is_done_or_its_absence_said() {
         more => panic!("{more:?}"),
     }
 }
+
+// RFC 7306 §5.3: across cores; each change is there once, whoever made it.
+#[test]
+fn atomics_of_several_cores_lose_nothing() {
+    let memory = anonymous(64);
+    let add = |times| {
+        let memory = memory.clone();
+        move || (0..times).for_each(|_| drop(memory.atomic_u64(8, |v| v.wrapping_add(3)).unwrap()))
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(add(20_000));
+        scope.spawn(add(20_000));
+        add(20_000)();
+    });
+    assert_eq!(memory.atomic_u64(8, |v| v), Ok(180_000));
+    let mut out = [0; 8];
+    memory.read(8, &mut out);
+    assert_eq!(u64::from_ne_bytes(out), 180_000);
+}
+
+#[test]
+fn an_atomic_is_aligned_and_inside_or_not_done() {
+    let memory = anonymous(20);
+    memory.write(0, &[9; 20]);
+    for offset in [1, 4, 7, 9] {
+        assert_eq!(memory.atomic_u64(offset, |_| 0), Err(AtomicError::Unaligned));
+    }
+    for offset in [13, 16, 20, u64::MAX - 3, u64::MAX - 7] {
+        assert_eq!(memory.atomic_u64(offset, |_| 0), Err(AtomicError::OutOfBounds));
+    }
+    assert_eq!(all(&memory), [9; 20]);
+    assert_eq!(memory.atomic_u64(8, |v| !v), Ok(u64::from_ne_bytes([9; 8])));
+    assert_eq!(all(&memory)[8..16], [!9; 8]);
+}

@@ -96,7 +96,7 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     /// RFC 5040 §5.5 (15): completions in the order of posting.
-    fn report(&mut self) {
+    pub(super) fn report(&mut self) {
         while let Some((cookie, outcome)) = self.operations.pop_ended() {
             self.events.push_back(match outcome {
                 Some(outcome) => {
@@ -274,8 +274,8 @@ impl<M: RegionMemory> Stream<M> {
 
     fn respond(&mut self, response: Response<M>) {
         self.responses.push(response);
-        let waiting = self.responses.waiting() as u64;
-        self.counters.requests_max = self.counters.requests_max.max(waiting);
+        let held = self.requests_held() as u64;
+        self.counters.requests_max = self.counters.requests_max.max(held);
     }
 
     /// RFC 7306 §5.2.2
@@ -304,6 +304,7 @@ impl<M: RegionMemory> Stream<M> {
             self.terminate(error, 0, Some(buffers));
             return;
         };
+        self.report();
         self.counters.terminates_received += 1;
         self.received = Some(terminate.clone());
         self.events.push_back(Event::Terminated { by_peer: true, terminate });

@@ -27,6 +27,8 @@ mod message;
 mod operations;
 mod responses;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use checks::Checks;
 pub use config::Config;

@@ -230,6 +230,12 @@ impl<M: RegionMemory> Stream<M> {
         self.checks.reads() + self.operations.atomics.len()
     }
 
+    /// The peer's requests whose response is not wholly with the LLP; at most IRD.
+    pub fn requests_held(&self) -> usize {
+        let current = self.current_is_response && self.ddp.has_unsent();
+        self.responses.waiting() + usize::from(current)
+    }
+
     /// The peer's LLP closed its half in order: nothing more can come, no response either.
     pub fn peer_closed(&mut self) {
         self.ddp.peer_closed();
@@ -328,6 +334,8 @@ impl<M: RegionMemory> Stream<M> {
         if self.over {
             return;
         }
+        // What completed before it is told before it.
+        self.report();
         let terminate = error.terminate();
         if let Error::Rdmap(error) = &error {
             self.counters.errors[error.code.index()] += 1;

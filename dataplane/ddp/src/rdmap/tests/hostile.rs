@@ -1,0 +1,120 @@
+//! Regression tests for what hostile peers did to the Linux kernel's implementation, and the like.
+//! The Read Response overrun is in `reads.rs`.
+
+use super::*;
+
+/// The kernel's bug "FPDU length underflow": a ULPDU shorter than the header of its opcode made the
+/// rest of its length wrap. Every opcode, every length up to its header's.
+#[test]
+fn a_ulpdu_shorter_than_the_header_of_its_opcode_is_refused() {
+    for opcode in Opcode::ALL {
+        let whole = match opcode.queue() {
+            None => tagged(opcode, STAG, 0, true, b""),
+            Some(qn) => untagged(opcode, qn.0, 1, b""),
+        };
+        for len in 0..whole.len() {
+            let mut b = End::new();
+            assert_eq!(b.give(&whole[..len]), Disposition::Ignored);
+            let terminate = b.terminate();
+            assert_eq!(terminate.layer, 1, "{opcode:?} of {len} octets");
+            assert!(terminate.ddp_header.is_empty());
+            assert_eq!(terminate.segment_len, (len > 0).then_some(len as u16));
+            assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
+        }
+    }
+    // The RDMAP header behind DDP's.
+    let request = untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 4).emit());
+    for len in 18..request.len() {
+        let mut b = End::new();
+        b.give(&request[..len]);
+        assert_eq!(b.numbers(), (0, 2, 7), "{len} octets");
+        assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
+    }
+    // One octet too many is no Read Request either.
+    let mut b = End::new();
+    b.give(&[&request[..], &[0]].concat());
+    assert_eq!(b.numbers(), (0, 2, 7));
+    let mut b = End::with(Config { atomics: false, ..config() });
+    b.give(&[&request[..], &[0]].concat());
+    assert_eq!(b.numbers(), (1, 2, 5));
+}
+
+/// The kernel's bug "header error on a half-open stream": an error before the stream was fully up, or
+/// with one half closed, was handled with state that was not there.
+#[test]
+fn a_header_error_on_a_half_open_stream_ends_it_in_order() {
+    let wrong = tagged(Opcode::Write, Stag(1), 0, true, b"x");
+    // Before anything was exchanged, with operations waiting.
+    let mut b = End::new();
+    b.post(read(0, 0, 4, 1));
+    b.give(&wrong);
+    assert_eq!(b.numbers(), (1, 1, 0));
+    assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
+    // Our half is closed by the ULP, but the LLP still sends.
+    let mut b = End::new();
+    b.stream.close();
+    b.give(&wrong);
+    assert_eq!(b.numbers(), (1, 1, 0));
+    assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
+    // Nothing more may be sent: the error is told here and to nobody else.
+    let mut b = End::new();
+    b.stream.close_now();
+    b.give(&wrong);
+    let events = b.events();
+    assert!(events.is_empty() || matches!(events[..], [Event::Error(_)]), "{events:?}");
+    assert!(b.sent().is_empty() && !b.stream.has_unsent());
+    // The peer's half is closed: data is an error of its own.
+    let mut b = End::new();
+    b.post(send(b"x", 1));
+    b.stream.peer_closed();
+    b.give(&wrong);
+    let events = b.events();
+    let closed = Event::PeerClosed { incomplete: false };
+    let flushed = Event::Flushed { cookie: 1 };
+    assert_eq!(events, [closed, flushed, Event::Failed(Failure::DataAfterClose)]);
+    // No version is known yet, so nothing can be said.
+    let mut b = End::with(Config { version: VersionPolicy::AdoptFirst, ..config() });
+    b.post(send(b"x", 1));
+    b.give(&tagged(Opcode::Write, STAG, 0, true, b"x")[..5]);
+    let events = b.events();
+    assert!(matches!(events[..], [Event::Error(_), Event::Flushed { cookie: 1 }]), "{events:?}");
+    assert!(b.sent().is_empty() && !b.stream.has_unsent() && b.stream.is_closed());
+    // After the end nothing matters.
+    let mut b = End::new();
+    b.stream.fail(Failure::LlpLost);
+    b.give(&wrong);
+    b.stream.release(&mut b.pool);
+    b.give(&wrong);
+    assert_eq!(b.events(), [Event::Failed(Failure::LlpLost)]);
+}
+
+/// Requests that are neither answered nor acknowledged take a bounded place, however long a peer goes
+/// on.
+#[test]
+fn a_peer_that_only_asks_is_bounded() {
+    let mut b = End::with(Config { ird: 3, max_responses: 5, ..config() });
+    let mut asked = 0;
+    loop {
+        asked += 1;
+        let request = read_request(STAG, 0, 4).emit();
+        b.give(&untagged(Opcode::ReadRequest, 1, asked, &request));
+        if b.stream.error().is_some() {
+            break;
+        }
+        // The LLP sends and hears nothing back.
+        b.pull(1500);
+        assert!(b.stream.outstanding() <= 3 + 5);
+    }
+    assert_eq!(asked, 3 + 5 + 1);
+    assert_eq!(b.numbers(), (1, 2, 2));
+}
+
+/// Placed is what was checked: a Write whose last segment is wrong keeps its first ones and no more.
+#[test]
+fn a_write_that_leaves_its_region_stops_there() {
+    let mut b = End::new();
+    b.give(&tagged(Opcode::Write, STAG, LEN - 8, false, &[1; 8]));
+    b.give(&tagged(Opcode::Write, STAG, LEN, true, &[1; 8]));
+    assert_eq!(b.numbers(), (1, 1, 1));
+    assert_eq!(b.sink.to_vec(), [0; LEN as usize]);
+}

@@ -1,0 +1,112 @@
+//! Send with Invalidate (RFC 5040 §5.3, §7.2).
+
+use super::*;
+
+const OWN: Stag = Stag(0x600);
+
+fn send_invalidate(msn: u32, stag: Stag) -> Vec<u8> {
+    untagged_with(Opcode::SendInvalidate, Some(stag), 0, msn, 0, true, b"done")
+}
+
+/// An end with a region bound to its stream alone.
+fn bound() -> (End, VecMemory) {
+    let mut b = End::new();
+    let memory = VecMemory::new(100);
+    let all = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::ATOMIC;
+    let stream = Some(StreamId(9));
+    b.stags.insert(StagEntry { stream, ..entry(OWN, all, &memory) }).unwrap();
+    (b, memory)
+}
+
+fn delivered(solicited: bool) -> Event {
+    Event::Received { data: b"done".to_vec(), solicited, invalidated: Some(OWN) }
+}
+
+// Access has ended when the Send is delivered.
+#[test]
+fn a_peer_ends_an_stag_of_its_own_stream() {
+    let (mut b, memory) = bound();
+    b.give(&tagged(Opcode::Write, OWN, 0, true, b"before"));
+    b.give(&send_invalidate(1, OWN));
+    assert!(b.stags.get(OWN).is_none());
+    assert_eq!(b.events()[1..], [delivered(false)]);
+    assert_eq!(b.stream.counters().invalidations, 1);
+    b.give(&tagged(Opcode::Write, OWN, 0, true, b"behind"));
+    assert_eq!(b.numbers(), (1, 1, 0));
+    assert_eq!(memory.to_vec()[..6], *b"before");
+    let (mut b, _) = bound();
+    let opcode = Opcode::SendSolicitedInvalidate;
+    b.give(&untagged_with(opcode, Some(OWN), 0, 1, 0, true, b"done"));
+    assert_eq!(b.events(), [delivered(true)]);
+    // Reads and atomics are refused as Writes are.
+    b.give(&untagged(Opcode::ReadRequest, 1, 1, &read_request(OWN, 0, 1).emit()));
+    assert_eq!(b.numbers(), (0, 1, 0));
+}
+
+// Only an STag bound to the stream alone: 0/1/09, without a Read Request.
+#[test]
+fn an_stag_that_is_not_the_streams_alone_is_0_1_09() {
+    for stag in [STAG, SINK, Stag(0x666), Stag(0)] {
+        let (mut b, _) = bound();
+        let segment = send_invalidate(1, stag);
+        b.give(&segment);
+        let terminate = b.terminate();
+        assert_eq!((terminate.layer, terminate.error_type, terminate.code), (0, 1, 9));
+        assert_eq!(terminate.ddp_header.as_slice(), &segment[..18]);
+        assert_eq!((terminate.segment_len, terminate.read_request), (Some(22), None));
+        assert!(b.stags.get(STAG).is_some(), "it lives on");
+        assert_eq!(b.stream.counters().sends_received, 0, "the Send is not delivered");
+    }
+    let (mut b, _) = bound();
+    b.stags.bind(OWN, Some(StreamId(8))).unwrap();
+    b.give(&send_invalidate(1, OWN));
+    assert_eq!(b.numbers(), (0, 1, 9));
+    // Twice is once too often.
+    let (mut b, _) = bound();
+    b.give(&send_invalidate(1, OWN));
+    b.events();
+    b.give(&send_invalidate(2, OWN));
+    assert_eq!(b.numbers(), (0, 1, 9));
+}
+
+// Beyond a gap nothing ends; with the gap closed it ends before what comes next is placed.
+#[test]
+fn an_invalidation_waits_for_its_turn() {
+    let (mut b, memory) = bound();
+    b.give_at(2, &tagged(Opcode::Write, OWN, 50, true, b"early"));
+    b.give_at(1, &send_invalidate(1, OWN));
+    assert!(b.stags.get(OWN).is_some());
+    b.give_at(0, &tagged(Opcode::Write, OWN, 0, true, b"first"));
+    assert!(b.stags.get(OWN).is_none());
+    assert_eq!(b.give_at(3, &tagged(Opcode::Write, OWN, 0, true, b"never")), Disposition::Ignored);
+    assert_eq!(memory.to_vec()[..5], *b"first");
+}
+
+// A Read of the peer's that is not answered yet reads no octet more.
+#[test]
+fn reads_of_an_invalidated_stag_end() {
+    let (mut b, _) = bound();
+    b.give(&untagged(Opcode::ReadRequest, 1, 1, &read_request(OWN, 0, 100).emit()));
+    b.give(&send_invalidate(1, OWN));
+    let events = b.events();
+    assert_eq!(events[0], delivered(false));
+    let Event::Terminated { by_peer: false, terminate } = &events[2] else {
+        panic!("{events:?}");
+    };
+    assert_eq!((terminate.error_type, terminate.code), (1, 0));
+    assert_eq!(terminate.read_request, Some(read_request(OWN, 0, 100)));
+    assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
+}
+
+// The last segment's header goes into the Terminate, also of a longer Send.
+#[test]
+fn the_terminate_names_the_last_segment() {
+    let (mut b, _) = bound();
+    let opcode = Opcode::SendInvalidate;
+    let last = untagged_with(opcode, Some(STAG), 0, 1, 100, true, &[1; 60]);
+    b.give(&untagged_with(opcode, Some(STAG), 0, 1, 0, false, &[1; 100]));
+    b.give(&last);
+    let terminate = b.terminate();
+    assert_eq!(terminate.ddp_header.as_slice(), &last[..18]);
+    assert_eq!(terminate.segment_len, Some(78));
+}

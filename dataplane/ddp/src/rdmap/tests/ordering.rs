@@ -1,0 +1,190 @@
+//! RFC 5040 §5.5 and RFC 7306 §7: for each pair of operations, what the peer's ULP and the requester see
+//! first, whatever order the segments arrive in.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Kind {
+    Send,
+    Write,
+    Read,
+    Atomic,
+    Immediate,
+}
+
+const KINDS: [Kind; 5] = [Kind::Send, Kind::Write, Kind::Read, Kind::Atomic, Kind::Immediate];
+
+fn request(kind: Kind, cookie: u64) -> WorkRequest<VecMemory> {
+    match kind {
+        Kind::Send => send(&pattern(1, 200), cookie),
+        Kind::Write => write(0, &pattern(cookie as u8, 200), cookie),
+        Kind::Read => read(cookie * 1000, 0, 200, cookie),
+        Kind::Atomic => atomic(AtomicOp::FetchAdd { add: 1, mask: 0 }, 0, cookie),
+        Kind::Immediate => WorkRequest::Immediate { data: [1; 8], solicited: false, cookie },
+    }
+}
+
+/// What the peer does for an operation, as its events and messages show it.
+fn effect(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Send => "received",
+        Kind::Write => "written",
+        Kind::Read => "read response",
+        Kind::Atomic => "atomic response",
+        Kind::Immediate => "immediate",
+    }
+}
+
+fn effects(b: &mut End) -> Vec<&'static str> {
+    let mut effects: Vec<_> = b
+        .events()
+        .iter()
+        .filter_map(|event| match event {
+            Event::Received { .. } => Some("received"),
+            Event::WriteDelivered { .. } => Some("written"),
+            Event::Immediate { .. } => Some("immediate"),
+            _ => None,
+        })
+        .collect();
+    for (segment, ..) in core::iter::from_fn(|| b.pull(1500)) {
+        effects.push(match shape(&[segment])[0].0 {
+            Opcode::ReadResponse => "read response",
+            _ => "atomic response",
+        });
+    }
+    effects
+}
+
+// All 25 rows of the two tables: operations that the peer serves in order are served in order, for
+// every order of arrival of their segments, and nothing is done twice or too early.
+#[test]
+fn pairs_of_operations_are_ordered_as_the_tables_say() {
+    for first in KINDS {
+        for second in KINDS {
+            let mut a = End::new();
+            a.post(request(first, 1));
+            a.post(request(second, 2));
+            let segments: Vec<_> = core::iter::from_fn(|| a.pull(128).map(|(s, ..)| s)).collect();
+            for turned in [false, true] {
+                let mut b = End::new();
+                let mut order: Vec<usize> = (0..segments.len()).collect();
+                if turned {
+                    order.reverse();
+                }
+                let mut seen = Vec::new();
+                for at in &order {
+                    b.give_at(*at as u64, &segments[*at]);
+                    let arrived = |i: &usize| {
+                        order.iter().take_while(|j| *j != at).any(|j| j == i) || i == at
+                    };
+                    let prefix = (0..segments.len()).take_while(|i| arrived(i)).count();
+                    seen.extend(effects(&mut b));
+                    if prefix == 0 {
+                        assert!(seen.is_empty(), "{first:?} {second:?}: {seen:?} before its turn");
+                    }
+                }
+                // Responses of a burst go out behind its deliveries (§5.5 (18)); else in order.
+                let mut expected = vec![effect(first), effect(second)];
+                if turned {
+                    expected.sort_by_key(|effect| effect.ends_with("response"));
+                }
+                assert_eq!(seen, expected, "{first:?} {second:?}");
+            }
+        }
+    }
+}
+
+// RFC 5040 §5.5 (12), note: a Read behind a Write sees it; RFC 7306 §7: so does an atomic.
+#[test]
+fn requests_see_what_was_sent_before_them() {
+    let mut b = End::new();
+    b.memory.write(0, &[9; 8]);
+    let mut a = End::new();
+    a.post(write(0, &41u64.to_ne_bytes(), 1));
+    a.post(atomic(AtomicOp::FetchAdd { add: 1, mask: 0 }, 0, 2));
+    a.post(read(0, 0, 8, 3));
+    let segments = a.sent();
+    for at in [2, 1, 0] {
+        b.give_at(at as u64, &segments[at]);
+    }
+    for segment in b.sent() {
+        a.give(&segment);
+    }
+    assert_eq!(a.sink.to_vec()[..8], 42u64.to_ne_bytes());
+    let events = a.events();
+    assert_eq!(events[1], completed(2, Outcome::Atomic { original: 41 }));
+}
+
+// RFC 5040 §5.5 (14), (19), RFC 7306 §5.4 (7): neither by the acknowledgement of a request, nor before
+// that of a message.
+#[test]
+fn nothing_completes_before_it_is_done() {
+    let mut a = End::new();
+    a.post(send(b"1", 1));
+    a.post(read(0, 0, 4, 2));
+    a.post(send(b"3", 3));
+    let sent: Vec<_> = core::iter::from_fn(|| a.pull(1500).map(|(_, t, l)| (t, l))).collect();
+    a.give(&tagged(Opcode::ReadResponse, SINK, 0, true, b"data"));
+    assert_eq!(a.events(), [], "the Send before the Read is not acknowledged");
+    a.stream.acknowledged(sent[0].0, sent[0].1);
+    let read = completed(2, Outcome::Read { len: 4 });
+    assert_eq!(a.events(), [completed(1, Outcome::Sent), read]);
+    a.stream.acknowledged(sent[1].0, sent[1].1);
+    assert_eq!(a.events(), []);
+    a.stream.acknowledged(sent[2].0, sent[2].1);
+    assert_eq!(a.events(), [completed(3, Outcome::Sent)]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    // RFC 5040 §5.5 (15): whatever is posted, and however responses and acknowledgements mix.
+    #[test]
+    fn operations_complete_in_the_order_of_posting(
+        kinds in proptest::collection::vec(0usize..5, 1..16), ord in 1u16..5, late in 0usize..6,
+    ) {
+        let config = Config { ord, ird: 16, recv_buffers: 32, ..config() };
+        let (mut a, mut b) = (End::with(config.clone()), End::with(config));
+        for (i, kind) in kinds.iter().enumerate() {
+            // The sink has room for eight.
+            let cookie = i as u64;
+            let request = match KINDS[*kind] {
+                Kind::Read => read(cookie % 8 * 1000, 0, 200, cookie),
+                kind => request(kind, cookie),
+            };
+            a.post(request);
+        }
+        let mut unacknowledged = std::collections::VecDeque::new();
+        let mut cookies = Vec::new();
+        loop {
+            let mut moved = false;
+            while let Some((segment, token, len)) = a.pull(150) {
+                prop_assert!(a.stream.requests_outstanding() <= usize::from(ord));
+                b.give(&segment);
+                unacknowledged.push_back((token, len));
+                moved = true;
+            }
+            for segment in b.sent() {
+                a.give(&segment);
+                moved = true;
+            }
+            while unacknowledged.len() > if moved { late } else { 0 } {
+                if let Some((token, len)) = unacknowledged.pop_front() {
+                    a.stream.acknowledged(token, len);
+                }
+                moved = true;
+            }
+            cookies.extend(a.events().into_iter().filter_map(|event| match event {
+                Event::Completed { cookie, .. } => Some(cookie),
+                _ => None,
+            }));
+            if !moved {
+                break;
+            }
+        }
+        prop_assert_eq!(cookies, (0..kinds.len() as u64).collect::<Vec<_>>());
+        prop_assert_eq!(a.stream.outstanding(), 0);
+    }
+}

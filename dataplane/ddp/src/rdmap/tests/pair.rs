@@ -1,0 +1,266 @@
+//! Two ends back to back: every operation, both ways.
+
+use super::*;
+
+/// Two ends without a network between them.
+pub(super) struct Pair {
+    pub(super) a: End,
+    pub(super) b: End,
+}
+
+impl Pair {
+    pub(super) fn new(config: Config) -> Pair {
+        Pair { a: End::with(config.clone()), b: End::with(config) }
+    }
+
+    /// Carries segments until neither end has one. `mulpdu` octets at most in each.
+    pub(super) fn run(&mut self, mulpdu: usize) {
+        loop {
+            let forth = carry(&mut self.a, &mut self.b, mulpdu);
+            let back = carry(&mut self.b, &mut self.a, mulpdu);
+            if !forth && !back {
+                return;
+            }
+        }
+    }
+}
+
+fn carry(from: &mut End, to: &mut End, mulpdu: usize) -> bool {
+    let Some((segment, token, len)) = from.pull(mulpdu) else { return false };
+    to.give(&segment);
+    from.stream.acknowledged(token, len);
+    true
+}
+
+#[test]
+fn every_operation_arrives_and_completes() {
+    let mut pair = Pair::new(config());
+    pair.b.memory.write(100, &pattern(3, 3000));
+    pair.b.memory.write(4096, &5u64.to_ne_bytes());
+    let (a, b) = (&mut pair.a, &mut pair.b);
+    a.post(send(b"hello", 1));
+    a.post(write(7000, &pattern(1, 900), 2));
+    a.post(read(50, 100, 3000, 3));
+    a.post(atomic(AtomicOp::FetchAdd { add: 2, mask: 0 }, 4096, 4));
+    a.post(atomic(AtomicOp::swap(11), 4096, 5));
+    a.post(WorkRequest::Immediate { data: *b"12345678", solicited: true, cookie: 6 });
+    b.post(send(b"answer", 7));
+    pair.run(400);
+    let outcomes = [
+        (1, Outcome::Sent),
+        (2, Outcome::Written),
+        (3, Outcome::Read { len: 3000 }),
+        (4, Outcome::Atomic { original: 5 }),
+        (5, Outcome::Atomic { original: 7 }),
+        (6, Outcome::Sent),
+    ];
+    let mut expected: Vec<Event> = outcomes.map(|(c, o)| completed(c, o)).into();
+    let mut seen = pair.a.events();
+    let answer = seen.iter().position(|event| matches!(event, Event::Received { .. })).unwrap();
+    expected.insert(answer, received(b"answer"));
+    assert_eq!(seen.split_off(0), expected);
+    let to = |at| TaggedOffset(BASE + at);
+    let events = pair.b.events();
+    let ulp: Vec<&Event> = events
+        .iter()
+        .filter(|event| !matches!(event, Event::Completed { .. } | Event::ReadServed { .. }))
+        .collect();
+    let expected = [
+        received(b"hello"),
+        Event::WriteDelivered { stag: STAG, to: to(7000), len: 900 },
+        Event::AtomicServed { stag: STAG, to: to(4096) },
+        Event::AtomicServed { stag: STAG, to: to(4096) },
+        Event::Immediate { data: *b"12345678", solicited: true },
+    ];
+    assert_eq!(ulp, expected.iter().collect::<Vec<_>>());
+    assert!(events.contains(&Event::ReadServed { len: 3000 }));
+    assert_eq!(pair.b.memory.to_vec()[7000..7900], pattern(1, 900));
+    assert_eq!(pair.b.memory.to_vec()[4096..4104], 11u64.to_ne_bytes());
+    assert_eq!(pair.a.sink.to_vec()[50..3050], pattern(3, 3000));
+    let counters = pair.b.stream.counters();
+    assert_eq!((counters.reads_served, counters.read_octets_served), (1, 3000));
+    assert_eq!((counters.atomics_served, counters.sends_received), (2, 1));
+    assert_eq!(pair.a.stream.counters().completed, 6);
+    assert_eq!((pair.a.stream.outstanding(), pair.b.stream.outstanding()), (0, 0));
+    assert_eq!((pair.a.pool.in_use(), pair.b.pool.in_use()), (0, 0));
+}
+
+pub(super) fn received(data: &[u8]) -> Event {
+    Event::Received { data: data.to_vec(), solicited: false, invalidated: None }
+}
+
+// RFC 5040 §5.1, §5.2.1, §5.3: all may have no octets; STags and TOs are not looked at.
+#[test]
+fn zero_length_operations_check_no_stag() {
+    let mut pair = Pair::new(config());
+    let (nowhere, to) = (Stag(0), TaggedOffset(u64::MAX));
+    pair.a.post(WorkRequest::Write { stag: nowhere, to, source: octets(b""), cookie: 1 });
+    pair.a.post(WorkRequest::Read {
+        sink_stag: nowhere,
+        sink_to: to,
+        source_stag: Stag(1),
+        source_to: to,
+        len: 0,
+        cookie: 2,
+    });
+    pair.a.post(send(b"", 3));
+    pair.run(1500);
+    let expected = [
+        completed(1, Outcome::Written),
+        completed(2, Outcome::Read { len: 0 }),
+        completed(3, Outcome::Sent),
+    ];
+    assert_eq!(pair.a.events(), expected);
+    let events = pair.b.events();
+    assert!(events.contains(&received(b"")));
+    assert!(events.contains(&Event::ReadServed { len: 0 }));
+    assert!(!events.iter().any(|event| matches!(event, Event::Error(_))));
+}
+
+// RFC 6581 §8: the ready-to-receive Send takes none of the ULP's buffers.
+#[test]
+fn a_ready_to_receive_send_is_not_the_ulps() {
+    let rtr = Config { recv_buffers: 1, rtr_send: true, ..config() };
+    let mut pair = Pair::new(rtr.clone());
+    pair.a.post(send(b"", 1));
+    pair.a.post(send(b"", 2));
+    pair.run(1500);
+    assert_eq!(pair.b.events(), [Event::ReadyToReceive, received(b"")]);
+    // A peer that begins with data means its data.
+    let mut pair = Pair::new(rtr);
+    pair.a.post(send(b"x", 1));
+    pair.a.post(send(b"", 2));
+    pair.run(1500);
+    assert_eq!(pair.b.events(), [received(b"x"), received(b"")]);
+}
+
+// RFC 5040 §4.1: 00b for the RDMA Consortium; RFC 7306 §4.1: its messages have 01b.
+#[test]
+fn the_consortiums_version_is_spoken_below_and_above() {
+    let v0 = Config { version: VersionPolicy::V0, ..config() };
+    let mut pair = Pair::new(v0);
+    pair.a.post(send(b"old", 1));
+    let data = [0; 8];
+    let immediate = WorkRequest::Immediate { data, solicited: false, cookie: 2 };
+    assert_eq!(pair.a.stream.post(immediate), Err(PostError::NoExtensions));
+    let op = AtomicOp::swap(1);
+    assert_eq!(pair.a.stream.post(atomic(op, 0, 3)), Err(PostError::NoExtensions));
+    let (segment, ..) = pair.a.pull(1500).unwrap();
+    assert_eq!(segment[..2], [0x40, 0x03]);
+    pair.b.give(&segment);
+    assert_eq!(pair.b.events(), [received(b"old")]);
+    let mut wrong = untagged(Opcode::Immediate, 0, 2, &data);
+    wrong[0] &= !3;
+    wrong[1] &= 0x3f;
+    pair.b.give(&wrong);
+    assert_eq!(pair.b.numbers(), (0, 2, 6));
+}
+
+// A responder of revision 0 learns the version from the first segment.
+#[test]
+fn a_stream_that_adopts_a_version_waits_for_it() {
+    let mut b = End::with(Config { version: VersionPolicy::AdoptFirst, ..config() });
+    b.post(send(b"early", 1));
+    assert!(b.pull(1500).is_none() && b.stream.has_unsent());
+    let mut first = untagged(Opcode::Send, 0, 1, b"x");
+    first[0] &= !3;
+    first[1] &= 0x3f;
+    b.give(&first);
+    assert_eq!(b.pull(1500).unwrap().0[..2], [0x40, 0x03]);
+}
+
+#[test]
+fn impossible_operations_are_refused() {
+    let config = Config { ord: 0, atomics: false, immediate: false, max_operations: 1, ..config() };
+    let mut a = End::with(config);
+    assert_eq!(a.stream.post(read(0, 0, 1, 1)), Err(PostError::NoReads));
+    let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
+    assert_eq!(a.stream.post(atomic(op, 0, 1)), Err(PostError::NoExtensions));
+    let immediate = WorkRequest::Immediate { data: [0; 8], solicited: false, cookie: 1 };
+    assert_eq!(a.stream.post(immediate), Err(PostError::NoExtensions));
+    let to = TaggedOffset(u64::MAX);
+    let wrapping = WorkRequest::Write { stag: STAG, to, source: octets(b"ab"), cookie: 1 };
+    assert_eq!(a.stream.post(wrapping), Err(PostError::ToWrap { to: u64::MAX, len: 2 }));
+    let memory = VecMemory::new(10);
+    let source = Source::Region { memory, offset: 8, len: 3 };
+    let outside = WorkRequest::Send { source, solicited: false, invalidate: None, cookie: 1 };
+    let error = PostError::OutOfBounds { offset: 8, end: 11, len: 10 };
+    assert_eq!(a.stream.post(outside), Err(error));
+    a.post(send(b"1", 1));
+    assert_eq!(a.stream.post(send(b"2", 2)), Err(PostError::Full));
+    let mut a = End::new();
+    let wrapping = WorkRequest::Read {
+        sink_stag: SINK,
+        sink_to: to,
+        source_stag: STAG,
+        source_to: TaggedOffset(0),
+        len: 2,
+        cookie: 1,
+    };
+    assert_eq!(a.stream.post(wrapping), Err(PostError::ToWrap { to: u64::MAX, len: 2 }));
+    a.stream.close();
+    assert_eq!(a.stream.post(send(b"", 1)), Err(PostError::Closed));
+}
+
+#[test]
+fn a_lost_llp_flushes_everything_in_order() {
+    let mut a = End::new();
+    a.post(send(b"out", 1));
+    a.post(read(0, 0, 10, 2));
+    a.post(write(0, b"w", 3));
+    a.pull(1500).unwrap();
+    a.pull(1500).unwrap();
+    a.stream.fail(Failure::LlpLost);
+    a.stream.fail(Failure::Aborted);
+    let flushed = |cookie| Event::Flushed { cookie };
+    let events = a.events();
+    assert_eq!(events, [flushed(1), flushed(2), flushed(3), Event::Failed(Failure::LlpLost)]);
+    assert_eq!(a.stream.post(send(b"", 4)), Err(PostError::Closed));
+    assert!(a.pull(1500).is_none());
+    assert_eq!(a.stream.failure(), Some(Failure::LlpLost));
+}
+
+// RFC 5041 §6.2.1: half closed; what needs no answer still goes out, what does will get none.
+#[test]
+fn a_peers_close_ends_requests_and_nothing_else() {
+    let mut a = End::with(Config { ord: 1, ..config() });
+    a.post(read(0, 0, 10, 1));
+    a.post(read(0, 0, 10, 2));
+    a.post(send(b"still", 3));
+    assert_eq!(a.sent().len(), 1);
+    a.stream.peer_closed();
+    assert_eq!(shape(&a.sent()), [(Opcode::Send, true)]);
+    let flushed = |cookie| Event::Flushed { cookie };
+    let events = a.events();
+    let closed = Event::PeerClosed { incomplete: false };
+    assert_eq!(events, [flushed(1), flushed(2), closed, completed(3, Outcome::Sent)]);
+    assert_eq!(a.stream.post(read(0, 0, 1, 4)), Err(PostError::Closed));
+    a.post(send(b"", 5));
+}
+
+// The ULP closes: its operations and the peer's requests still go their way.
+#[test]
+fn a_graceful_close_lets_everything_go_first() {
+    let mut a = End::with(Config { ord: 1, ..config() });
+    a.post(read(0, 0, 4, 1));
+    a.post(read(8, 0, 4, 2));
+    a.stream.close();
+    assert!(a.stream.is_closed());
+    assert_eq!(a.sent().len(), 1);
+    assert!(a.stream.has_unsent() && a.pull(1500).is_none(), "it waits for ORD");
+    a.give(&tagged(Opcode::ReadResponse, SINK, 0, true, b"1234"));
+    assert_eq!(a.sent().len(), 1);
+    assert!(!a.stream.has_unsent());
+    a.give(&untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 4).emit()));
+    assert_eq!(shape(&a.sent()), [(Opcode::ReadResponse, true)]);
+    a.give(&tagged(Opcode::ReadResponse, SINK, 8, true, b"5678"));
+    assert_eq!(a.stream.outstanding(), 0);
+    let mut a = End::new();
+    a.post(send(&[1; 3000], 1));
+    a.post(send(b"", 2));
+    let (_, token, len) = a.pull(500).unwrap();
+    a.stream.close_now();
+    assert!(a.pull(500).is_none());
+    a.stream.acknowledged(token, len);
+    assert_eq!(a.events(), [Event::Flushed { cookie: 1 }, Event::Flushed { cookie: 2 }]);
+}

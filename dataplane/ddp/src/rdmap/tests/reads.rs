@@ -1,0 +1,324 @@
+//! RDMA Read: the request queue, its limits, the checks at both ends (RFC 5040 §5.2, §6.1, §7.2).
+
+use super::*;
+
+fn request(msn: u32, repr: &ReadRequestRepr) -> Vec<u8> {
+    untagged(Opcode::ReadRequest, 1, msn, &repr.emit())
+}
+
+fn response(at: u64, last: bool, data: &[u8]) -> Vec<u8> {
+    tagged(Opcode::ReadResponse, SINK, at, last, data)
+}
+
+/// A requester with these Reads outstanding, into its sink from 0 on.
+fn reader(lens: &[u32]) -> End {
+    let mut a = End::new();
+    let mut at = 0;
+    for (i, len) in lens.iter().enumerate() {
+        a.post(read(at, 0, *len, i as u64));
+        at += u64::from(*len);
+    }
+    assert_eq!(a.sent().len(), lens.len());
+    a
+}
+
+// RFC 5040 §4.4, §5.2.2: sink STag and TO are copied; responses are in the order of requests.
+#[test]
+fn reads_are_answered_in_order_with_the_sink_as_asked() {
+    let mut b = End::new();
+    b.memory.write(0, &pattern(1, 1000));
+    b.give(&request(1, &ReadRequestRepr { sink_stag: Stag(5), ..read_request(STAG, 10, 300) }));
+    b.give(&request(2, &ReadRequestRepr { sink_stag: Stag(6), ..read_request(STAG, 500, 20) }));
+    let segments = b.sent();
+    let first = &segments[0];
+    assert_eq!(first[..2], [0xc1, 0x42]);
+    assert_eq!(first[2..6], 5u32.to_be_bytes());
+    assert_eq!(first[6..14], 0x1000u64.to_be_bytes());
+    assert_eq!(first[14..], pattern(1, 1000)[10..310]);
+    assert_eq!(segments[1][2..6], 6u32.to_be_bytes());
+    assert_eq!(segments[1][14..], pattern(1, 1000)[500..520]);
+    assert_eq!(b.events(), [Event::ReadServed { len: 300 }, Event::ReadServed { len: 20 }]);
+}
+
+// RFC 5040 §6.1: no more than IRD; the next one is an error and not a queue that grows.
+#[test]
+fn a_read_beyond_ird_is_1_2_02() {
+    let mut b = End::new();
+    for msn in 1..=4 {
+        b.give(&request(msn, &read_request(STAG, 0, 10)));
+    }
+    assert_eq!(b.stream.counters().requests_max, 4);
+    assert!(b.events().is_empty());
+    b.give(&request(5, &read_request(STAG, 0, 10)));
+    assert_eq!(b.numbers(), (1, 2, 2));
+}
+
+// A place is free when the response is out, and not when it is acknowledged.
+#[test]
+fn a_response_that_is_out_makes_room_for_a_request() {
+    let mut b = End::new();
+    for msn in 1..=7 {
+        b.give(&request(msn, &read_request(STAG, 0, 10)));
+        b.pull(1500).unwrap();
+    }
+    assert!(b.events().is_empty());
+    assert_eq!(b.stream.outstanding(), 7);
+}
+
+// Responses that nobody acknowledges are bounded; the requests wait in their places.
+#[test]
+fn unacknowledged_responses_are_bounded() {
+    let mut b = End::with(Config { max_responses: 2, ..config() });
+    for msn in 1..=4 {
+        b.give(&request(msn, &read_request(STAG, 0, 10)));
+    }
+    let (_, token, len) = b.pull(1500).unwrap();
+    b.pull(1500).unwrap();
+    assert!(b.pull(1500).is_none() && b.stream.has_unsent());
+    b.stream.acknowledged(token, len);
+    assert!(b.pull(1500).is_some());
+    assert!(b.pull(1500).is_none());
+}
+
+// RFC 5040 §6.1: no more than ORD are with the peer; the rest waits, in order.
+#[test]
+fn reads_beyond_ord_wait() {
+    let mut a = End::with(Config { ord: 2, ..config() });
+    (0..3).for_each(|i| a.post(read(i * 4, 0, 4, i)));
+    a.post(send(b"behind", 3));
+    assert_eq!(shape(&a.sent()), [(Opcode::ReadRequest, true); 2]);
+    assert_eq!((a.stream.requests_outstanding(), a.stream.counters().ord_waits), (2, 1));
+    a.give(&response(0, true, b"1234"));
+    assert_eq!(shape(&a.sent()), [(Opcode::ReadRequest, true), (Opcode::Send, true)]);
+    a.give(&response(4, true, b"5678"));
+    a.give(&response(8, true, b"abcd"));
+    let read = |cookie| completed(cookie, Outcome::Read { len: 4 });
+    assert_eq!(a.events(), [read(0), read(1), read(2), completed(3, Outcome::Sent)]);
+    assert_eq!(a.sink.to_vec()[..12], *b"12345678abcd");
+}
+
+// RFC 5040 §7.2 (4), figure 10: R, D and M with the request.
+#[test]
+fn a_read_that_may_not_be_is_a_remote_protection_error() {
+    let other = Stag(0x55);
+    let bound = |stream| StagEntry {
+        stag: other,
+        stream,
+        ..entry(other, Access::REMOTE_READ, &VecMemory::new(100))
+    };
+    let foreign = |pd| StagEntry { pd, ..bound(None) };
+    let write_only = entry(other, Access::REMOTE_WRITE, &VecMemory::new(100));
+    let read = read_request;
+    let cases: [(Option<StagEntry<VecMemory>>, ReadRequestRepr, u8); 10] = [
+        (None, read(other, 0, 1), 0x00),
+        (None, read(STAG, LEN - 3, 4), 0x01),
+        (None, read(STAG, LEN, 1), 0x01),
+        (None, read(STAG, u64::MAX, 1), 0x01),
+        (Some(write_only), read(other, 0, 1), 0x02),
+        (None, read(SINK, 0, 1), 0x02),
+        (Some(bound(Some(StreamId(8)))), read(other, 0, 1), 0x03),
+        (Some(foreign(PdId(2))), read(other, 0, 1), 0x03),
+        (None, read(STAG, u64::MAX - BASE - 1, 3), 0x04),
+        (None, ReadRequestRepr { sink_to: TaggedOffset(u64::MAX - 1), ..read(STAG, 0, 3) }, 0x04),
+    ];
+    for (entry, repr, code) in cases {
+        let mut b = End::new();
+        if let Some(entry) = entry {
+            b.stags.insert(entry).unwrap();
+        }
+        let segment = request(1, &repr);
+        b.give(&segment);
+        let terminate = b.terminate();
+        assert_eq!((terminate.layer, terminate.error_type, terminate.code), (0, 1, code));
+        assert_eq!(terminate.segment_len, Some(46));
+        assert_eq!(terminate.ddp_header.as_slice(), &segment[..18]);
+        assert_eq!(terminate.read_request, Some(repr));
+        // The Terminate is all that is sent.
+        let sent = b.sent();
+        assert_eq!(shape(&sent), [(Opcode::Terminate, true)]);
+        assert_eq!(sent[0][18..], terminate.emit()[..]);
+        assert_eq!(b.stream.counters().reads_served, 0);
+    }
+    // To the last octet, and bound to this stream: fine.
+    let mut b = End::new();
+    b.stags.insert(bound(Some(StreamId(9)))).unwrap();
+    b.give(&request(1, &read(other, 99, 1)));
+    b.give(&request(2, &read(STAG, 0, LEN as u32)));
+    assert_eq!(b.sent().len(), 1 + LEN.div_ceil(1486) as usize);
+}
+
+// RFC 5040 §5.5 (12), (17): not before it is delivered.
+#[test]
+fn a_read_beyond_a_gap_waits_for_what_is_before_it() {
+    let mut b = End::new();
+    b.give_at(1, &request(1, &read_request(STAG, 0, 4)));
+    assert!(b.pull(1500).is_none());
+    b.give_at(0, &tagged(Opcode::Write, STAG, 0, true, b"new!"));
+    let segments = b.sent();
+    assert_eq!(segments[0][14..], *b"new!", "the Read sees the Write before it");
+}
+
+// A long response is pulled piece by piece; other messages go behind it and not before its end.
+#[test]
+fn a_long_response_is_produced_as_it_is_pulled() {
+    let mut b = End::new();
+    b.give(&request(1, &read_request(STAG, 0, LEN as u32)));
+    let (first, ..) = b.pull(128).unwrap();
+    assert_eq!(first[14..], [0; 114]);
+    // What is read is what the memory has when it is sent.
+    b.memory.write(0, &[7; LEN as usize]);
+    let (second, ..) = b.pull(128).unwrap();
+    assert_eq!(second[14..], [7; 114]);
+    assert!(!b.stream.again(UlpduToken { message: 0, offset: 0 }, 114).stable);
+}
+
+// A Read Response's octets are kept by the LLP: the region may change or end before they arrive.
+#[test]
+fn responses_are_never_framed_again_from_their_region() {
+    let mut b = End::new();
+    let stable = VecMemory::from_vec(vec![1; 100]).into_stable();
+    b.stags.insert(entry(Stag(3), Access::REMOTE_READ, &stable)).unwrap();
+    b.give(&request(1, &read_request(Stag(3), 0, 100)));
+    assert!(!b.stream.next(1500).unwrap().stable);
+    let source = Source::Region { memory: stable, offset: 0, len: 10 };
+    b.post(WorkRequest::Send { source, solicited: false, invalidate: None, cookie: 1 });
+    assert!(b.stream.next(1500).unwrap().stable);
+}
+
+/// The kernel's bug "Read Response overrun": a response longer than what was asked for wrote on behind
+/// the buffer. Here nothing of it is placed.
+#[test]
+fn read_response_overrun_is_refused() {
+    let cases: [(&[(u64, usize)], u64); 5] = [
+        (&[(0, 11)], 0),
+        (&[(0, 10), (10, 1)], 10),
+        (&[(0, 4), (4, 7)], 4),
+        (&[(4000, 1)], 0),
+        (&[(u64::MAX, 2)], 0),
+    ];
+    for (segments, placed) in cases {
+        let mut a = reader(&[10]);
+        for (at, len) in segments {
+            a.give(&response(*at, false, &vec![9; *len]));
+        }
+        let terminate = a.terminate();
+        let numbers = (terminate.layer, terminate.error_type, terminate.code);
+        assert!(numbers == (1, 1, 1), "{segments:?}: {numbers:?}");
+        let sink = a.sink.to_vec();
+        let seen = sink.iter().filter(|octet| **octet == 9).count() as u64;
+        assert_eq!(seen, placed, "{segments:?}");
+        assert!(sink[10..].iter().all(|octet| *octet == 0));
+    }
+}
+
+// Also beyond a gap, where it could belong to any Read that is out, but to no other place.
+#[test]
+fn a_response_beyond_a_gap_stays_within_what_was_asked() {
+    let mut a = reader(&[10, 10]);
+    assert_eq!(a.give_at(1, &response(10, true, &[2; 10])), Disposition::Placed(10));
+    assert_eq!(a.give_at(2, &response(5, true, &[9; 20])), Disposition::Ignored);
+    assert!(a.events().is_empty());
+    a.give_at(0, &response(0, true, &[1; 10]));
+    let events = a.events();
+    let read = |cookie| completed(cookie, Outcome::Read { len: 10 });
+    assert_eq!(events[..2], [read(0), read(1)]);
+    // In its turn the wrong one is found: no Read is out any more, but when it came there was one.
+    assert!(matches!(&events[2], Event::Error(Error::Ddp(error)) if error.code.code() == 1));
+    assert_eq!(
+        a.sink.to_vec()[..21],
+        [[1; 10], [2; 10]].concat().into_iter().chain([0]).collect::<Vec<_>>()
+    );
+}
+
+// A response for the second Read before the first is a stranger when its turn comes.
+#[test]
+fn responses_out_of_their_order_are_refused() {
+    let mut a = reader(&[10, 10]);
+    a.give_at(1, &response(0, true, &[1; 10]));
+    a.give_at(0, &response(10, true, &[2; 10]));
+    assert_eq!(a.numbers(), (1, 1, 1));
+}
+
+#[test]
+fn a_response_with_another_stag_is_refused() {
+    let mut a = reader(&[10]);
+    a.give(&tagged(Opcode::ReadResponse, STAG, 0, true, &[1; 10]));
+    assert_eq!(a.numbers(), (1, 1, 0));
+    assert_eq!(a.memory.to_vec()[..10], [0; 10]);
+}
+
+#[test]
+fn a_response_without_a_read_is_0_2_06() {
+    for data in [&b""[..], b"x"] {
+        let mut a = End::new();
+        a.give(&response(0, true, data));
+        assert_eq!(a.numbers(), (0, 2, 6));
+    }
+    let mut a = reader(&[4]);
+    a.give(&response(0, true, b"1234"));
+    a.give(&response(0, true, b""));
+    assert_eq!(a.numbers(), (0, 2, 6));
+}
+
+#[test]
+fn a_response_that_is_too_short_or_has_holes_is_0_2_07() {
+    for segments in [&[(0u64, 9usize)][..], &[(1, 9)], &[(0, 4), (5, 5)], &[]] {
+        let mut a = reader(&[10]);
+        for (at, len) in segments {
+            a.give(&response(*at, false, &vec![1; *len]));
+        }
+        a.give(&response(0, true, b""));
+        assert_eq!(a.numbers(), (0, 2, 7), "{segments:?}");
+    }
+}
+
+#[test]
+fn a_response_that_writes_twice_is_refused() {
+    let mut a = reader(&[10]);
+    a.give(&response(0, false, &[1; 6]));
+    a.give(&response(4, true, &[2; 4]));
+    assert_eq!(a.numbers(), (1, 1, 1));
+    assert_eq!(a.sink.to_vec()[..10], [1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
+}
+
+// RFC 5041 §5.3: increasing offsets are a SHOULD; what tiles the buffer is taken.
+#[test]
+fn a_response_in_any_order_of_offsets_is_taken() {
+    let mut a = reader(&[10]);
+    a.give(&response(6, false, &[2; 4]));
+    a.give(&response(0, true, &[1; 6]));
+    assert_eq!(a.events(), [completed(0, Outcome::Read { len: 10 })]);
+}
+
+// The sink of a Read is no way in for Writes.
+#[test]
+fn a_write_into_the_sink_of_a_read_is_refused() {
+    let mut a = reader(&[10]);
+    a.give(&tagged(Opcode::Write, SINK, 0, true, &[1; 10]));
+    assert_eq!(a.numbers(), (1, 1, 0));
+    assert_eq!(a.sink.to_vec()[..10], [0; 10]);
+}
+
+// Deregistration while Reads are being answered: the peer hears from where they stand.
+#[test]
+fn a_region_that_ends_under_a_read_ends_the_stream() {
+    let mut b = End::new();
+    b.give(&request(1, &read_request(STAG, 0, 1000)));
+    b.give(&request(2, &read_request(STAG, 0, 50)));
+    assert!(!b.stream.revoked(SINK));
+    b.pull(128).unwrap();
+    b.stags.remove(STAG).unwrap();
+    assert!(b.stream.revoked(STAG));
+    let terminate = b.terminate();
+    assert_eq!((terminate.layer, terminate.error_type, terminate.code), (0, 1, 0));
+    // RFC 5040 §4.8: updated to the current location.
+    assert_eq!(terminate.read_request, Some(read_request(STAG, 0, 1000).advanced(114)));
+    assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)], "no octet more of the region");
+    // Nothing is left to read: the stream lives on.
+    let mut b = End::new();
+    b.give(&request(1, &read_request(STAG, 0, 100)));
+    b.pull(1500).unwrap();
+    assert!(!b.stream.revoked(STAG));
+    b.give(&request(2, &read_request(STAG, 0, 0)));
+    assert!(!b.stream.revoked(STAG));
+}

@@ -1,0 +1,220 @@
+//! Sends, Writes and Immediate Data: opcodes, queues, control octets, lengths.
+
+use super::pair::received;
+use super::*;
+
+// RFC 5040 figures 3 and 4, RFC 7306 figure 2: every message's T, QN, opcode and Invalidate STag.
+#[test]
+fn messages_have_the_fields_of_the_tables() {
+    let mut a = End::new();
+    let source = || octets(b"data");
+    let some = Some(Stag(0x0badf00d));
+    let one = |solicited, invalidate, cookie| WorkRequest::Send {
+        source: source(),
+        solicited,
+        invalidate,
+        cookie,
+    };
+    a.post(one(false, None, 1));
+    a.post(one(false, some, 2));
+    a.post(one(true, None, 3));
+    a.post(one(true, some, 4));
+    a.post(write(0, b"w", 5));
+    a.post(read(1, 2, 3, 6));
+    a.post(atomic(AtomicOp::swap(1), 8, 7));
+    a.post(WorkRequest::Immediate { data: [7; 8], solicited: false, cookie: 8 });
+    a.post(WorkRequest::Immediate { data: [7; 8], solicited: true, cookie: 9 });
+    let segments = a.sent();
+    let stag = [0x0b, 0xad, 0xf0, 0x0d];
+    let none = [0; 4];
+    // DDP control, RDMAP control, Invalidate STag, QN, MSN.
+    let expected: [(u8, u8, [u8; 4], u8, u8); 9] = [
+        (0x41, 0x43, none, 0, 1),
+        (0x41, 0x44, stag, 0, 2),
+        (0x41, 0x45, none, 0, 3),
+        (0x41, 0x46, stag, 0, 4),
+        (0xc1, 0x40, STAG.0.to_be_bytes(), 0, 0),
+        (0x41, 0x41, none, 1, 1),
+        (0x41, 0x4a, none, 1, 2),
+        (0x41, 0x48, none, 0, 5),
+        (0x41, 0x49, none, 0, 6),
+    ];
+    assert_eq!(segments.len(), expected.len());
+    for (segment, (ddp, control, stag, qn, msn)) in segments.iter().zip(expected) {
+        assert_eq!((segment[0], segment[1]), (ddp, control));
+        assert_eq!(segment[2..6], stag);
+        if ddp & 0x80 == 0 {
+            assert_eq!((segment[9], segment[13]), (qn, msn));
+        }
+    }
+    assert_eq!(segments[5][18..].len(), 28);
+    assert_eq!(segments[6][18..].len(), 52);
+    // RFC 7306 §6.3: 8 octets.
+    assert_eq!(segments[7][18..], [7; 8]);
+}
+
+// RFC 5040 §5.3, RFC 7306 §6.3: delivered in order, each uses up one buffer.
+#[test]
+fn sends_of_all_kinds_are_delivered_in_order() {
+    let mut b = End::new();
+    b.give(&untagged(Opcode::Send, 0, 1, b"one"));
+    b.give(&untagged(Opcode::SendSolicited, 0, 2, b"two"));
+    b.give(&untagged(Opcode::Immediate, 0, 3, b"12345678"));
+    b.give(&untagged(Opcode::Send, 0, 4, b""));
+    let two = Event::Received { data: b"two".to_vec(), solicited: true, invalidated: None };
+    let immediate = Event::Immediate { data: *b"12345678", solicited: false };
+    assert_eq!(b.events(), [received(b"one"), two, immediate, received(b"")]);
+    assert_eq!(b.stream.posted_buffers(), 0);
+    b.stream.post_buffers(1).unwrap();
+    b.give(&untagged(Opcode::ImmediateSolicited, 0, 5, b"abcdefgh"));
+    assert_eq!(b.events(), [Event::Immediate { data: *b"abcdefgh", solicited: true }]);
+    // No buffer is left: DDP's error.
+    b.give(&untagged(Opcode::Send, 0, 6, b""));
+    assert_eq!(b.numbers(), (1, 2, 2));
+}
+
+// RFC 5040 §5.3: a Send that is larger than the buffer.
+#[test]
+fn a_send_larger_than_its_buffer_is_1_2_05() {
+    let mut b = End::new();
+    b.give(&untagged(Opcode::Send, 0, 1, &[0; 257]));
+    assert_eq!(b.numbers(), (1, 2, 5));
+}
+
+// RFC 7306 §6.3: exactly 8 octets.
+#[test]
+fn immediate_data_of_another_length_is_an_error() {
+    for len in [0, 7, 9] {
+        let mut b = End::new();
+        b.give(&untagged(Opcode::Immediate, 0, 1, &vec![0; len]));
+        let terminate = b.terminate();
+        assert_eq!((terminate.layer, terminate.error_type, terminate.code), (0, 2, 7));
+        // RFC 7306 §8.1 (2): the DDP header, no RDMAP header.
+        assert_eq!((terminate.ddp_header.len(), terminate.read_request), (18, None));
+    }
+}
+
+// RFC 5040 §4.1: reserved bits and an Invalidate STag where there is none are ignored.
+#[test]
+fn reserved_bits_are_not_checked() {
+    let mut b = End::new();
+    let mut segment = untagged(Opcode::Send, 0, 1, b"x");
+    segment[1] |= 0x30;
+    segment[2..6].fill(0xff);
+    b.give(&segment);
+    assert_eq!(b.events(), [received(b"x")]);
+}
+
+// RFC 5040 §7.2 (2), figure 4: the opcode, the queue and T belong together.
+#[test]
+fn every_opcode_on_every_queue_but_its_own_is_unexpected() {
+    for bits in 0..16u8 {
+        let opcode = Opcode::from_bits(bits);
+        for queue in [None, Some(0), Some(1), Some(2), Some(3)] {
+            let mut b = End::new();
+            let own = opcode.is_some_and(|opcode| opcode.queue() == queue.map(Qn));
+            let mut segment = match queue {
+                None => tagged(Opcode::Write, STAG, 0, true, b"12345678"),
+                Some(qn) => untagged(Opcode::Send, qn, 1, b"12345678"),
+            };
+            segment[1] = 0x40 | bits;
+            b.give(&segment);
+            if own && !matches!(opcode, Some(Opcode::ReadResponse | Opcode::AtomicResponse)) {
+                let unexpected = |event: &Event| match event {
+                    Event::Error(Error::Rdmap(error)) => error.code == ErrorCode::UnexpectedOpcode,
+                    _ => false,
+                };
+                assert!(!b.events().iter().any(unexpected), "{opcode:?} on {queue:?}");
+            } else if queue == Some(3) {
+                // No Atomic Request of ours is out: DDP has no buffer for any message.
+                assert_eq!(b.numbers(), (1, 2, 2));
+            } else {
+                assert_eq!(b.numbers(), (0, 2, 6), "{bits:#x} on {queue:?}");
+                assert_eq!(b.memory.to_vec(), [0; LEN as usize], "nothing is placed");
+            }
+        }
+    }
+}
+
+// RFC 7306 §1: without the extensions their opcodes are those of nobody.
+#[test]
+fn extensions_that_are_off_are_unexpected() {
+    let off = Config { atomics: false, immediate: false, ..config() };
+    for (opcode, qn) in
+        [(Opcode::Immediate, 0), (Opcode::ImmediateSolicited, 0), (Opcode::AtomicRequest, 1)]
+    {
+        let mut b = End::with(off.clone());
+        b.give(&untagged(opcode, qn, 1, &[0; 8]));
+        assert_eq!(b.numbers(), (0, 2, 6));
+    }
+    let mut b = End::with(off);
+    b.give(&untagged(Opcode::AtomicResponse, 3, 1, &[0; 12]));
+    assert_eq!(b.numbers(), (1, 2, 1), "there is no such queue");
+}
+
+// RFC 5040 §4.1, §7.2 (3)
+#[test]
+fn a_wrong_rdmap_version_is_0_2_05() {
+    for rv in [0x00, 0x80, 0xc0] {
+        for mut segment in
+            [untagged(Opcode::Send, 0, 1, b"x"), tagged(Opcode::Write, STAG, 0, true, b"x")]
+        {
+            let mut b = End::new();
+            segment[1] = segment[1] & 0x3f | rv;
+            b.give(&segment);
+            assert_eq!(b.numbers(), (0, 2, 5));
+            assert_eq!(b.memory.to_vec()[0], 0);
+        }
+    }
+}
+
+// Chelsio's hardware puts an untagged Send between the segments of a tagged message.
+#[test]
+fn a_send_within_a_tagged_message_is_taken() {
+    let mut b = End::new();
+    b.give(&tagged(Opcode::Write, STAG, 0, false, &[1; 100]));
+    b.give(&untagged(Opcode::Send, 0, 1, b"between"));
+    b.give(&tagged(Opcode::Write, STAG, 100, false, &[2; 100]));
+    b.give(&untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 4).emit()));
+    b.give(&tagged(Opcode::Write, STAG, 200, true, &[3; 100]));
+    let written = Event::WriteDelivered { stag: STAG, to: TaggedOffset(BASE), len: 300 };
+    assert_eq!(b.events(), [received(b"between"), written]);
+    assert_eq!(shape(&b.sent()), [(Opcode::ReadResponse, true)]);
+}
+
+// RFC 5040 §4.1: one opcode per message.
+#[test]
+fn a_tagged_message_that_changes_its_opcode_is_0_2_06() {
+    let mut a = End::new();
+    a.post(read(0, 0, 100, 1));
+    a.sent();
+    a.give(&tagged(Opcode::Write, STAG, 0, false, &[1; 10]));
+    a.give(&tagged(Opcode::ReadResponse, SINK, 0, true, &[1; 100]));
+    assert_eq!(a.numbers(), (0, 2, 6));
+    assert_eq!(a.sink.to_vec()[..100], [0; 100]);
+}
+
+// Our own messages are never interleaved: siw takes that for an attack.
+#[test]
+fn messages_of_a_stream_are_not_interleaved() {
+    let mut a = End::new();
+    a.post(send(&[1; 200], 1));
+    a.post(write(0, &[2; 400], 2));
+    a.pull(128).unwrap();
+    a.give(&untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 300).emit()));
+    a.give(&untagged(Opcode::ReadRequest, 1, 2, &read_request(STAG, 0, 300).emit()));
+    a.post(send(b"third", 3));
+    let segments: Vec<_> = core::iter::from_fn(|| a.pull(128).map(|(s, ..)| s)).collect();
+    let mut open = Some(Opcode::Send);
+    let mut order = Vec::new();
+    for (opcode, last) in shape(&segments) {
+        assert!(open.is_none_or(|open| open == opcode), "{opcode:?} within {open:?}");
+        open = (!last).then_some(opcode);
+        if last {
+            order.push(opcode);
+        }
+    }
+    // Operations and responses take turns.
+    let (response, write) = (Opcode::ReadResponse, Opcode::Write);
+    assert_eq!(order, [Opcode::Send, response, write, response, Opcode::Send]);
+}

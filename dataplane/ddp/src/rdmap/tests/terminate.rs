@@ -1,0 +1,307 @@
+//! The Terminate: for every error, sent once and last, understood from the peer (RFC 5040 §4.8, §5.4,
+//! §6.2.1, §7.1).
+
+use super::pair::Pair;
+use super::*;
+use crate::error::{ErrorCode as DdpCode, Field, Mismatch};
+use crate::{Counters as DdpCounters, DdpError};
+
+fn mismatch() -> Mismatch {
+    Mismatch::never(Field::Stag, 1)
+}
+
+fn ddp_error(code: DdpCode, header: &[u8], segment_len: u32) -> Error {
+    let header = header.iter().copied().collect();
+    Error::Ddp(DdpError { code, mismatch: mismatch(), key: OrderKey(0), header, segment_len })
+}
+
+fn rdmap_error(code: ErrorCode, header: &[u8], read_request: Option<ReadRequestRepr>) -> Error {
+    let (header, segment_len) = (header.iter().copied().collect(), 46);
+    Error::Rdmap(RdmapError { code, mismatch: mismatch(), header, segment_len, read_request })
+}
+
+fn tagged_header() -> Vec<u8> {
+    tagged(Opcode::Write, STAG, 0, true, b"")
+}
+
+fn untagged_header() -> Vec<u8> {
+    untagged(Opcode::ReadRequest, 1, 1, b"")
+}
+
+// RFC 5040 figures 9 and 10: every error of DDP has its numbers, M and D, and never R.
+#[test]
+fn every_ddp_error_has_its_terminate() {
+    for code in DdpCode::ALL {
+        for header in [tagged_header(), untagged_header()] {
+            let terminate = ddp_error(code, &header, 0x123).terminate().unwrap();
+            let numbers = (terminate.layer, terminate.error_type, terminate.code);
+            assert_eq!(numbers, (1, code.error_type(), code.code()));
+            let local = code == DdpCode::LocalCatastrophic;
+            assert_eq!(terminate.segment_len, (!local).then_some(0x123));
+            let expected = if local { &[][..] } else { &header };
+            assert_eq!(terminate.ddp_header.as_slice(), expected);
+            assert_eq!(terminate.read_request, None);
+            assert_eq!(Terminate::parse(&terminate.emit()), Ok(terminate));
+        }
+    }
+}
+
+// RFC 5040 figures 9 and 10: R with Remote Protection Errors of a Read only.
+#[test]
+fn every_rdmap_error_has_its_terminate() {
+    let numbers: [(ErrorCode, u8, u8); 10] = [
+        (ErrorCode::LocalCatastrophic, 0, 0x00),
+        (ErrorCode::InvalidStag, 1, 0x00),
+        (ErrorCode::BaseOrBounds, 1, 0x01),
+        (ErrorCode::AccessRights, 1, 0x02),
+        (ErrorCode::StagNotAssociated, 1, 0x03),
+        (ErrorCode::ToWrap, 1, 0x04),
+        (ErrorCode::CannotInvalidate, 1, 0x09),
+        (ErrorCode::InvalidVersion, 2, 0x05),
+        (ErrorCode::UnexpectedOpcode, 2, 0x06),
+        (ErrorCode::StreamCatastrophic, 2, 0x07),
+    ];
+    for (i, (code, error_type, number)) in numbers.into_iter().enumerate() {
+        assert_eq!((ErrorCode::ALL[i], code.index()), (code, i));
+        assert_ne!(code.description(), "unknown error");
+        for request in [None, Some(read_request(STAG, 1, 2))] {
+            let header = untagged_header();
+            let terminate = rdmap_error(code, &header, request).terminate().unwrap();
+            let numbers = (terminate.layer, terminate.error_type, terminate.code);
+            assert_eq!(numbers, (0, error_type, number));
+            assert_eq!(terminate.segment_len.is_some(), error_type != 0);
+            assert_eq!(terminate.ddp_header.is_empty(), error_type == 0);
+            let expected = request.filter(|_| error_type == 1);
+            assert_eq!(terminate.read_request, expected);
+            assert_eq!(Terminate::parse(&terminate.emit()), Ok(terminate));
+        }
+    }
+}
+
+// Figure 10: an error of the LLP has its own numbers and no header.
+#[test]
+fn every_llp_error_has_its_terminate() {
+    for code in 0..=255 {
+        let terminate = Error::Llp { error_type: 0, code }.terminate().unwrap();
+        assert_eq!(terminate, Terminate::new(2, 0, code));
+        assert_eq!(terminate.emit().as_slice(), [0x20, code, 0, 0]);
+    }
+    assert_eq!(Error::InvalidTerminate { len: 3 }.terminate(), None);
+}
+
+// "If possible": a segment without a whole header has its length said, one without octets nothing.
+#[test]
+fn a_cut_header_is_left_out() {
+    let whole = untagged_header();
+    for len in 1..whole.len() {
+        let error = ddp_error(DdpCode::UntaggedVersion, &whole[..len], len as u32);
+        let terminate = error.terminate().unwrap();
+        assert!(terminate.ddp_header.is_empty());
+        assert_eq!(terminate.segment_len, Some(len as u16));
+        assert_eq!(terminate.emit()[2], 0x80);
+    }
+    let nothing = ddp_error(DdpCode::UntaggedVersion, &[], 0).terminate().unwrap();
+    assert_eq!(nothing.emit()[2], 0);
+    let long = ddp_error(DdpCode::BaseOrBounds, &tagged_header(), 70_000).terminate().unwrap();
+    assert_eq!(long.segment_len, Some(u16::MAX));
+}
+
+#[test]
+fn errors_read_as_sentences() {
+    let stag = Mismatch::never(Field::Stag, 0x77);
+    let header = Default::default();
+    let error = Error::Rdmap(RdmapError {
+        code: ErrorCode::CannotInvalidate,
+        mismatch: stag,
+        header,
+        segment_len: 0,
+        read_request: None,
+    });
+    let text = "RDMAP error 1/09: RDMAP: STag cannot be invalidated (STag 0x00000077)";
+    assert_eq!(error.to_string(), text);
+    let llp = Error::Llp { error_type: 0, code: 2 };
+    assert_eq!(llp.to_string(), "LLP error 0/02: MPA: CRC error");
+}
+
+// RFC 5040 §5.4: queue 2, MSN 1, MO 0; nothing behind it.
+#[test]
+fn a_terminate_is_the_last_message() {
+    let mut b = End::new();
+    b.post(send(b"out", 1));
+    b.post(send(b"too late", 2));
+    let (_, token, len) = b.pull(1500).unwrap();
+    b.give(&tagged(Opcode::Write, Stag(1), 0, true, b"x"));
+    let terminate = b.terminate();
+    assert_eq!(b.stream.post(send(b"", 3)), Err(PostError::Closed));
+    b.stream.acknowledged(token, len);
+    let segments = b.sent();
+    assert_eq!(segments.len(), 1);
+    assert_eq!(segments[0][..2], [0x41, 0x47]);
+    assert_eq!(segments[0][2..18], [0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(segments[0][18..], terminate.emit()[..]);
+    assert!(b.stream.is_terminated() && b.stream.is_closed() && !b.stream.has_unsent());
+    // RFC 5040 §5.4: what DDP has completes, what it has not ends in error; in the order of posting.
+    assert_eq!(b.events(), [completed(1, Outcome::Sent), Event::Flushed { cookie: 2 }]);
+}
+
+// RFC 5040 §7.1 (2): "preferably in the next outgoing message": not within one, unless that is long.
+#[test]
+fn a_message_that_has_begun_goes_first_if_it_is_short() {
+    for (len, finished) in [(3000, true), (400_000, false)] {
+        let mut b = End::new();
+        b.post(write(0, &vec![1; len], 1));
+        let (_, first, first_len) = b.pull(500).unwrap();
+        b.give(&tagged(Opcode::Write, Stag(1), 0, true, b"x"));
+        let mut segments = Vec::new();
+        let mut tokens = vec![(first, first_len)];
+        while let Some((segment, token, len)) = b.pull(500) {
+            segments.push(segment);
+            tokens.push((token, len));
+        }
+        let shape = shape(&segments);
+        assert_eq!(shape.last(), Some(&(Opcode::Terminate, true)));
+        let whole = shape.len() > 1 && shape[shape.len() - 2] == (Opcode::Write, true);
+        assert_eq!(whole, finished);
+        tokens.into_iter().for_each(|(token, len)| b.stream.acknowledged(token, len));
+        let events = b.events();
+        let expected = match finished {
+            true => completed(1, Outcome::Written),
+            false => Event::Flushed { cookie: 1 },
+        };
+        assert_eq!(events.last(), Some(&expected));
+    }
+}
+
+// RFC 5040 §7.1 (4): the first error is the one; nothing behind it is placed or delivered.
+#[test]
+fn the_first_error_is_told_and_nothing_follows_it() {
+    let mut b = End::new();
+    // Beyond a gap, the later error first.
+    b.give_at(3, &untagged(Opcode::Send, 9, 1, b"x"));
+    b.give_at(1, &tagged(Opcode::Write, Stag(1), 0, true, b"x"));
+    b.give_at(2, &tagged(Opcode::Write, STAG, 0, true, b"never"));
+    assert!(b.events().is_empty());
+    b.give_at(0, &tagged(Opcode::Write, STAG, 100, true, b"good"));
+    assert_eq!(b.numbers(), (1, 1, 0));
+    b.give_at(4, &tagged(Opcode::Write, STAG, 0, true, b"never"));
+    b.complete(10);
+    b.give_at(10, &untagged(Opcode::Send, 0, 1, b"x"));
+    assert_eq!(b.events(), []);
+    assert_eq!(b.memory.to_vec()[..5], [0; 5]);
+    assert_eq!(b.memory.to_vec()[100..104], *b"good");
+    b.stream.llp_error(0, 2);
+    b.stream.terminate_locally();
+    assert_eq!(b.events(), []);
+    assert_eq!(b.sent().len(), 1);
+}
+
+// Several messages delivered at once: the wrong one in the middle ends it.
+#[test]
+fn what_is_delivered_behind_an_error_is_dropped() {
+    let mut b = End::new();
+    b.give_at(2, &untagged(Opcode::Send, 0, 1, b"behind"));
+    b.give_at(1, &untagged(Opcode::ReadRequest, 1, 1, &read_request(Stag(1), 0, 5).emit()));
+    b.give_at(0, &tagged(Opcode::Write, STAG, 0, true, b"first"));
+    let events = b.events();
+    assert!(matches!(events[0], Event::WriteDelivered { len: 5, .. }));
+    assert!(
+        matches!(&events[1], Event::Error(Error::Rdmap(error)) if error.code == ErrorCode::InvalidStag)
+    );
+    assert!(matches!(events[2], Event::Terminated { by_peer: false, .. }));
+    assert_eq!(events.len(), 3);
+    assert_eq!(b.pool.in_use(), 0);
+}
+
+// RFC 5040 §6.2.1: errors of the LLP, and of the ULP.
+#[test]
+fn errors_without_a_segment_have_no_header() {
+    let mut b = End::new();
+    b.stream.llp_error(0, 2);
+    assert_eq!(b.terminate(), Terminate::new(2, 0, 2));
+    let mut b = End::new();
+    b.stream.terminate_locally();
+    assert_eq!(b.terminate(), Terminate::new(0, 0, 0));
+    assert_eq!(b.sent()[0][18..], [0, 0, 0, 0]);
+}
+
+// RFC 5040 §5.4: a Terminate is delivered to the ULP, and the stream is over.
+#[test]
+fn a_terminate_of_the_peer_ends_the_stream() {
+    let mut pair = Pair::new(config());
+    pair.a.post(WorkRequest::Write {
+        stag: Stag(1),
+        to: TaggedOffset(0),
+        source: octets(b"x"),
+        cookie: 1,
+    });
+    pair.a.post(read(0, 0, 10, 2));
+    let (wrong, token, len) = pair.a.pull(1500).unwrap();
+    pair.b.give(&wrong);
+    let said = pair.b.terminate();
+    let (segment, ..) = pair.b.pull(1500).unwrap();
+    pair.a.give(&segment);
+    let events = pair.a.events();
+    assert_eq!(events[0], Event::Terminated { by_peer: true, terminate: said });
+    assert_eq!(events.len(), 1);
+    pair.a.stream.acknowledged(token, len);
+    let flushed = Event::Flushed { cookie: 2 };
+    assert_eq!(pair.a.events(), [completed(1, Outcome::Written), flushed]);
+    assert!(pair.a.stream.is_terminated() && pair.a.stream.is_closed());
+    assert!(pair.a.pull(1500).is_none());
+    // Nothing is taken behind it.
+    pair.a.give(&tagged(Opcode::Write, STAG, 0, true, b"never"));
+    assert_eq!(pair.a.memory.to_vec()[..5], [0; 5]);
+    assert_eq!(pair.a.pool.in_use(), 0);
+}
+
+// siw's layout, and octets behind what is said.
+#[test]
+fn terminates_of_siw_are_understood() {
+    let mut a = End::new();
+    let mut octets = vec![0x11, 0x01, 0x03, 0x00, 0x05, 0xdc];
+    octets.extend(tagged_header());
+    octets.extend([0xee; 40]);
+    a.give(&untagged(Opcode::Terminate, 2, 1, &octets));
+    let [Event::Terminated { by_peer: true, terminate }] = &a.events()[..] else { panic!() };
+    assert_eq!((terminate.layer, terminate.error_type, terminate.code), (1, 1, 1));
+    assert_eq!(terminate.layout, Layout::Siw);
+    assert_eq!(terminate.ddp_header.as_slice(), tagged_header());
+}
+
+// RFC 5040 §5.4: "an error is surfaced", and §7.1 has no Terminate for a Terminate.
+#[test]
+fn an_invalid_terminate_is_surfaced_and_not_answered() {
+    for octets in [&[][..], &[0x11, 0, 0xc0], &[0x11, 0, 0xc0, 0, 0, 0, 0xc1]] {
+        let mut a = End::new();
+        a.post(send(b"never", 1));
+        a.post(send(b"never", 2));
+        a.give(&untagged(Opcode::Terminate, 2, 1, octets));
+        let events = a.events();
+        assert_eq!(events[0], Event::Error(Error::InvalidTerminate { len: octets.len() }));
+        assert!(a.pull(1500).is_none() && a.stream.is_closed());
+        assert_eq!(a.events(), []);
+    }
+}
+
+// RFC 5040 §5.4: room for one Terminate; it does not depend on receive buffers.
+#[test]
+fn a_terminate_needs_no_buffer_of_the_ulp() {
+    let mut a = End::with(Config { recv_buffers: 0, ..config() });
+    a.give(&untagged(Opcode::Terminate, 2, 1, &[0x20, 2, 0, 0]));
+    let terminate = Terminate::new(2, 0, 2);
+    assert_eq!(a.events(), [Event::Terminated { by_peer: true, terminate }]);
+}
+
+// What both layers count.
+#[test]
+fn errors_are_counted_by_their_layer() {
+    let mut b = End::new();
+    b.give(&tagged(Opcode::Write, Stag(1), 0, true, b"x"));
+    let counted: u64 = b.stream.ddp_counters().errors.iter().sum();
+    assert_eq!((counted, b.stream.counters().errors.iter().sum::<u64>()), (1, 0));
+    let mut b = End::new();
+    b.give(&tagged(Opcode::Send, STAG, 0, true, b"x"));
+    assert_eq!(b.stream.ddp_counters().errors, DdpCounters::default().errors);
+    assert_eq!(b.stream.counters().errors[ErrorCode::UnexpectedOpcode.index()], 1);
+    assert_eq!(b.stream.counters().terminates_sent, 1);
+}

@@ -1,8 +1,10 @@
-//! Texts that are committed and compared: a change of behaviour shows as a diff, to be judged by a person.
+//! Tables that are committed and compared: a change of behaviour shows as a diff, to be judged by a person.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::sync::Mutex;
 
 /// The variable that renews snapshots instead of comparing.
 pub const BLESS: &str = "SIM_BLESS";
@@ -24,6 +26,43 @@ pub fn compare(path: &Path, now: &str) -> Result<(), String> {
         )),
         None => Ok(()),
     }
+}
+
+/// A line of right-aligned columns of these widths, with a space before each.
+pub fn columns<T: AsRef<str>>(widths: &[usize], cells: &[T]) -> String {
+    let mut line = String::new();
+    for (cell, &width) in cells.iter().zip(widths) {
+        let _ = write!(line, " {:>width$}", cell.as_ref());
+    }
+    line
+}
+
+/// `f(number, item)` of every item, in their order; `threads` of them share the work.
+///
+/// # Panics
+/// When `f` does.
+pub fn map<T: Sync, R: Send>(
+    threads: usize,
+    items: &[T],
+    f: impl Fn(usize, &T) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let n = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(item) = items.get(n)
+                {
+                    let result = f(n, item);
+                    done.lock().unwrap_or_else(|e| e.into_inner()).push((n, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(|e| e.into_inner());
+    done.sort_by_key(|(n, _)| *n);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// The lines that differ, those of `before` with `-` and those of `now` with `+`, and the last comment
@@ -62,6 +101,13 @@ mod tests {
         assert_eq!(difference(before, before), None);
         let diff = difference(before, "# about\n# a b\n1 2\n3 5\n6 7\n").expect("they differ");
         assert_eq!(diff, "  # a b\n- 3 4\n+ 3 5\n+ 6 7\n");
+    }
+
+    #[test]
+    fn results_come_in_the_order_of_the_items() {
+        let items: Vec<usize> = (0..100).collect();
+        assert!(map(3, &items, |n, &item| (n, item)).into_iter().eq((0..100).map(|n| (n, n))));
+        assert_eq!(columns(&[3, 5], &["a", "bc"]), "   a    bc");
     }
 
     #[test]

@@ -1,22 +1,20 @@
-//! How fast, with how many octets sent again and how many held: a matrix over loss, round-trip time, MTU
-//! and markers, pinned in `snapshots/matrix.txt`.
-//!
-//! `SIM_BLESS=1 cargo test -p sim --test snapshot` renews the file.
+//! A matrix over loss, round-trip time, MTU and markers: `snapshots/matrix.txt`.
 
 use core::num::NonZeroU64;
-use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
 use std::fmt::Write as _;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use link::{Loss, Probability, Rate};
 use sim::host::HostConfig;
 use sim::packet::{ETHERNET, IP_HEADER};
 use sim::pair::{Config, Pair};
+use sim::snapshot::{columns, map};
 use sim::transfer::{self, Load, Patience, Times};
-use sim::{middlebox, path, snapshot};
+use sim::{middlebox, path};
 use tcp_lite::tcp;
+
+use super::{compare, judge};
 
 /// Octets of the TCP header with timestamps.
 const TCP_HEADER: usize = 32;
@@ -129,27 +127,8 @@ impl Cell {
         let patience = Patience { transfer: Duration::from_secs(3600), ..Patience::default() };
         let (pair, times) =
             transfer::run_timed(self.config(seed), &load(self.octets()), &load(0), patience)?;
-        self.judge(&pair)?;
+        judge(&pair, !self.resegmented)?;
         Ok(self.line(&pair, times))
-    }
-
-    fn judge(&self, pair: &Pair) -> Result<(), String> {
-        let rx = pair.server.stats().mpa_rx;
-        let budget = u64::from(pair.server.config().endpoint.mpa.hold_limit);
-        let in_order = u64::from(pair.server.config().endpoint.mpa.max_fpdu);
-        if rx.held_max > budget + in_order {
-            return Err(format!("more was held than the budget: {rx:?}"));
-        }
-        if self.resegmented {
-            return Ok(());
-        }
-        if self.markers && rx.held_max != rx.unlocatable_max {
-            return Err(format!("located octets were held: {rx:?}"));
-        }
-        if !self.markers && rx.placed_out_of_order != 0 {
-            return Err(format!("placed ahead of a gap without markers: {rx:?}"));
-        }
-        Ok(())
     }
 
     fn line(&self, pair: &Pair, times: Times) -> String {
@@ -176,7 +155,7 @@ impl Cell {
             rx.mpa_rx.placed_out_of_order.to_string(),
             rx.mpa_rx.refused.to_string(),
         ];
-        columns(&cells)
+        columns(&WIDTHS, &cells)
     }
 }
 
@@ -185,14 +164,6 @@ const TITLES: [&str; 17] = [
     "resent", "needless", "rto", "held", "unloc", "early", "refused",
 ];
 const WIDTHS: [usize; 17] = [6, 6, 5, 7, 8, 5, 8, 8, 8, 6, 9, 9, 4, 7, 7, 9, 9];
-
-fn columns<T: AsRef<str>>(cells: &[T]) -> String {
-    let mut line = String::new();
-    for (cell, width) in cells.iter().zip(WIDTHS) {
-        let _ = write!(line, " {:>width$}", cell.as_ref());
-    }
-    line
-}
 
 const ABOUT: &str = "\
 # One transfer per line, one way, in virtual time; written by: SIM_BLESS=1 cargo test -p sim --test snapshot
@@ -223,28 +194,12 @@ fn cells(resegmented: bool, losses: &[f64], rtts_us: &[u64]) -> Vec<Cell> {
     cells
 }
 
-/// Every cell's line in order; the cells are shared out among threads.
-fn run_all(cells: &[Cell]) -> Vec<String> {
-    let next = AtomicUsize::new(0);
-    let lines = Mutex::new(vec![String::new(); cells.len()]);
-    std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                while let Some((n, cell)) = Some(next.fetch_add(1, Ordering::Relaxed))
-                    .and_then(|n| Some((n, cells.get(n)?)))
-                {
-                    let line = cell.run(n as u64).unwrap_or_else(|what| panic!("{cell:?}: {what}"));
-                    lines.lock().expect("no other thread panicked")[n] = line;
-                }
-            });
-        }
-    });
-    lines.into_inner().expect("no thread panicked")
-}
-
 fn section(text: &mut String, title: &str, cells: &[Cell]) {
-    let _ = writeln!(text, "\n# {title}\n#{}", &columns(&TITLES)[1..]);
-    for line in run_all(cells) {
+    let _ = writeln!(text, "\n# {title}\n#{}", &columns(&WIDTHS, &TITLES)[1..]);
+    let run = |n: usize, cell: &Cell| {
+        cell.run(n as u64).unwrap_or_else(|what| panic!("{cell:?}: {what}"))
+    };
+    for line in map(THREADS, cells, run) {
         let _ = writeln!(text, "{line}");
     }
 }
@@ -255,6 +210,5 @@ fn the_matrix_is_what_it_was() {
     let mut text = ABOUT.to_owned();
     section(&mut text, "segments as sent", &cells(false, &losses, &[100, 1000, 10_000, 100_000]));
     section(&mut text, "cut and joined on the way", &cells(true, &[0.0, 1.0], &[1000, 100_000]));
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("snapshots/matrix.txt");
-    snapshot::compare(&path, &text).unwrap_or_else(|what| panic!("{what}"));
+    compare("matrix.txt", &text);
 }

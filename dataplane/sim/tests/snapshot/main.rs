@@ -1,0 +1,36 @@
+//! How fast, with how many octets sent again and how many held, over all kinds of paths; pinned in
+//! `snapshots/*.txt`, so that a change of behaviour shows as a diff.
+//!
+//! `SIM_BLESS=1 cargo test -p sim --test snapshot` renews the files.
+
+mod matrix;
+mod paths;
+
+use std::path::Path;
+
+use sim::host::HostConfig;
+use sim::pair::Pair;
+use sim::snapshot;
+
+fn compare(file: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("snapshots").join(file);
+    snapshot::compare(&path, text).unwrap_or_else(|what| panic!("{what}"));
+}
+
+/// What must be true of the receiver of any transfer; `aligned`: no box has moved a segment boundary.
+fn judge(pair: &Pair, aligned: bool) -> Result<(), String> {
+    let HostConfig { endpoint, hold, .. } = pair.server.config();
+    let mpa = &endpoint.mpa;
+    let rx = pair.server.stats().mpa_rx;
+    // One FPDU in order may always be held besides.
+    if rx.held_max > u64::from(mpa.hold_limit).min(*hold) + u64::from(mpa.max_fpdu) {
+        return Err(format!("more was held than the budget: {rx:?}"));
+    }
+    if aligned && mpa.markers && rx.held_max != rx.unlocatable_max {
+        return Err(format!("located octets were held: {rx:?}"));
+    }
+    if aligned && !mpa.markers && rx.placed_out_of_order != 0 {
+        return Err(format!("placed ahead of a gap without markers: {rx:?}"));
+    }
+    Ok(())
+}

@@ -23,5 +23,5 @@ pub use api::{
     Command, CommandError, Connect, ConnectError, Counters, Dataplane, DataplaneConfig, DropReason,
     Event, Full, Idle, InterfaceConfig, InterfaceId, Limits, ListenerConfig, ListenerId,
     NeighbourInfo, PortAttachment, PortId, PostFailure, Route, Service, Sources, StartError,
-    StreamInfo, Ticket, WorkerConfig, WorkerHandle, WorkerId,
+    StreamInfo, SynCookieMode, Ticket, WorkerConfig, WorkerHandle, WorkerId,
 };

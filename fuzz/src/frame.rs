@@ -84,12 +84,12 @@ pub(crate) fn control_message(data: &[u8]) {
     let us = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
     match kind % 4 {
         0 => {
-            if let Ok(claim) = arp::input(interface, message, &mut out) {
+            if let Ok(claim) = arp::input(interface, message, || true, &mut out) {
                 assert!(interface.on_link(claim.address) && !interface.has(claim.address));
             }
         }
         1 => {
-            if let Ok(claim) = nd::input(interface, (peer, us), 255, message, &mut out) {
+            if let Ok(claim) = nd::input(interface, (peer, us), 255, message, || true, &mut out) {
                 assert!(interface.on_link(claim.address) && !interface.has(claim.address));
                 assert_eq!(claim.mac[0] & 1, 0);
             }

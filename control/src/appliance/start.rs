@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use dataplane::port::{self, ChecksumMode, PortConfig};
 use dataplane::{
-    DataplaneConfig, Idle, InterfaceConfig, Limits, PortAttachment, PortId, Route, WorkerConfig,
-    WorkerId,
+    DataplaneConfig, Idle, InterfaceConfig, Limits, PortAttachment, PortId, Route, SynCookieMode,
+    WorkerConfig, WorkerId,
 };
 use dpdk::{EalConfig, Hugepages, LogLevel};
 use tcp_lite::endpoint::EndpointConfig;
@@ -18,7 +18,7 @@ use tcp_lite::tcp;
 use crate::api::MpaChoice;
 use crate::config::{
     self, Checksum, Config, Congestion, HugepagePolicy, Impairment, ListenerSection, MemifRole,
-    OnBadCrc, PortKind, PortSection, TcpSection,
+    OnBadCrc, PortKind, PortSection, SynCookies, TcpSection,
 };
 
 /// How long an adaptive worker polls before it sleeps.
@@ -206,6 +206,12 @@ fn worker_limits(config: &Config) -> Limits {
         // Streams in TIME-WAIT take a place too.
         streams: limits.streams.saturating_mul(2),
         half_open: pending.max(defaults.half_open),
+        streams_per_peer: limits.streams_per_peer.unwrap_or(u32::MAX),
+        syn_cookies: match config.tcp.syn_cookies {
+            SynCookies::Auto => SynCookieMode::Auto,
+            SynCookies::Always => SynCookieMode::Always,
+            SynCookies::Never => SynCookieMode::Never,
+        },
         neighbours: limits.neighbours as usize,
         untagged_octets: octets(limits.buffers_per_worker),
         hold_octets: octets(limits.held_per_worker),
@@ -286,6 +292,8 @@ fn tcp_config(section: &TcpSection) -> tcp::Config {
         receive_window: section.receive_window,
         sack: section.sack,
         timestamps: section.timestamps,
+        ecn: section.ecn,
+        zero_window_limit: section.zero_window_timeout,
         delayed_ack: section.delayed_ack,
         keepalive: section.keepalive.map(|keepalive| tcp::Keepalive {
             idle: keepalive.idle,

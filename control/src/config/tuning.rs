@@ -15,6 +15,8 @@ fn ms(milliseconds: u64) -> Duration {
 
 pub(super) fn tcp(mut section: Section<'_, '_>) -> TcpSection {
     let algorithms = [("cubic", Congestion::Cubic), ("newreno", Congestion::NewReno)];
+    let cookies =
+        [("auto", SynCookies::Auto), ("always", SynCookies::Always), ("never", SynCookies::Never)];
     let window = size32(16 << 10, 1 << 30);
     let tcp = TcpSection {
         congestion: section.or("congestion", Congestion::Cubic, one_of(&algorithms)),
@@ -28,6 +30,13 @@ pub(super) fn tcp(mut section: Section<'_, '_>) -> TcpSection {
         send_window: section.or("send_window", 4 << 20, &window),
         sack: section.or("sack", true, boolean),
         timestamps: section.or("timestamps", true, boolean),
+        ecn: section.or("ecn", true, boolean),
+        zero_window_timeout: section.or(
+            "zero_window_timeout",
+            Some(ms(600_000)),
+            duration_or_off(ms(1000), 24 * HOUR),
+        ),
+        syn_cookies: section.or("syn_cookies", SynCookies::Auto, one_of(&cookies)),
     };
     if tcp.min_rto > tcp.initial_rto {
         section.fail("min_rto", "is longer than `initial_rto`: lower it, or raise `initial_rto`");
@@ -70,8 +79,10 @@ pub(super) fn mpa(mut section: Section<'_, '_>) -> (MpaReceiveSection, Places) {
 
 pub(super) fn limits(mut section: Section<'_, '_>) -> (Limits, Places) {
     let tib = 1u64 << 40;
+    let streams = section.or("streams", 4096, int(1, 10_000_000));
     let limits = Limits {
-        streams: section.or("streams", 4096, int(1, 10_000_000)),
+        streams,
+        streams_per_peer: section.optional("streams_per_peer", int(1, 10_000_000)),
         regions: section.or("regions", 1024, int(1, 1_000_000)),
         region_memory: section.or("region_memory", 16 << 30, size(4096, 64 * tib)),
         held_per_stream: section.or("held_per_stream", 4 << 20, size(64 << 10, tib)),
@@ -86,6 +97,12 @@ pub(super) fn limits(mut section: Section<'_, '_>) -> (Limits, Places) {
         section.fail(
             "held_per_stream",
             "is more than `held_per_worker`: lower it, or raise the other",
+        );
+    }
+    if let Some(above) = limits.streams_per_peer.filter(|&n| n > streams) {
+        section.fail(
+            "streams_per_peer",
+            format!("is {above}, more than `streams` ({streams}): lower it"),
         );
     }
     (limits, section.finish())

@@ -412,6 +412,24 @@ pub struct TcpSection {
     pub sack: bool,
     /// Timestamps (RFC 7323).
     pub timestamps: bool,
+    /// Explicit congestion notification (RFC 3168).
+    pub ecn: bool,
+    /// A stream whose peer keeps its window closed for this long while data waits is aborted; `None` for
+    /// never (RFC 6429 §4).
+    pub zero_window_timeout: Option<Duration>,
+    /// SYN cookies (RFC 4987).
+    pub syn_cookies: SynCookies,
+}
+
+/// When a SYN is answered without keeping anything of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SynCookies {
+    /// When there is no room to remember it.
+    Auto,
+    /// Always.
+    Always,
+    /// Never: what finds no room is dropped.
+    Never,
 }
 
 /// Congestion control.
@@ -460,6 +478,8 @@ pub enum OnBadCrc {
 pub struct Limits {
     /// Streams at a time, over all listeners and connects.
     pub streams: u32,
+    /// Accepted streams of one address, per worker and over all listeners; `None` for no bound.
+    pub streams_per_peer: Option<u32>,
     /// Regions at a time.
     pub regions: u32,
     /// Octets of all regions together.

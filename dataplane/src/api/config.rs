@@ -97,10 +97,23 @@ pub struct ListenerConfig {
     pub port: u16,
     /// How its streams speak TCP, MPA and DDP.
     pub endpoint: Arc<EndpointConfig>,
-    /// Most streams per worker between SYN and [`super::Event::Incoming`]; SYNs beyond are dropped.
+    /// Most streams per worker between SYN and [`super::Event::Incoming`]; SYNs beyond are answered with
+    /// cookies, or dropped.
     pub backlog: u32,
     /// Streams that each worker may take before it is given more by [`super::Command::Credits`].
     pub credits: u32,
+}
+
+/// When a SYN is answered with a cookie, which keeps nothing (RFC 4987 §3.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SynCookieMode {
+    /// When there is no room to remember the SYN.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never: what finds no room is dropped.
+    Never,
 }
 
 /// Bounds of one worker.
@@ -112,6 +125,10 @@ pub struct Limits {
     pub half_open: u32,
     /// Half-open streams of one peer address.
     pub half_open_per_peer: u32,
+    /// Accepted streams of one peer address.
+    pub streams_per_peer: u32,
+    /// When SYNs are answered with cookies (RFC 4987 §3.6).
+    pub syn_cookies: SynCookieMode,
     /// Neighbour cache entries per interface.
     pub neighbours: usize,
     /// Octets of untagged receive buffers.
@@ -142,6 +159,8 @@ impl Default for Limits {
             streams: 4096,
             half_open: 512,
             half_open_per_peer: 64,
+            streams_per_peer: 4096,
+            syn_cookies: SynCookieMode::Auto,
             neighbours: 1024,
             untagged_octets: 64 << 20,
             hold_octets: 16 << 20,

@@ -112,6 +112,16 @@ counters! {
     echo_replies: Counter,
     /// Resets sent for segments without a stream.
     resets_sent: Counter,
+    /// SYNs answered with a cookie.
+    cookies_sent: Counter,
+    /// Cookies that came back and made a stream.
+    cookies_accepted: Counter,
+    /// Acknowledgements without a stream that brought no good cookie, while cookies were about.
+    cookies_failed: Counter,
+    /// Half-open streams that gave way to a peer with a cookie.
+    half_open_evicted: Counter,
+    /// Streams in TIME-WAIT that gave way to new ones.
+    time_wait_recycled: Counter,
     /// Path MTU reductions taken from ICMP.
     path_mtu_updates: Counter,
     /// Reports of a smaller path MTU that wait until the segment they are about is lost.
@@ -254,6 +264,8 @@ drop_reasons! {
     Backlog = "backlog",
     /// SYN while the peer has as many half-open streams as it may.
     PeerLimit = "peer_limit",
+    /// SYN, or cookie, while the peer has as many streams as it may.
+    PeerStreams = "peer_streams",
     /// SYN while the worker has as many streams as it may or is draining.
     StreamLimit = "stream_limit",
     /// No route back to the sender.

@@ -8,7 +8,7 @@ mod message;
 
 pub use config::{
     DataplaneConfig, Idle, InterfaceConfig, Limits, ListenerConfig, PortAttachment, Route,
-    WorkerConfig,
+    SynCookieMode, WorkerConfig,
 };
 pub use counters::{Counter, Counters, DropReason, Drops, Kind};
 pub use handle::{Dataplane, Full, StartError, WorkerHandle};

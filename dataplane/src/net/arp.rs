@@ -13,11 +13,16 @@ use crate::api::DropReason;
 /// Octets of an ARP packet.
 const LEN: usize = 28;
 
-/// Takes an ARP packet: answers it if it asks for us, and says what its sender says of itself.
+/// Takes an ARP packet: answers it if it asks for us and `may_answer` says so, and says what its sender says of itself.
 ///
 /// # Errors
 /// Why it is of no use.
-pub fn input(interface: &Interface, octets: &[u8], out: &mut Outbox) -> Result<Claim, DropReason> {
+pub fn input(
+    interface: &Interface,
+    octets: &[u8],
+    may_answer: impl FnOnce() -> bool,
+    out: &mut Outbox,
+) -> Result<Claim, DropReason> {
     let packet = ArpPacket::new_checked(octets).map_err(|_| DropReason::Arp)?;
     if packet.hardware_len() != 6 || packet.protocol_len() != 4 {
         return Err(DropReason::Arp);
@@ -43,6 +48,9 @@ pub fn input(interface: &Interface, octets: &[u8], out: &mut Outbox) -> Result<C
         return Err(if ours { DropReason::NeighbourIgnored } else { DropReason::AddressConflict });
     }
     if operation == ArpOperation::Request && for_us {
+        if !may_answer() {
+            return Err(DropReason::RateLimited);
+        }
         // RFC 5227 §2.1.1: a probe, whose sender has no address yet, is answered too.
         write(interface, ArpOperation::Reply, target, (mac, sender), mac, out);
     }

@@ -1,9 +1,18 @@
 //! How often something may happen.
+//!
+//! A limit that many share tells each of them what the others do: who counts how often he is answered
+//! learns whether somebody else, perhaps in a name that he forged, was answered too (CVE-2016-5696 is that
+//! attack on TCP). So each peer has its share, by a keyed hash of its address, and what all of them have
+//! together does not run out at a moment that can be foreseen.
 
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+
+use siphasher::sip::SipHasher13;
 use wire::Instant;
 
 /// A token bucket: `per_second` on average, at most a tenth of that (but one at least) at once.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RateLimit {
     /// Nanoseconds that one takes; zero when there is none at all.
     cost: u64,
@@ -23,17 +32,63 @@ impl RateLimit {
 
     /// True when it may happen now; it is then counted.
     pub fn take(&mut self, now: Instant) -> bool {
+        self.take_for(self.cost, now)
+    }
+
+    fn take_for(&mut self, cost: u64, now: Instant) -> bool {
         if self.cost == 0 {
             return false;
         }
         let gained = (now - self.last).as_nanos().min(u128::from(self.depth)) as u64;
         self.last = now;
         self.saved = (self.saved + gained).min(self.depth);
-        let may = self.saved >= self.cost;
+        let may = self.saved >= cost;
         if may {
-            self.saved -= self.cost;
+            self.saved -= cost;
         }
         may
+    }
+}
+
+/// Buckets for peers; addresses share them by a keyed hash.
+const SHARES: usize = 256;
+/// What one peer may have of the whole.
+const SHARE: u32 = 4;
+
+/// A limit on what peers together cause, with a bound for each of them.
+#[derive(Debug)]
+pub struct PeerLimit {
+    all: RateLimit,
+    shares: Box<[RateLimit]>,
+    key: SipHasher13,
+    taken: u64,
+}
+
+impl PeerLimit {
+    /// About `per_second` in all, and at most a quarter of it for one address. `key` is secret.
+    pub fn new(per_second: u32, key: [u8; 16], now: Instant) -> Self {
+        let share = if per_second == 0 { 0 } else { (per_second / SHARE).max(1) };
+        PeerLimit {
+            all: RateLimit::new(per_second, now),
+            shares: vec![RateLimit::new(share, now); SHARES].into(),
+            key: SipHasher13::new_with_key(&key),
+            taken: 0,
+        }
+    }
+
+    /// True when it may happen for `peer` now; it is then counted.
+    pub fn take(&mut self, peer: IpAddr, now: Instant) -> bool {
+        let mut hasher = self.key;
+        peer.hash(&mut hasher);
+        let share = &mut self.shares[hasher.finish() as usize % SHARES];
+        if !share.take(now) {
+            return false;
+        }
+        // Each takes between half and one and a half of the average: nobody can tell one from none.
+        self.taken += 1;
+        let chance = self.key.hash(&self.taken.to_be_bytes()) % 1024;
+        let cost = self.all.cost / 2 + self.all.cost * chance / 1024;
+        self.all.take_for(cost, now)
     }
 }
 
@@ -49,5 +104,39 @@ mod tests {
         let second = (1..=1000).filter(|&ms| limit.take(Instant::from_millis(ms))).count();
         assert_eq!(second, 100);
         assert!(!RateLimit::new(0, Instant::ZERO).take(Instant::from_millis(5)));
+    }
+
+    fn peer(n: u32) -> IpAddr {
+        IpAddr::from((0x0a00_0000 + n).to_be_bytes())
+    }
+
+    fn limit(key: u8) -> PeerLimit {
+        PeerLimit::new(1000, [key; 16], Instant::ZERO)
+    }
+
+    #[test]
+    fn one_peer_has_its_share_and_leaves_the_rest() {
+        let mut limit = limit(1);
+        let many = (0..1000).filter(|_| limit.take(peer(1), Instant::ZERO)).count();
+        assert_eq!(many, 25);
+        let others = (2..40).filter(|&n| limit.take(peer(n), Instant::ZERO)).count();
+        assert!(others >= 36, "{others} of 38 others");
+        let all = (100..10_000).filter(|&n| limit.take(peer(n), Instant::ZERO)).count();
+        assert!(all < 100, "{all}");
+        assert!(!PeerLimit::new(0, [1; 16], Instant::ZERO).take(peer(1), Instant::ZERO));
+    }
+
+    // CVE-2016-5696: when the common bucket runs out is not the same number every time.
+    #[test]
+    fn what_is_left_for_others_cannot_be_counted() {
+        let mut seen: Vec<usize> = (0..20)
+            .map(|key| {
+                let mut limit = limit(key);
+                (0..2000).take_while(|&n| limit.take(peer(n * 7), Instant::ZERO)).count()
+            })
+            .collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert!(seen.len() > 5, "{seen:?}");
     }
 }

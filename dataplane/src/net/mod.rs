@@ -32,13 +32,19 @@ use self::limit::RateLimit;
 use self::neighbour::{Action, Claim, ClaimOutcome, Resolution};
 use crate::api::DropReason;
 
-/// Interfaces with their neighbours, and the bound on ICMP.
+/// ARP replies and neighbour advertisements that are sent in a second at most: enough for every host of a
+/// large link, too few to fill it.
+const ANSWERS: u32 = 10_000;
+
+/// Interfaces with their neighbours, and the bounds on what is answered.
 #[derive(Debug)]
 pub struct Stack {
     /// The interfaces, by place.
     pub interfaces: Vec<Interface>,
     icmp: RateLimit,
     errors: RateLimit,
+    /// Bounds ARP replies and neighbour advertisements.
+    answers: RateLimit,
 }
 
 /// What a frame that is not TCP's means to the workers.
@@ -94,7 +100,7 @@ impl Stack {
     /// as many.
     pub fn new(interfaces: Vec<Interface>, icmp_per_second: u32, now: Instant) -> Self {
         let limit = || RateLimit::new(icmp_per_second, now);
-        Stack { interfaces, icmp: limit(), errors: limit() }
+        Stack { interfaces, icmp: limit(), errors: limit(), answers: RateLimit::new(ANSWERS, now) }
     }
 
     /// Takes a packet that is not TCP's.
@@ -113,7 +119,8 @@ impl Stack {
         let (icmp, addresses, message) = match &packet.kind {
             Kind::Tcp { .. } | Kind::Fragment(_) => return Err(DropReason::IpProtocol),
             Kind::Arp(range) => {
-                let claim = arp::input(interface, &frame[range.clone()], out)?;
+                let claim =
+                    arp::input(interface, &frame[range.clone()], || self.answers.take(now), out)?;
                 return Ok(Notice::Neighbour(index, claim));
             }
             Kind::Icmp4 { source, destination, message } => {
@@ -125,7 +132,14 @@ impl Stack {
                 let message = &frame[message.clone()];
                 if message.first().is_some_and(|&t| Icmpv6Message::from(t).is_ndisc()) {
                     let ends = (*source, *destination);
-                    let claim = nd::input(interface, ends, *hop_limit, message, out)?;
+                    let claim = nd::input(
+                        interface,
+                        ends,
+                        *hop_limit,
+                        message,
+                        || self.answers.take(now),
+                        out,
+                    )?;
                     return Ok(Notice::Neighbour(index, claim));
                 }
                 // Echo requests to groups are not answered (RFC 4443 §4.2 allows it, SHOULD-less).

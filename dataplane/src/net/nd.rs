@@ -17,7 +17,7 @@ use crate::api::DropReason;
 /// The hop limit that proves that a message comes from this link (RFC 4861 §7.1).
 const HOP_LIMIT: u8 = 255;
 
-/// Takes a solicitation or an advertisement: answers it if it asks for us, and says what its sender
+/// Takes a solicitation or an advertisement: answers it if it asks for us and `may_answer` says so, and says what its sender
 /// says of itself.
 ///
 /// # Errors
@@ -27,6 +27,7 @@ pub fn input(
     (source, destination): (Ipv6Addr, Ipv6Addr),
     hop_limit: u8,
     message: &[u8],
+    may_answer: impl FnOnce() -> bool,
     out: &mut Outbox,
 ) -> Result<Claim, DropReason> {
     // RFC 4861 §7.1.1, §7.1.2
@@ -41,7 +42,7 @@ pub fn input(
     match NdiscRepr::parse(&packet).map_err(|_| DropReason::NeighbourDiscovery)? {
         NdiscRepr::NeighborSolicit { target_addr, lladdr } => {
             let mac = link_layer(lladdr.as_ref().map(|a| a.as_bytes()))?;
-            solicitation(interface, (source, destination), target_addr, mac, out)
+            solicitation(interface, (source, destination), target_addr, mac, may_answer, out)
         }
         NdiscRepr::NeighborAdvert { flags, target_addr, lladdr } => {
             let mac = link_layer(lladdr.as_ref().map(|a| a.as_bytes()))?;
@@ -56,6 +57,7 @@ fn solicitation(
     (source, destination): (Ipv6Addr, Ipv6Addr),
     target: Ipv6Addr,
     mac: Option<Mac>,
+    may_answer: impl FnOnce() -> bool,
     out: &mut Outbox,
 ) -> Result<Claim, DropReason> {
     if target.is_multicast()
@@ -65,6 +67,9 @@ fn solicitation(
     }
     if !interface.has(target.into()) {
         return Err(DropReason::NeighbourIgnored);
+    }
+    if !may_answer() {
+        return Err(DropReason::RateLimited);
     }
     if source.is_unspecified() {
         // RFC 4862 §5.4.3: somebody wants the address; RFC 4861 §7.2.4: all nodes hear that it is taken.

@@ -17,7 +17,9 @@
 //!
 //! No packets are queued here: streams are asked for their segments only once the next hop is known.
 //! Sans-IO: solicitations to send come out of [`NeighbourCache::resolve`] and [`NeighbourCache::poll`].
-//! Bounds: entries in all, and a quarter of them incomplete.
+//! Bounds: entries in all, a quarter of them incomplete, and half of them strangers, who asked for us and
+//! whom we never spoke to. A stranger makes room for itself among strangers only, and who has a stream is
+//! pinned: no flood takes its place.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -53,6 +55,7 @@ pub struct NeighbourCache {
     keys: KeyedState,
     capacity: usize,
     incomplete: usize,
+    strangers: usize,
     hand: usize,
     /// No entry needs attention before this.
     next: Option<Instant>,
@@ -66,6 +69,10 @@ struct Entry {
     mac: Mac,
     state: State,
     used: Instant,
+    /// Nothing was ever sent to it.
+    stranger: bool,
+    /// Streams that keep it here.
+    pins: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,6 +157,7 @@ impl NeighbourCache {
             keys: KeyedState(SipHasher13::new_with_key(&key)),
             capacity: capacity.max(4),
             incomplete: 0,
+            strangers: 0,
             hand: 0,
             next: None,
             scanning: None,
@@ -161,6 +169,7 @@ impl NeighbourCache {
         let Some(at) = self.find(address) else { return self.begin(address, now) };
         let entry = &mut self.entries[at];
         entry.used = now;
+        self.strangers -= usize::from(core::mem::take(&mut entry.stranger));
         match entry.state {
             State::Reachable { .. } | State::Delay { .. } | State::Probe { .. } => {
                 Resolution::Known(entry.mac)
@@ -189,7 +198,7 @@ impl NeighbourCache {
         let Some(at) = self.find(claim.address) else {
             return match claim.kind {
                 // RFC 826's "target is me" and RFC 4861 §7.2.3: it will want to be answered.
-                ClaimKind::Question => match self.insert(claim.address, now) {
+                ClaimKind::Question => match self.insert(claim.address, true, now) {
                     Some(at) => {
                         self.learn(at, claim.mac, State::Stale);
                         ClaimOutcome::Noted
@@ -240,6 +249,23 @@ impl NeighbourCache {
             && matches!(self.entries[at].state, State::Reachable { .. } | State::Delay { .. })
         {
             self.enter(at, State::Probe { tries: 0, next: now });
+        }
+    }
+
+    /// Keeps the place of a neighbour that has a stream until [`unpin`](Self::unpin), once for each stream.
+    /// Returns false when it has none.
+    pub fn pin(&mut self, address: IpAddr) -> bool {
+        let at = self.find(address);
+        if let Some(at) = at {
+            self.entries[at].pins += 1;
+        }
+        at.is_some()
+    }
+
+    /// A stream that was pinned is gone.
+    pub fn unpin(&mut self, address: IpAddr) {
+        if let Some(at) = self.find(address) {
+            self.entries[at].pins = self.entries[at].pins.saturating_sub(1);
         }
     }
 
@@ -319,7 +345,7 @@ impl NeighbourCache {
         if self.incomplete >= self.capacity / 4 {
             return Resolution::Full;
         }
-        match self.insert(address, now) {
+        match self.insert(address, false, now) {
             Some(at) => self.ask(at, now),
             None => Resolution::Full,
         }
@@ -358,16 +384,20 @@ impl NeighbourCache {
     }
 
     /// A place for a new entry, which is stale until the caller says otherwise.
-    fn insert(&mut self, address: IpAddr, now: Instant) -> Option<usize> {
-        let entry = Entry { address, mac: [0; 6], state: State::Stale, used: now };
-        let at = if self.entries.len() < self.capacity {
+    fn insert(&mut self, address: IpAddr, stranger: bool, now: Instant) -> Option<usize> {
+        let (mac, state) = ([0; 6], State::Stale);
+        let entry = Entry { address, mac, state, used: now, stranger, pins: 0 };
+        let crowded = stranger && self.strangers >= self.capacity / 2;
+        let at = if self.entries.len() < self.capacity && !crowded {
             self.entries.push(entry);
             self.entries.len() - 1
         } else {
-            let at = self.evict(now)?;
+            let at = self.evict(stranger, now)?;
+            self.strangers -= usize::from(self.entries[at].stranger);
             self.entries[at] = entry;
             at
         };
+        self.strangers += usize::from(stranger);
         let hash = self.keys.hash_one(address);
         let (entries, keys) = (&self.entries, &self.keys);
         self.index
@@ -375,8 +405,9 @@ impl NeighbourCache {
         Some(at)
     }
 
-    /// Takes an entry out of the index that nobody has used for a while, the older of those looked at.
-    fn evict(&mut self, now: Instant) -> Option<usize> {
+    /// Takes an entry out of the index that nobody has used for a while: of those looked at a stranger, or
+    /// else the oldest, unless it has to be a stranger.
+    fn evict(&mut self, strangers_only: bool, now: Instant) -> Option<usize> {
         let mut oldest: Option<usize> = None;
         for _ in 0..EVICT_LOOKS.min(self.entries.len()) {
             self.hand = (self.hand + 1) % self.entries.len();
@@ -386,7 +417,9 @@ impl NeighbourCache {
                 State::Failed { until } => until <= now,
                 _ => false,
             };
-            if idle && oldest.is_none_or(|o| entry.used < self.entries[o].used) {
+            let may_go = idle && entry.pins == 0 && (entry.stranger || !strangers_only);
+            let rank = |e: &Entry| (!e.stranger, e.used);
+            if may_go && oldest.is_none_or(|o| rank(entry) < rank(&self.entries[o])) {
                 oldest = Some(self.hand);
             }
         }

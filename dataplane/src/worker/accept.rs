@@ -9,12 +9,15 @@ use ddp::{Stag, StreamId};
 use hashbrown::HashMap;
 use tcp_lite::endpoint::{CloseReason, Context, Endpoint, EndpointConfig, Open, UlpConfig};
 use tcp_lite::mpa::{Revision, StartupError};
-use tcp_lite::tcp::{Flags, FourTuple, HEADER_LEN, Segment, State};
+use tcp_lite::tcp::{Flags, FourTuple, HEADER_LEN, Segment};
 use wire::Instant;
 
 use super::conn::{Conn, Origin, Stage};
+use super::listen::Progress;
 use super::{Core, Phase, lend};
-use crate::api::{Connect, ConnectError, DropReason, Event, PostFailure, Service, Ticket};
+use crate::api::{
+    Connect, ConnectError, DropReason, Event, ListenerConfig, PostFailure, Service, Ticket,
+};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::memory::Memory;
@@ -26,8 +29,6 @@ const FIRST_PORT: u16 = 32768;
 const PORTS: u16 = 28232;
 /// Ports that are tried; with `n` workers one of `n` fits.
 const PORT_TRIES: u16 = 4096;
-/// Places that are looked at for one in TIME-WAIT, for each stream that finds none free.
-const LOOKS: usize = 64;
 /// After this a stream asks again for a next hop that did not answer.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -41,60 +42,86 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) {
         let flags = segment.flags;
-        if !flags.has(Flags::SYN) || flags.any(Flags::ACK.with(Flags::RST).with(Flags::FIN)) {
-            self.counters.drops.count(DropReason::NoStream);
-            return self.refuse(&flow, mac, segment, now);
-        }
-        if let Err(reason) = self.accept(flow, segment, now) {
-            self.counters.drops.count(reason);
-            if reason == DropReason::NoListener {
-                self.refuse(&flow, mac, segment, now);
+        let outcome = if flags.has(Flags::SYN) {
+            match flags.any(Flags::ACK.with(Flags::RST).with(Flags::FIN)) {
+                true => Err(DropReason::NoStream),
+                false => self.syn(flow, mac, segment, now),
             }
+        } else if flags.has(Flags::ACK) && !flags.has(Flags::RST) {
+            match self.take_cookie(flow, segment, now) {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(DropReason::NoStream),
+                Err(reason) => Err(reason),
+            }
+        } else {
+            Err(DropReason::NoStream)
+        };
+        let Err(reason) = outcome else { return };
+        self.counters.drops.count(reason);
+        if matches!(reason, DropReason::NoStream | DropReason::NoListener) {
+            self.refuse(&flow, mac, segment, now);
         }
     }
 
-    /// RFC 9293 §3.10.7.2: LISTEN gets a SYN. Past a bound nothing is sent, so that the peer tries
-    /// again later.
-    fn accept(
+    /// RFC 9293 §3.10.7.2: LISTEN gets a SYN. Past a bound it is answered with a cookie, or not at all, so
+    /// that the peer tries again later.
+    fn syn(
         &mut self,
         flow: FlowKey,
+        mac: Mac,
         segment: &Segment<'_>,
         now: Instant,
     ) -> Result<(), DropReason> {
         let at = usize::from(flow.interface);
         let interface = &self.stack.interfaces[at];
-        let (id, local, remote) = (interface.id, flow.local, flow.remote);
-        let listener = self.listeners.find(id, local).ok_or(DropReason::NoListener)?;
-        let path = Path::new(at, interface, local, remote).ok_or(DropReason::NoRoute)?;
+        let listener = self.listeners.find(interface.id, flow.local);
+        let listener = Arc::clone(listener.ok_or(DropReason::NoListener)?);
+        let path = Path::new(at, interface, flow.local, flow.remote).ok_or(DropReason::NoRoute)?;
         if self.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }
-        let stream = self.vacancy().ok_or(DropReason::StreamLimit)?;
-        let config = self.listeners.take(listener, remote.ip())?;
+        if self.only_cookies() {
+            return self.send_cookie(&listener, &flow, mac, segment, now);
+        }
+        match self.accept(&listener, flow, path, segment, now) {
+            Err(reason) if self.cookie_helps(&listener, &flow, reason) => {
+                self.send_cookie(&listener, &flow, mac, segment, now)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn accept(
+        &mut self,
+        listener: &ListenerConfig,
+        flow: FlowKey,
+        path: Path,
+        segment: &Segment<'_>,
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        let (local, remote) = (flow.local, flow.remote);
+        let (peer, progress) = (remote.ip(), Progress::Unproven);
+        let stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
+        self.listeners.take(listener.id, peer, stream, progress)?;
         let (tuple, mss) = (FourTuple { local, remote }, self.mss(&path));
         let iss = self.isn.isn(&tuple, now);
-        let endpoint =
-            Endpoint::accept(Arc::clone(&config.endpoint), stream, tuple, iss, mss, segment, now);
-        let origin = Origin::Accepted { listener, peer: remote.ip() };
+        let config = Arc::clone(&listener.endpoint);
+        let endpoint = Endpoint::accept(config, stream, tuple, iss, mss, segment, now);
+        let origin = Origin::Accepted { listener: listener.id, peer, progress };
         self.begin(flow, endpoint, path, origin, stream, now);
         Ok(())
     }
 
-    /// The name of a stream that begins now. When all places are taken one in TIME-WAIT gives way: a
-    /// peer that makes us close first could fill them all otherwise, at no cost.
-    fn vacancy(&mut self) -> Option<StreamId> {
-        for _ in 0..LOOKS {
-            if let Some((_, id)) = self.conns.vacancy() {
-                return Some(id);
-            }
-            let slot = self.hand.checked_rem(self.conns.len() as u32)?;
-            self.hand = slot + 1;
-            let over = self.conns.get(slot).is_some_and(|c| {
-                c.stage == Stage::Ended && c.endpoint.connection().state() == State::TimeWait
-            });
-            if over {
-                self.forget(slot);
-            }
+    /// The name of a stream that begins now. When all places are taken the oldest one in TIME-WAIT gives
+    /// way: a peer that makes us close first could fill them all otherwise, at no cost.
+    pub(super) fn vacancy(&mut self, now: Instant) -> Option<StreamId> {
+        if self.conns.vacancy().is_none()
+            && let Some(slot) = self.time_wait.oldest(|id| self.conns.find(id))
+        {
+            self.counters.time_wait_recycled.add(1);
+            // Nobody has heard of its end if this very burst brought it.
+            self.report(slot, now);
+            self.forget(slot);
         }
         self.conns.vacancy().map(|(_, id)| id)
     }
@@ -127,7 +154,7 @@ impl<Io: PortIo> Core<Io> {
         };
         let path = Path::new(at, interface, SocketAddr::new(local, 0), remote)
             .ok_or(ConnectError::NoRoute)?;
-        let stream = self.vacancy().ok_or(ConnectError::TooManyStreams)?;
+        let stream = self.vacancy(now).ok_or(ConnectError::TooManyStreams)?;
         let local = self.choose_port(at, local, remote).ok_or(ConnectError::NoPort)?;
         let (tuple, mss) = (FourTuple { local, remote }, self.mss(&path));
         let iss = self.isn.isn(&tuple, now);
@@ -187,7 +214,8 @@ impl<Io: PortIo> Core<Io> {
         })
     }
 
-    fn begin(
+    /// Puts a stream in its place; returns the slot.
+    pub(super) fn begin(
         &mut self,
         key: FlowKey,
         mut endpoint: Endpoint<Memory>,
@@ -195,8 +223,8 @@ impl<Io: PortIo> Core<Io> {
         origin: Origin,
         id: StreamId,
         now: Instant,
-    ) {
-        let Some((slot, _)) = self.conns.vacancy() else { return };
+    ) -> Option<u32> {
+        let (slot, _) = self.conns.vacancy()?;
         let own_deadline = match &origin {
             Origin::Opened { deadline, .. } => Some(*deadline),
             Origin::Accepted { .. } => None,
@@ -218,6 +246,7 @@ impl<Io: PortIo> Core<Io> {
             unanswered: 0,
             confirmed: now,
             waiting: false,
+            pinned: false,
             own_deadline,
             path_mss,
             soft_errors: 0,
@@ -229,6 +258,7 @@ impl<Io: PortIo> Core<Io> {
         self.live += 1;
         self.flows.insert(key, slot);
         self.touch(slot);
+        Some(slot)
     }
 
     /// Says who deals with what arrives over a stream.
@@ -240,7 +270,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// Octets of the largest segment payload that a packet of the path's interface can carry
     /// (RFC 9293 §3.7.1).
-    fn mss(&self, path: &Path) -> u16 {
+    pub(super) fn mss(&self, path: &Path) -> u16 {
         let mtu = self.stack.interfaces[path.interface].mtu;
         (path.segment_limit(mtu) - HEADER_LEN) as u16
     }
@@ -306,11 +336,14 @@ impl<Io: PortIo> Core<Io> {
         if stage != Stage::Ended {
             self.live -= 1;
         }
-        if stage == Stage::Starting {
-            match conn.origin {
-                Origin::Opened { ticket, .. } => self.events.push(failed(ticket), &self.counters),
-                Origin::Accepted { listener, peer } => self.listeners.leave(listener, peer, true),
+        match conn.origin {
+            Origin::Opened { ticket, .. } if stage == Stage::Starting => {
+                self.events.push(failed(ticket), &self.counters);
             }
+            Origin::Accepted { listener, peer, progress } if stage != Stage::Ended => {
+                self.listeners.gone(listener, peer, conn.id, progress);
+            }
+            _ => {}
         }
         self.finish_removals();
         matches!(stage, Stage::Announced | Stage::Established)
@@ -323,6 +356,9 @@ impl<Io: PortIo> Core<Io> {
         // Gives back what it has of the worker's buffers.
         conn.endpoint.abort(&mut lend!(self));
         self.flows.remove(&conn.key, slot);
+        if conn.pinned {
+            self.stack.interfaces[conn.path.interface].neighbours.unpin(conn.path.next_hop);
+        }
         self.wheel.clear(slot);
         if conn.waiting {
             let place = (conn.path.interface, conn.path.next_hop);

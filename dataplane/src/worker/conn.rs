@@ -8,6 +8,7 @@ use ddp::{Stag, StreamId};
 use tcp_lite::endpoint::Endpoint;
 use wire::Instant;
 
+use super::listen::Progress;
 use crate::api::{Connect, ListenerId, Service, Ticket};
 use crate::flow::FlowKey;
 use crate::memory::Memory;
@@ -30,6 +31,8 @@ pub(super) struct Conn {
     pub(super) confirmed: Instant,
     /// It waits for its next hop's link-layer address and is not asked for segments.
     pub(super) waiting: bool,
+    /// Its next hop's place in the neighbour cache is kept for it.
+    pub(super) pinned: bool,
     /// When the worker itself wants to look at it: the end of the time for a connect, or another
     /// attempt at the next hop.
     pub(super) own_deadline: Option<Instant>,
@@ -50,7 +53,7 @@ pub(super) struct Conn {
 /// How a stream came to be.
 pub(super) enum Origin {
     /// A peer opened it.
-    Accepted { listener: ListenerId, peer: IpAddr },
+    Accepted { listener: ListenerId, peer: IpAddr, progress: Progress },
     /// The control thread did.
     Opened {
         ticket: Ticket,

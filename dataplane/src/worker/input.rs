@@ -10,6 +10,8 @@ use tcp_lite::tcp::{Flags, Segment, reset_for};
 use wire::Instant;
 
 use super::batch::Batch;
+use super::conn::Origin;
+use super::listen::Progress;
 use super::{Core, MESSAGES, lend};
 use crate::api::DropReason;
 use crate::flow::FlowKey;
@@ -242,10 +244,23 @@ impl<Io: PortIo> Core<Io> {
             self.forget(slot);
             return self.no_stream(arrival.flow, arrival.source_mac, &segment, now);
         }
+        self.give(slot, &segment, now);
+    }
+
+    /// A segment for the stream in `slot`.
+    pub(super) fn give(&mut self, slot: u32, segment: &Segment<'_>, now: Instant) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
         self.counters.segments.add(1);
         let acknowledged = conn.endpoint.connection().stats().octets_acknowledged;
-        if let Err(reason) = conn.endpoint.input(now, &segment, &mut lend!(self)) {
+        if let Err(reason) = conn.endpoint.input(now, segment, &mut lend!(self)) {
             self.counters.drops.count_tcp(reason);
+        }
+        if let Origin::Accepted { peer, progress: progress @ Progress::Unproven, .. } =
+            &mut conn.origin
+            && conn.endpoint.connection().state().is_synchronized()
+        {
+            *progress = Progress::Starting;
+            self.listeners.proven(*peer, conn.id);
         }
         let progress = conn.endpoint.connection().stats().octets_acknowledged != acknowledged;
         if progress && now - conn.confirmed >= CONFIRM {
@@ -310,7 +325,7 @@ impl<Io: PortIo> Core<Io> {
         if segment.flags.has(Flags::RST) {
             return;
         }
-        if !self.resets.take(now) {
+        if !self.resets.take(flow.remote.ip(), now) {
             return self.counters.drops.count(DropReason::RateLimited);
         }
         let at = usize::from(flow.interface);

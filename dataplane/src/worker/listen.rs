@@ -1,21 +1,52 @@
 //! Listeners of one worker: who takes a SYN, and the bounds on what strangers can make us remember.
+//!
+//! ```text
+//!   SYN ---> unproven ---ACK---> starting ---MPA request---> announced ---> gone
+//!               |                   ^
+//!               | no room           | SYN cookie comes back
+//!               v                   |
+//!         (nothing kept) -----------+
+//! ```
+//!
+//! An unproven stream's peer address may be anybody's. It takes a credit and a place like the others, but
+//! gives way to a peer that has proven its address with a SYN cookie, and what is counted against an
+//! address that may be forged never keeps its true owner out.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use ddp::StreamId;
 use hashbrown::HashMap;
+use siphasher::sip::SipHasher13;
 
-use crate::api::{CommandError, DropReason, InterfaceId, ListenerConfig, ListenerId};
+use crate::api::{CommandError, DropReason, InterfaceId, Limits, ListenerConfig, ListenerId};
+use crate::net::neighbour::KeyedState;
+
+/// How far an accepted stream has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Progress {
+    /// It sent a SYN.
+    Unproven,
+    /// TCP is up: its address is its own.
+    Starting,
+    /// The control thread knows it.
+    Announced,
+}
 
 /// The listeners, with the half-open streams that they have.
 #[derive(Debug)]
 pub(super) struct Listeners {
     listeners: Vec<Listener>,
-    /// Half-open streams by peer address; entries go with their last stream.
-    peers: HashMap<IpAddr, u32>,
+    /// Streams by peer address; entries go with their last stream.
+    peers: HashMap<IpAddr, OfPeer, KeyedState>,
+    /// Unproven streams, oldest first.
+    unproven: VecDeque<(ListenerId, StreamId)>,
+    /// Unproven and starting streams.
     half_open: u32,
     limit: u32,
-    limit_per_peer: u32,
+    half_open_per_peer: u32,
+    streams_per_peer: u32,
 }
 
 #[derive(Debug)]
@@ -25,11 +56,36 @@ struct Listener {
     half_open: u32,
 }
 
+/// Streams of one peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct OfPeer {
+    unproven: u32,
+    starting: u32,
+    announced: u32,
+}
+
+impl OfPeer {
+    fn place(&mut self, progress: Progress) -> &mut u32 {
+        match progress {
+            Progress::Unproven => &mut self.unproven,
+            Progress::Starting => &mut self.starting,
+            Progress::Announced => &mut self.announced,
+        }
+    }
+}
+
 impl Listeners {
-    /// None yet; at most `limit` half-open streams, at most `limit_per_peer` of one address.
-    pub(super) fn new(limit: u32, limit_per_peer: u32) -> Self {
-        let peers = HashMap::new();
-        Listeners { listeners: Vec::new(), peers, half_open: 0, limit, limit_per_peer }
+    /// None yet. `key` seeds the hash of peers' addresses.
+    pub(super) fn new(limits: &Limits, key: [u8; 16]) -> Self {
+        Listeners {
+            listeners: Vec::new(),
+            peers: HashMap::with_hasher(KeyedState(SipHasher13::new_with_key(&key))),
+            unproven: VecDeque::new(),
+            half_open: 0,
+            limit: limits.half_open,
+            half_open_per_peer: limits.half_open_per_peer,
+            streams_per_peer: limits.streams_per_peer,
+        }
     }
 
     pub(super) fn add(&mut self, config: Arc<ListenerConfig>) -> Result<(), CommandError> {
@@ -60,17 +116,22 @@ impl Listeners {
     }
 
     /// The listener for a SYN to `local`: the one that says most about where it listens.
-    pub(super) fn find(&self, interface: InterfaceId, local: SocketAddr) -> Option<ListenerId> {
+    pub(super) fn find(
+        &self,
+        interface: InterfaceId,
+        local: SocketAddr,
+    ) -> Option<&Arc<ListenerConfig>> {
         let fits = |l: &&Listener| {
             l.config.port == local.port()
                 && l.config.interface.is_none_or(|i| i == interface)
                 && l.config.address.is_none_or(|a| a == local.ip())
         };
         let detail = |l: &&Listener| (l.config.address.is_some(), l.config.interface.is_some());
-        Some(self.listeners.iter().filter(fits).max_by_key(detail)?.config.id)
+        Some(&self.listeners.iter().filter(fits).max_by_key(detail)?.config)
     }
 
-    /// Takes a credit and a place in the backlog for a stream of `peer`.
+    /// Takes a credit and a place in the backlog for `stream` of `peer`, which begins unproven, or starting
+    /// when its address is proven.
     ///
     /// # Errors
     /// Which bound is reached; nothing is taken then.
@@ -78,13 +139,20 @@ impl Listeners {
         &mut self,
         id: ListenerId,
         peer: IpAddr,
-    ) -> Result<Arc<ListenerConfig>, DropReason> {
+        stream: StreamId,
+        progress: Progress,
+    ) -> Result<(), DropReason> {
+        let of_peer = self.peers.get(&peer).copied().unwrap_or_default();
+        // What may be forged in the peer's name does not count against it once it has proven itself.
+        let unproven = if progress == Progress::Unproven { of_peer.unproven } else { 0 };
         if self.half_open >= self.limit {
             return Err(DropReason::Backlog);
         }
-        let of_peer = self.peers.get(&peer).copied().unwrap_or(0);
-        if of_peer >= self.limit_per_peer {
+        if unproven + of_peer.starting >= self.half_open_per_peer {
             return Err(DropReason::PeerLimit);
+        }
+        if unproven + of_peer.starting + of_peer.announced >= self.streams_per_peer {
+            return Err(DropReason::PeerStreams);
         }
         let listener = self.get(id).ok_or(DropReason::NoListener)?;
         if listener.half_open >= listener.config.backlog {
@@ -95,30 +163,83 @@ impl Listeners {
         }
         listener.credits -= 1;
         listener.half_open += 1;
-        let config = listener.config.clone();
         self.half_open += 1;
-        self.peers.insert(peer, of_peer + 1);
-        Ok(config)
+        *self.peers.entry(peer).or_default().place(progress) += 1;
+        if progress == Progress::Unproven {
+            self.unproven.push_back((id, stream));
+        }
+        Ok(())
     }
 
-    /// A stream leaves the backlog: the control thread knows it now, or (`refund`) it is gone and its
-    /// credit is free.
-    pub(super) fn leave(&mut self, id: ListenerId, peer: IpAddr, refund: bool) {
-        self.half_open -= 1;
+    /// Whether a SYN that was refused for `reason` should be answered with a cookie: some unproven stream
+    /// is in its way, so that its sender may take that one's place.
+    pub(super) fn is_crowded(&self, id: ListenerId, peer: IpAddr, reason: DropReason) -> bool {
+        let of_peer = self.peers.get(&peer).copied().unwrap_or_default();
+        match reason {
+            DropReason::Backlog => true,
+            DropReason::NoCredit => self.unproven.iter().any(|&(l, _)| l == id),
+            DropReason::PeerLimit | DropReason::PeerStreams => of_peer.unproven > 0,
+            _ => false,
+        }
+    }
+
+    /// The unproven stream that is to give way to a proven one: the listener's oldest, or anybody's when
+    /// the whole worker has too many.
+    pub(super) fn oldest_unproven(&self, id: ListenerId) -> Option<StreamId> {
+        let own = self.unproven.iter().find(|&&(l, _)| l == id);
+        let full = || self.unproven.front().filter(|_| self.half_open >= self.limit);
+        own.or_else(full).map(|&(_, stream)| stream)
+    }
+
+    /// The peer of an unproven stream has acknowledged our SYN.
+    pub(super) fn proven(&mut self, peer: IpAddr, stream: StreamId) {
+        self.unproven.retain(|&(_, s)| s != stream);
+        let of_peer = self.peers.entry(peer).or_default();
+        of_peer.unproven = of_peer.unproven.saturating_sub(1);
+        of_peer.starting += 1;
+    }
+
+    /// A starting stream leaves the backlog: the control thread knows it now.
+    pub(super) fn announced(&mut self, id: ListenerId, peer: IpAddr) {
+        self.leave_backlog(id, 0);
+        let of_peer = self.peers.entry(peer).or_default();
+        of_peer.starting = of_peer.starting.saturating_sub(1);
+        of_peer.announced += 1;
+    }
+
+    /// A stream is gone. If the control thread never knew it, its credit is free again.
+    pub(super) fn gone(
+        &mut self,
+        id: ListenerId,
+        peer: IpAddr,
+        stream: StreamId,
+        progress: Progress,
+    ) {
+        if progress != Progress::Announced {
+            self.leave_backlog(id, 1);
+        }
+        if progress == Progress::Unproven {
+            self.unproven.retain(|&(_, s)| s != stream);
+        }
         if let Some(of_peer) = self.peers.get_mut(&peer) {
-            *of_peer -= 1;
-            if *of_peer == 0 {
+            let place = of_peer.place(progress);
+            *place = place.saturating_sub(1);
+            if *of_peer == OfPeer::default() {
                 self.peers.remove(&peer);
             }
-        }
-        if let Some(listener) = self.get(id) {
-            listener.half_open = listener.half_open.saturating_sub(1);
-            listener.credits = listener.credits.saturating_add(u32::from(refund));
         }
     }
 
     pub(super) fn half_open(&self) -> u32 {
         self.half_open
+    }
+
+    fn leave_backlog(&mut self, id: ListenerId, refund: u32) {
+        self.half_open -= 1;
+        if let Some(listener) = self.get(id) {
+            listener.half_open = listener.half_open.saturating_sub(1);
+            listener.credits = listener.credits.saturating_add(refund);
+        }
     }
 
     fn get(&mut self, id: ListenerId) -> Option<&mut Listener> {

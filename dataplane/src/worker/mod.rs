@@ -19,6 +19,7 @@ mod accept;
 mod batch;
 mod command;
 mod conn;
+mod cookies;
 mod event;
 mod icmp;
 mod input;
@@ -27,6 +28,7 @@ mod output;
 mod rdmap;
 mod report;
 pub(crate) mod thread;
+mod time_wait;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -42,8 +44,10 @@ use tcp_lite::tcp::IsnGenerator;
 use wire::Instant;
 
 use self::conn::Conn;
+use self::cookies::Cookies;
 use self::event::Events;
 use self::listen::Listeners;
+use self::time_wait::TimeWait;
 use crate::api::{
     Command, Counters, DropReason, Event, InterfaceConfig, InterfaceId, Limits, Ticket, WorkerId,
     WorkerLink,
@@ -53,7 +57,7 @@ use crate::io::{Frame, PortFacts, PortIo};
 use crate::memory::Memory;
 use crate::mesh::Mesh;
 use crate::net::interface::Interface;
-use crate::net::limit::RateLimit;
+use crate::net::limit::{PeerLimit, RateLimit};
 use crate::net::path_mtu::PathMtus;
 use crate::net::reassembly::Reassembly;
 use crate::net::{Outbox, Stack};
@@ -90,12 +94,12 @@ pub(crate) struct Core<Io: PortIo> {
     events: Events,
     flows: FlowTable,
     conns: Slab<Box<Conn>>,
-    /// Where the next look for a stream in TIME-WAIT begins.
-    hand: u32,
+    time_wait: TimeWait,
     /// Streams whose end the control thread has not been told of yet.
     live: u32,
     wheel: TimerWheel,
     listeners: Listeners,
+    cookies: Cookies,
     stags: StagTable<Memory>,
     buffers: BufferPool,
     hold: HoldBudget,
@@ -110,7 +114,7 @@ pub(crate) struct Core<Io: PortIo> {
     /// Regions that are gone from the table and wait for `sources`.
     removals: Vec<(Stag, Ticket)>,
     isn: IsnGenerator,
-    resets: RateLimit,
+    resets: PeerLimit,
     /// Bounds what strangers can make us tell the other workers of neighbours.
     news: RateLimit,
     random: Random,
@@ -175,10 +179,12 @@ impl<Io: PortIo> Core<Io> {
             events: Events::new(events, control),
             flows: FlowTable::new(key(b'f')),
             conns: Slab::new(index, limits.streams),
-            hand: 0,
+            time_wait: TimeWait::new(limits.streams),
             live: 0,
             wheel: TimerWheel::new(now),
-            listeners: Listeners::new(limits.half_open, limits.half_open_per_peer),
+            listeners: Listeners::new(&limits, key(b'p')),
+            // Whichever worker gets the acknowledgement knows the cookie.
+            cookies: Cookies::new(derive(&secret, b'c', 0), limits.syn_cookies),
             stags: StagTable::new(),
             buffers: BufferPool::new(limits.untagged_octets as u64),
             hold: HoldBudget::new(limits.hold_octets as u64),
@@ -189,7 +195,7 @@ impl<Io: PortIo> Core<Io> {
             removals: Vec::new(),
             // RFC 9293 §3.4.1: a stream that moves to another worker keeps its numbers' order.
             isn: IsnGenerator::new(derive(&secret, b'i', 0)),
-            resets: RateLimit::new(limits.resets_per_second, now),
+            resets: PeerLimit::new(limits.resets_per_second, key(b'l'), now),
             news: RateLimit::new(NEWS, now),
             random: Random { key: SipHasher13::new_with_key(&key(b'r')), count: 0 },
         };
@@ -257,6 +263,12 @@ impl<Io: PortIo> Core<Io> {
     #[cfg(test)]
     pub(crate) fn port_mut(&mut self, port: usize) -> &mut Io {
         &mut self.ports[port].as_mut().expect("a port of this worker").io
+    }
+
+    /// The streams' endpoints, for tests to look at.
+    #[cfg(test)]
+    pub(crate) fn streams(&self) -> impl Iterator<Item = &tcp_lite::endpoint::Endpoint<Memory>> {
+        self.conns.occupied().filter_map(|slot| Some(&self.conns.get(slot)?.endpoint))
     }
 
     fn take_commands(&mut self, now: Instant) -> bool {

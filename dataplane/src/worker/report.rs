@@ -2,11 +2,13 @@
 
 use tcp_lite::endpoint;
 use tcp_lite::mpa::{EnhancedRepr, Revision};
+use tcp_lite::tcp::State;
 use wire::Instant;
 
 use super::Core;
 use super::accept::release;
 use super::conn::{Conn, Origin, Stage};
+use super::listen::Progress;
 use crate::api::{ConnectError, Event, InterfaceId, PostFailure, StreamInfo, Ticket};
 use crate::io::PortIo;
 
@@ -43,12 +45,14 @@ impl<Io: PortIo> Core<Io> {
         enhanced: Option<EnhancedRepr>,
     ) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
-        let Origin::Accepted { listener, peer } = conn.origin else { return };
+        let Origin::Accepted { listener, peer, progress } = &mut conn.origin else { return };
         if conn.stage != Stage::Starting {
             return;
         }
         conn.stage = Stage::Announced;
-        self.listeners.leave(listener, peer, false);
+        *progress = Progress::Announced;
+        let listener = *listener;
+        self.listeners.announced(listener, *peer);
         let event = Event::Incoming {
             stream: conn.id,
             listener,
@@ -69,6 +73,8 @@ impl<Io: PortIo> Core<Io> {
         }
         conn.stage = Stage::Established;
         conn.own_deadline = None;
+        let neighbours = &mut self.stack.interfaces[conn.path.interface].neighbours;
+        conn.pinned = neighbours.pin(conn.path.next_hop);
         let ticket = match conn.origin {
             Origin::Opened { ticket, .. } => Some(ticket),
             Origin::Accepted { .. } => None,
@@ -139,6 +145,11 @@ impl<Io: PortIo> Core<Io> {
     }
 
     fn closed(&mut self, slot: u32, reason: endpoint::CloseReason) {
+        if let Some(conn) = self.conns.get(slot)
+            && conn.endpoint.connection().state() == State::TimeWait
+        {
+            self.time_wait.add(conn.id, |id| self.conns.find(id).is_some());
+        }
         let known = self.ended(slot, |ticket| Event::ConnectFailed {
             ticket,
             reason: ConnectError::Closed(reason.clone()),

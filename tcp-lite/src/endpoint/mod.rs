@@ -183,6 +183,24 @@ impl<M: RegionMemory> Endpoint<M> {
         Endpoint::new(config, conn, upper)
     }
 
+    /// Octets that an endpoint takes before its request is decided on: what a SYN and ACK may offer.
+    pub const ROOM: u64 = upper::MAX_BACKLOG as u64;
+
+    /// Passive open by a SYN cookie: see [`Connection::accept_cookie`].
+    pub fn accept_cookie(
+        config: Arc<EndpointConfig>,
+        id: StreamId,
+        tuple: FourTuple,
+        mss: u16,
+        cookie: &tcp::Cookie,
+        now: Instant,
+    ) -> Self {
+        let tcp = config.tcp.clone();
+        let conn = Connection::accept_cookie(tcp, tuple, (mss, Self::ROOM), cookie, now);
+        let upper = Upper::responder(config.clone(), id);
+        Endpoint::new(config, conn, upper)
+    }
+
     fn new(config: Arc<EndpointConfig>, conn: Connection, mut upper: Upper<M>) -> Self {
         upper.peer = PeerId::of(conn.tuple().remote.ip());
         Endpoint {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use wire::Instant;
 
 /// Octets behind a request that are kept until it is accepted.
-const MAX_BACKLOG: usize = 16 * 1024;
+pub(super) const MAX_BACKLOG: usize = 16 * 1024;
 
 /// What the worker lends to an endpoint for one call.
 #[derive(Debug)]

@@ -49,6 +49,12 @@ pub struct Config {
     pub retransmission_limit: Duration,
     /// R2 for SYN, at least 180 s by RFC 9293 §3.8.3 (MUST-23); who opens may give up sooner.
     pub syn_limit: Duration,
+    /// Retransmissions of a SYN and ACK before the peer that asked for it is forgotten: until it answers,
+    /// nobody knows whether its address is its own (RFC 4987 §3.3).
+    pub syn_ack_retries: u32,
+    /// How long a peer that answers probes may keep its window closed while data waits; without end by
+    /// RFC 9293 §3.8.6.1 MUST-37, but whoever needs the memory may end it (RFC 6429 §4).
+    pub zero_window_limit: Option<Duration>,
     /// Congestion control.
     pub congestion: CongestionControl,
     /// Initial window in segments, 1 to 10 (RFC 6928).
@@ -102,6 +108,8 @@ impl Default for Config {
             max_rto: Duration::from_secs(60),
             retransmission_limit: Duration::from_secs(120),
             syn_limit: Duration::from_secs(180),
+            syn_ack_retries: 5,
+            zero_window_limit: None,
             congestion: CongestionControl::Cubic,
             initial_window: 10,
             max_cwnd: 1 << 30,
@@ -116,7 +124,7 @@ impl Default for Config {
             keepalive: None,
             time_wait: Duration::from_secs(60),
             fin_wait_2: Duration::from_secs(60),
-            min_mss: 48,
+            min_mss: 88,
             path_mtu_probing: true,
             min_path_mtu: 576,
             path_mtu_raise: Duration::from_secs(600),

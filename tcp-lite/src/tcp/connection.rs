@@ -1,7 +1,6 @@
 //! The connection: what its owner sees of it. What segments do to it is in `input`, what it sends in
 //! `output`, what time does in `timeouts`.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -20,9 +19,8 @@ use super::state::{State, Transition};
 use super::stats::{Info, Stats};
 use super::timers::{Timer, Timers};
 
-/// MSS of a peer that says none (RFC 9293 §3.7.1 MUST-15).
-const DEFAULT_MSS_V4: u16 = 536;
-const DEFAULT_MSS_V6: u16 = 1220;
+/// The end of time.
+pub(super) const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 /// Retransmissions after which the path is suspect, R1 (RFC 9293 §3.8.3 SHLD-10).
 const R1: u32 = 3;
@@ -71,12 +69,16 @@ pub struct Connection {
     pub(super) passive: bool,
     /// The SYN was sent more than once.
     pub(super) syn_lost: bool,
+    /// Nobody knows when the SYN was sent.
+    pub(super) syn_unmeasured: bool,
     pub(super) send: Sender,
     /// Meaningful once the peer's SYN has come.
     pub(super) recv: Receiver,
     pub(super) timers: Timers,
     pub(super) stats: Stats,
     pub(super) heard_at: Instant,
+    /// When the peer closed its window; the end of time while it is open.
+    pub(super) closed_since: Instant,
     pub(super) keepalives_unanswered: u32,
     /// Added to the millisecond clock for TSval (RFC 7323 §5.4).
     ts_offset: u32,
@@ -91,6 +93,11 @@ pub struct Connection {
     events: ArrayVec<Event, 3>,
     pub(super) config: Arc<Config>,
     pub(super) tuple: FourTuple,
+}
+
+/// What is added to the millisecond clock for TSval (RFC 7323 §5.4).
+pub(super) fn timestamp_offset(iss: SeqNumber) -> u32 {
+    iss.0.rotate_left(16) ^ 0x9e37_79b9
 }
 
 impl Connection {
@@ -115,13 +122,15 @@ impl Connection {
             ecn: Ecn::offering(config.ecn),
             passive: false,
             syn_lost: false,
+            syn_unmeasured: false,
             recv: Receiver::new(SeqNumber(0), &config, rmss, 0, now),
             send,
             timers: Timers::new(),
             stats: Stats::default(),
             heard_at: now,
+            closed_since: NEVER,
             keepalives_unanswered: 0,
-            ts_offset: iss.0.rotate_left(16) ^ 0x9e37_79b9,
+            ts_offset: timestamp_offset(iss),
             challenge: ChallengeLimit::new(now),
             reset_due: None,
             our_mss: mss,
@@ -164,11 +173,8 @@ impl Connection {
         self.send.sack = config.sack && options.sack_permitted; // RFC 2018 §2
         self.timestamps = config.timestamps && options.timestamps.is_some(); // RFC 7323 §3.2
         self.ecn.negotiate(syn, config.ecn);
-        let default = match self.tuple.remote.ip() {
-            IpAddr::V4(_) => DEFAULT_MSS_V4,
-            IpAddr::V6(_) => DEFAULT_MSS_V6,
-        };
-        let peer_mss = options.mss.unwrap_or(default).max(config.min_mss);
+        // RFC 9293 §3.7.1 MUST-15
+        let peer_mss = options.mss.unwrap_or_else(|| self.tuple.default_mss()).max(config.min_mss);
         self.send.set_mss(peer_mss, self.timestamps);
         self.path.limit_to(peer_mss);
         let options_len = if self.timestamps { super::segment::TIMESTAMPS_LEN } else { 0 };
@@ -180,6 +186,14 @@ impl Connection {
         // RFC 7323 §2.2: the window of a SYN is never scaled.
         let window = u64::from(syn.window);
         self.send.set_window(self.recv.irs(), self.send.una, window);
+    }
+
+    /// SYN and ACK with this window went out before there was a connection.
+    pub(super) fn syn_answered_without_state(&mut self, window: u16) {
+        self.syn_due = false;
+        self.syn_unmeasured = true;
+        self.syn_window = window;
+        self.recv.offered(window);
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called.

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use super::connection::{CloseReason, Connection, Event};
+use super::connection::{CloseReason, Connection, Event, NEVER};
 use super::drop_reason::DropReason;
 use super::receiver::Text;
 use super::recovery::Phase;
@@ -92,7 +92,7 @@ impl Connection {
 
     /// The SYN's round trip, if it was sent once (RFC 6298 §3).
     fn measure_syn(&mut self, now: Instant) {
-        if !self.syn_lost {
+        if !self.syn_lost && !self.syn_unmeasured {
             self.send.rtt.sample(now.saturating_since(self.send.last_sent), 1, &self.config);
         }
     }
@@ -271,6 +271,10 @@ impl Connection {
         let info = AckInfo { seq: start, ack, window, bare, sack_news, echo };
         let advanced = self.send.on_ack(now, info, &self.config, &mut self.stats);
         self.path_after_ack(now);
+        self.closed_since = match self.send.wnd {
+            0 => self.closed_since.min(now),
+            _ => NEVER,
+        };
         if advanced {
             up.acknowledged(self.send.acknowledged_offset());
             self.restart_retransmit_timer(now);

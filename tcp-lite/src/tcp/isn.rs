@@ -1,7 +1,7 @@
 //! Initial sequence numbers that cannot be guessed (RFC 9293 §3.4.1, RFC 6528).
 
 use core::hash::{Hash, Hasher};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use siphasher::sip::SipHasher13;
 use wire::Instant;
@@ -15,6 +15,20 @@ pub struct FourTuple {
     pub local: SocketAddr,
     /// The peer's.
     pub remote: SocketAddr,
+}
+
+/// MSS of a peer that says none (RFC 9293 §3.7.1 MUST-15).
+const DEFAULT_MSS_V4: u16 = 536;
+const DEFAULT_MSS_V6: u16 = 1220;
+
+impl FourTuple {
+    /// The MSS of a peer that says none (RFC 9293 §3.7.1 MUST-15).
+    pub fn default_mss(&self) -> u16 {
+        match self.remote.ip() {
+            IpAddr::V4(_) => DEFAULT_MSS_V4,
+            IpAddr::V6(_) => DEFAULT_MSS_V6,
+        }
+    }
 }
 
 /// Gives initial sequence numbers: a clock of 4 µs ticks plus a keyed hash of the four-tuple.

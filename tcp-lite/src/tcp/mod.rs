@@ -25,6 +25,7 @@ mod challenge;
 mod config;
 mod congestion;
 mod connection;
+mod cookie;
 mod drop_reason;
 mod ecn;
 mod input;
@@ -51,6 +52,7 @@ mod tests;
 
 pub use config::{Config, CongestionControl, Keepalive};
 pub use connection::{CloseReason, Connection, Event};
+pub use cookie::{Cookie, SynCookies};
 pub use drop_reason::DropReason;
 pub use isn::{FourTuple, IsnGenerator};
 pub use pmtu::TooBig;

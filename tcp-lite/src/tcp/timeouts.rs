@@ -34,6 +34,10 @@ impl Connection {
             self.delete(CloseReason::Timeout);
             return;
         }
+        if self.passive && self.send.timeouts_in_a_row >= self.config.syn_ack_retries {
+            self.delete(CloseReason::Timeout);
+            return;
+        }
         self.syn_lost = true;
         self.ecn.withdraw();
         self.syn_due = true;
@@ -51,6 +55,9 @@ impl Connection {
             self.delete(CloseReason::Timeout);
             return;
         }
+        if self.closed_too_long(now) {
+            return self.reset_after_silence();
+        }
         if self.send.wnd == 0 {
             // RFC 9293 §3.8.6.1: what is outstanding probes the window; no sign of congestion.
             self.send.probe_due = true;
@@ -67,8 +74,18 @@ impl Connection {
         if !has_data || !self.send.board.is_empty() {
             return;
         }
+        if self.closed_too_long(now) {
+            return self.reset_after_silence();
+        }
         self.send.probe_due = true;
         self.timers.set(Timer::Persist, now + self.send.rtt.rto(&self.config));
+    }
+
+    /// RFC 6429 §4: the owner's bound on a window that stays closed.
+    fn closed_too_long(&self, now: Instant) -> bool {
+        let closed_for = now.saturating_since(self.closed_since);
+        let limit = self.config.zero_window_limit.filter(|_| self.send.wnd == 0);
+        limit.is_some_and(|limit| closed_for >= limit && self.closed_since <= now)
     }
 
     /// RFC 9293 §3.8.4.

@@ -188,6 +188,14 @@ fn values() {
             "t.toml:2: tcp.congestion: is \"bbr\", but must be one of \"cubic\", \"newreno\"",
         ),
         (
+            "[tcp]\nsyn_cookies = \"sometimes\"",
+            "t.toml:2: tcp.syn_cookies: is \"sometimes\", but must be one of \"auto\", \"always\", \"never\"",
+        ),
+        (
+            "[limits]\nstreams = 5\nstreams_per_peer = 6",
+            "t.toml:3: limits.streams_per_peer: is 6, more than `streams` (5): lower it",
+        ),
+        (
             "[limits]\nheld_per_stream = \"1 GiB\"",
             "t.toml:2: limits.held_per_stream: is more than `held_per_worker`: lower it, or raise the \
              other",

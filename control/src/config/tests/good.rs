@@ -73,6 +73,7 @@ fn the_pci_file_shows_every_section() {
     assert_eq!(config.tcp.keepalive.unwrap().idle, Duration::from_secs(120));
     let on_bad_crc = OnBadCrc::Retransmit;
     assert_eq!(config.mpa, MpaReceiveSection { max_fpdu: 65536, on_bad_crc, bad_crc_tries: 5 });
+    assert_eq!(config.limits.streams_per_peer, Some(1024));
     assert_eq!(config.management.drain_timeout, Duration::from_secs(30));
 }
 
@@ -90,6 +91,23 @@ fn defaults() {
     let on_bad_crc = OnBadCrc::Error;
     assert_eq!(config.mpa, MpaReceiveSection { max_fpdu: 65536, on_bad_crc, bad_crc_tries: 5 });
     assert!(config.limits.held_per_stream >= u64::from(config.tcp.receive_window));
+    assert!(config.tcp.ecn);
+    assert_eq!(config.tcp.syn_cookies, SynCookies::Auto);
+    assert_eq!(config.tcp.zero_window_timeout, Some(Duration::from_secs(600)));
+    assert_eq!(config.limits.streams_per_peer, None);
+}
+
+#[test]
+fn what_strangers_meet_can_be_chosen() {
+    let text = with(
+        "[tcp]\necn = false\nsyn_cookies = \"always\"\nzero_window_timeout = \"off\"\n[limits]\n\
+         streams = 10\nstreams_per_peer = 3",
+    );
+    let config = parse(&text).unwrap().config;
+    assert!(!config.tcp.ecn);
+    assert_eq!(config.tcp.syn_cookies, SynCookies::Always);
+    assert_eq!(config.tcp.zero_window_timeout, None);
+    assert_eq!(config.limits.streams_per_peer, Some(3));
 }
 
 #[test]

@@ -51,6 +51,8 @@ pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result
         "fin-wait-2" => config.fin_wait_2 = seconds()?,
         "delayed-ack" => config.delayed_ack = seconds()?,
         "initial-window" => config.initial_window = number(value)? as u32,
+        "syn-ack-retries" => config.syn_ack_retries = number(value)? as u32,
+        "zero-window-limit" => config.zero_window_limit = Some(seconds()?),
         "receive-window" => config.receive_window = number(value)? as u32,
         "max-ranges" => config.max_ranges = number(value)? as usize,
         "path-mtu-probing" => config.path_mtu_probing = switch(value)?,

@@ -160,7 +160,45 @@ fn a_flood_of_questions_evicts_the_oldest_idle_entries_only() {
     for n in 0..10_000 {
         assert_eq!(say(&mut cache, n, B, ClaimKind::Question, secs(1)), ClaimOutcome::Noted);
     }
-    assert_eq!(cache.len(), 64);
+    // Strangers have half of the places.
+    assert_eq!(cache.len(), 33);
     assert_eq!(cache.get(ip(0xffff)), Some(A));
     assert_eq!(cache.get(ip(9_999)), Some(B));
+}
+
+#[test]
+fn strangers_never_take_the_place_of_a_neighbour_we_spoke_to() {
+    let mut cache = cache(64);
+    // 64 neighbours that were spoken to once, long ago.
+    for n in 0..64 {
+        cache.resolve(ip(n), secs(0));
+        say(&mut cache, n, A, ANSWER, secs(0));
+    }
+    all(&mut cache, secs(60));
+    for n in 100..10_000 {
+        assert_eq!(say(&mut cache, n, B, ClaimKind::Question, secs(61)), ClaimOutcome::Full);
+    }
+    assert!((0..64).all(|n| cache.get(ip(n)) == Some(A)));
+}
+
+#[test]
+fn a_pinned_neighbour_stays_whoever_else_we_speak_to() {
+    let mut cache = resolved();
+    assert!(cache.pin(ip(1)) && cache.pin(ip(1)));
+    assert!(!cache.pin(ip(77)), "who is not there cannot be kept");
+    let speak = |cache: &mut NeighbourCache, from: u16| {
+        for n in from..from + 200 {
+            let at = secs(100 * u64::from(n));
+            all(cache, at);
+            cache.resolve(ip(n), at);
+            say(cache, n, B, ANSWER, at);
+        }
+        cache.get(ip(1))
+    };
+    assert_eq!(speak(&mut cache, 1000), Some(A));
+    cache.unpin(ip(1));
+    assert_eq!(speak(&mut cache, 2000), Some(A), "its other stream is there");
+    cache.unpin(ip(1));
+    assert_eq!(speak(&mut cache, 3000), None);
+    assert!(cache.len() <= 8);
 }

@@ -12,5 +12,5 @@ mod reset;
 mod script;
 mod segments;
 mod timeouts;
-mod upper;
+pub(super) mod upper;
 mod window;

@@ -64,7 +64,7 @@ fn the_default_mss() {
 // raised to the configured minimum.
 #[test]
 fn the_effective_mss() {
-    for (mss, emss) in [(9000, 1000), (700, 700), (1, 48), (0, 48)] {
+    for (mss, emss) in [(9000, 1000), (700, 700), (1, 88), (0, 88)] {
         passive(
             config(),
             &format!("S 0:0(0) win 5000 <mss {mss}>"),
@@ -233,6 +233,6 @@ fn a_smaller_path_mtu_cuts_segments() {
          1.4 mtu 9000
          1.4 emss 1000
          1.5 mtu 1
-         1.5 emss 48",
+         1.5 emss 88",
     );
 }

@@ -17,7 +17,7 @@ pub(super) enum Take {
 /// Sends `len` octets of the pattern in records, checks that what arrives follows the pattern, and that
 /// TCP keeps its side of the seam.
 #[derive(Debug)]
-pub(super) struct Upper {
+pub(in crate::tcp) struct Upper {
     /// Octets of the stream to send, in all.
     pub(super) len: u64,
     /// Octets given to TCP.
@@ -29,7 +29,7 @@ pub(super) struct Upper {
     pub(super) room: u64,
     pub(super) take: Take,
     /// Octets received in order.
-    pub(super) in_order: u64,
+    pub(in crate::tcp) in_order: u64,
     /// Everything taken, as sorted ranges of offsets.
     pub(super) taken: Vec<Range<u64>>,
     pub(super) spans: Vec<Range<u64>>,
@@ -54,7 +54,7 @@ impl Default for Upper {
 
 impl Upper {
     /// The octet at `offset` of either stream.
-    pub(super) fn octet(offset: u64) -> u8 {
+    pub(in crate::tcp) fn octet(offset: u64) -> u8 {
         (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
     }
 
@@ -164,14 +164,14 @@ impl SegmentSource for Upper {
 
 /// Segments in memory, at most `limit` of them.
 #[derive(Debug)]
-pub(super) struct Batch {
-    pub(super) segments: Vec<Vec<u8>>,
+pub(in crate::tcp) struct Batch {
+    pub(in crate::tcp) segments: Vec<Vec<u8>>,
     limit: usize,
     open: Option<Vec<u8>>,
 }
 
 impl Batch {
-    pub(super) fn new(limit: usize) -> Batch {
+    pub(in crate::tcp) fn new(limit: usize) -> Batch {
         Batch { segments: Vec::new(), limit, open: None }
     }
 }

@@ -1,0 +1,140 @@
+//! SYN cookies at the worker (RFC 4987 §3.6): when to answer a SYN without keeping anything, and what becomes
+//! of a cookie that comes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tcp_lite::endpoint::Endpoint;
+use tcp_lite::tcp::{FourTuple, Segment, SynCookies};
+use wire::Instant;
+
+use super::batch::Batch;
+use super::conn::Origin;
+use super::listen::Progress;
+use super::{Core, Phase};
+use crate::api::{DropReason, ListenerConfig, SynCookieMode};
+use crate::flow::FlowKey;
+use crate::io::PortIo;
+use crate::memory::Memory;
+use crate::net::neighbour::Mac;
+use crate::net::path::Path;
+
+/// After the last cookie went out, acknowledgements are looked at for this long.
+const LOOK_FOR: Duration = Duration::from_secs(130);
+
+/// The cookies of one worker.
+#[derive(Debug)]
+pub(super) struct Cookies {
+    codec: SynCookies,
+    mode: SynCookieMode,
+    last_sent: Option<Instant>,
+}
+
+impl Cookies {
+    /// `secret` is the same for all workers.
+    pub(super) fn new(secret: [u8; 16], mode: SynCookieMode) -> Self {
+        Cookies { codec: SynCookies::new(secret), mode, last_sent: None }
+    }
+}
+
+impl<Io: PortIo> Core<Io> {
+    /// Whether a SYN is answered with a cookie whatever room there is.
+    pub(super) fn only_cookies(&self) -> bool {
+        self.cookies.mode == SynCookieMode::Always
+    }
+
+    /// A SYN found no room: whether it gets a cookie instead.
+    pub(super) fn cookie_helps(
+        &self,
+        listener: &ListenerConfig,
+        flow: &FlowKey,
+        reason: DropReason,
+    ) -> bool {
+        self.cookies.mode != SynCookieMode::Never
+            && self.listeners.is_crowded(listener.id, flow.remote.ip(), reason)
+    }
+
+    /// Answers a SYN with a cookie, to the link-layer address that it came from. One answer for one SYN and
+    /// no longer than it could have been: nobody is made to hear more than was said in his name.
+    pub(super) fn send_cookie(
+        &mut self,
+        listener: &ListenerConfig,
+        flow: &FlowKey,
+        mac: Mac,
+        syn: &Segment<'_>,
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        let at = usize::from(flow.interface);
+        let interface = &self.stack.interfaces[at];
+        let (local, remote) = (flow.local, flow.remote);
+        let path = Path::by(at, interface, local.ip(), remote.ip(), remote.ip());
+        let mut path = path.ok_or(DropReason::NoRoute)?;
+        path.set_mac(mac);
+        let mss = self.mss(&path);
+        let slot = self.ports.get_mut(path.port).and_then(Option::as_mut);
+        let slot = slot.ok_or(DropReason::NoRoute)?;
+        let how = slot.facts.tx_checksum;
+        let mut batch = Batch::new(&mut slot.io, &path, how, 1, &self.counters);
+        let (config, room) = (&listener.endpoint.tcp, Endpoint::<Memory>::ROOM);
+        let tuple = FourTuple { local, remote };
+        if !self.cookies.codec.answer(config, &tuple, (mss, room), syn, now, &mut batch) {
+            return Err(DropReason::TxFull);
+        }
+        self.cookies.last_sent = Some(now);
+        self.counters.cookies_sent.add(1);
+        Ok(())
+    }
+
+    /// An acknowledgement without a stream. `Ok(true)`: it brought a cookie back and has a stream now;
+    /// `Ok(false)`: it has nothing to do with cookies.
+    ///
+    /// # Errors
+    /// The cookie is good, but there is no room: nothing is said, so that the peer tries again.
+    pub(super) fn take_cookie(
+        &mut self,
+        flow: FlowKey,
+        segment: &Segment<'_>,
+        now: Instant,
+    ) -> Result<bool, DropReason> {
+        if self.cookies.last_sent.is_none_or(|at| now.saturating_since(at) > LOOK_FOR) {
+            return Ok(false);
+        }
+        let at = usize::from(flow.interface);
+        let interface = &self.stack.interfaces[at];
+        let Some(listener) = self.listeners.find(interface.id, flow.local).cloned() else {
+            return Ok(false);
+        };
+        let tuple = FourTuple { local: flow.local, remote: flow.remote };
+        let tcp = &listener.endpoint.tcp;
+        let Some(cookie) = self.cookies.codec.check(tcp, &tuple, segment, now) else {
+            self.counters.cookies_failed.add(1);
+            return Ok(false);
+        };
+        let path = Path::new(at, interface, flow.local, flow.remote).ok_or(DropReason::NoRoute)?;
+        if self.phase != Phase::Running {
+            return Err(DropReason::StreamLimit);
+        }
+        let peer = flow.remote.ip();
+        let mut stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
+        let mut taken = self.listeners.take(listener.id, peer, stream, Progress::Starting);
+        if let Err(DropReason::Backlog | DropReason::NoCredit) = taken
+            && let Some(victim) = self.listeners.oldest_unproven(listener.id)
+            && let Some(slot) = self.conns.find(victim)
+        {
+            self.counters.half_open_evicted.add(1);
+            self.forget(slot);
+            stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
+            taken = self.listeners.take(listener.id, peer, stream, Progress::Starting);
+        }
+        taken?;
+        let (config, mss) = (Arc::clone(&listener.endpoint), self.mss(&path));
+        let endpoint = Endpoint::accept_cookie(config, stream, tuple, mss, &cookie, now);
+        let progress = Progress::Starting;
+        let origin = Origin::Accepted { listener: listener.id, peer, progress };
+        if let Some(slot) = self.begin(flow, endpoint, path, origin, stream, now) {
+            self.counters.cookies_accepted.add(1);
+            self.give(slot, segment, now);
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,145 @@
+//! SYN cookies (RFC 4987 §3.6): who is let in when strangers have taken all the room.
+
+use std::time::Duration;
+
+use super::floods::forged;
+use super::wire_pair::*;
+use crate::api::{Event, SynCookieMode};
+use tcp_lite::tcp::Flags;
+
+const PORT: u16 = 4791;
+
+fn crowded(mode: SynCookieMode, half_open: u32) -> Net {
+    let mut plan = Plan::new(2);
+    plan.limits.half_open = half_open;
+    plan.limits.syn_cookies = mode;
+    Net::new(&[Plan::new(1), plan])
+}
+
+/// SYNs from `n` addresses of which nobody knows anything.
+fn strangers(net: &mut Net, n: u8) {
+    for from in 3..3 + n {
+        net.hosts[1].arrive(forged((from, 2000), PORT, Flags::SYN));
+    }
+    net.turn();
+    net.turn();
+}
+
+#[test]
+fn a_client_gets_in_past_a_full_backlog_and_its_stream_works() {
+    let mut net = crowded(SynCookieMode::Auto, 20);
+    net.hosts[1].listen_with(PORT, 100, 100);
+    strangers(&mut net, 60);
+    assert_eq!(net.hosts[1].count("half_open"), 20);
+    assert_eq!(net.hosts[1].count("cookies_sent"), 40);
+    let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    assert_eq!(net.hosts[1].count("cookies_accepted"), 1);
+    // RFC 4987 §3.6: it took the place of the oldest of those who never answered.
+    assert_eq!(net.hosts[1].count("half_open_evicted"), 1);
+    let ticket = net.hosts[0].send(here, &[5; 2000]);
+    net.wait_sent(0, ticket);
+}
+
+#[test]
+fn strangers_cannot_use_up_the_credits() {
+    let mut net = crowded(SynCookieMode::Auto, 1000);
+    net.hosts[1].listen_with(PORT, 100, 4);
+    strangers(&mut net, 30);
+    assert_eq!((net.hosts[1].count("half_open"), net.hosts[1].count("no_credit")), (4, 0));
+    for _ in 0..4 {
+        net.open(0, 0, 1, (v4(2), PORT).into());
+    }
+    assert_eq!(net.hosts[1].count("half_open_evicted"), 4);
+    // Now streams have the credits, and a cookie would promise what cannot be kept.
+    let sent = net.hosts[1].count("cookies_sent");
+    net.hosts[0].connect(0, (v4(2), PORT).into());
+    net.pass(Duration::from_millis(100));
+    assert_eq!(net.hosts[1].count("no_credit"), 1);
+    assert_eq!(net.hosts[1].count("cookies_sent"), sent);
+}
+
+#[test]
+fn syns_in_a_clients_name_do_not_keep_it_out() {
+    let mut plan = Plan::new(2);
+    plan.limits.half_open_per_peer = 4;
+    let mut net = Net::new(&[Plan::new(1), plan]);
+    net.hosts[1].listen(PORT);
+    // The host that they claim to be from never hears of the answers, else it would reset them.
+    net.loses = Box::new(|from, frame| from == 1 && frame.len() > 47 && frame[47] == 0x12);
+    for port in 0..4 {
+        net.hosts[1].arrive(forged((1, 100 + port), PORT, Flags::SYN));
+    }
+    net.settle();
+    assert_eq!(net.hosts[1].count("half_open"), 4);
+    net.loses = Box::new(|_, _| false);
+    net.open(0, 0, 1, (v4(2), PORT).into());
+    assert_eq!(net.hosts[1].count("cookies_accepted"), 1);
+}
+
+#[test]
+fn always_means_that_no_syn_is_remembered() {
+    let mut net = crowded(SynCookieMode::Always, 100);
+    net.hosts[1].listen(PORT);
+    strangers(&mut net, 60);
+    assert_eq!(net.hosts[1].count("half_open") + net.hosts[1].count("streams"), 0);
+    let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    let info = net.hosts[1].cores[0].streams().next().expect("the stream").connection().info();
+    assert!(info.sack && info.timestamps && info.ecn && info.send_window_shift.is_some());
+    let ticket = net.hosts[0].send(here, &[5; 20_000]);
+    net.wait_sent(0, ticket);
+    assert_eq!(net.hosts[1].count("cookies_failed"), 0);
+}
+
+#[test]
+fn a_request_that_comes_instead_of_a_lost_acknowledgement_is_enough() {
+    let mut net = crowded(SynCookieMode::Always, 100);
+    net.hosts[1].listen(PORT);
+    let mut bare = 0;
+    net.loses = Box::new(move |from, frame| {
+        // The first acknowledgement, which has no text.
+        let lost = from == 0 && frame[23] == 6 && frame[47] == 0x10 && bare == 0;
+        bare += u32::from(lost);
+        lost
+    });
+    net.open(0, 0, 1, (v4(2), PORT).into());
+    assert_eq!(net.hosts[1].count("cookies_accepted"), 1);
+}
+
+#[test]
+fn forged_acknowledgements_open_nothing_and_are_answered_at_a_bounded_rate() {
+    let mut net = crowded(SynCookieMode::Always, 100);
+    net.hosts[1].listen(PORT);
+    strangers(&mut net, 1);
+    for n in 0..200u16 {
+        net.hosts[1].arrive(forged((3, 3000 + n), PORT, Flags::ACK));
+    }
+    net.settle();
+    assert_eq!(net.hosts[1].count("cookies_failed"), 200);
+    assert_eq!(net.hosts[1].count("streams"), 0);
+    assert!(net.hosts[1].count("resets_sent") <= 25);
+}
+
+#[test]
+fn a_cookie_that_is_old_is_refused_and_the_client_hears_it() {
+    let mut net = crowded(SynCookieMode::Always, 100);
+    net.hosts[1].listen(PORT);
+    let held = std::rc::Rc::new(std::cell::RefCell::new(None));
+    let hold = held.clone();
+    net.loses = Box::new(move |from, frame| {
+        let ours = from == 0 && frame[23] == 6 && frame[47] & 2 == 0;
+        if ours && hold.borrow().is_none() {
+            *hold.borrow_mut() = Some(TestFrame(frame.to_vec()));
+        }
+        ours
+    });
+    net.hosts[0].connect(0, (v4(2), PORT).into());
+    net.pass(Duration::from_millis(10));
+    let ack = held.borrow_mut().take().expect("an acknowledgement");
+    net.pass(Duration::from_secs(129));
+    let resets = net.hosts[1].count("resets_sent");
+    net.hosts[1].arrive(ack);
+    net.turn();
+    assert_eq!(net.hosts[1].count("cookies_accepted"), 0);
+    assert_eq!(net.hosts[1].count("resets_sent"), resets + 1);
+    assert!(!net.hosts[1].events.iter().any(|(_, e)| matches!(e, Event::Incoming { .. })));
+}

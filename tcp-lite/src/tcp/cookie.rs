@@ -1,0 +1,261 @@
+//! SYN cookies (RFC 4987 §3.6): a SYN is answered without keeping anything; what has to be remembered comes
+//! back in the acknowledgement.
+//!
+//! ```text
+//!  our initial sequence number   | period 2 | MSS 3 | keyed hash 27                           |
+//!  our timestamp, if offered     | clock 26                     | ECN 1 | SACK 1 | peer's scale 4 |
+//! ```
+//!
+//! The hash covers both ends, the peer's initial sequence number, the period and the place of the MSS in
+//! the table. Its key is derived anew from the secret in every period of 64 s; a cookie is good in its own
+//! period and in the next. Whoever does not see our answer guesses it once in 2^26 tries.
+//!
+//! Left out: text on the SYN, and window scaling, SACK and ECN without timestamps.
+
+use siphasher::sip::SipHasher13;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use wire::Instant;
+
+use super::config::Config;
+use super::connection::{Connection, timestamp_offset};
+use super::isn::FourTuple;
+use super::receiver::Receiver;
+use super::segment::{Flags, Options, Segment, Timestamps};
+use super::seq::SeqNumber;
+use crate::seam::TxBatch;
+
+/// Length of a period, and how many of them a cookie is good for.
+const PERIOD_SECS: u64 = 64;
+const GOOD_FOR: u64 = 2;
+
+const HASH_BITS: u32 = 27;
+const HASH_MASK: u32 = (1 << HASH_BITS) - 1;
+const MSS_SHIFT: u32 = HASH_BITS;
+const PERIOD_SHIFT: u32 = 30;
+
+/// The values of the peer's MSS that a cookie can say; it is rounded down.
+const MSS: [u16; 8] = [88, 536, 1220, 1300, 1380, 1440, 1460, 8940];
+const _: () = assert!(MSS.len() == 1 << (PERIOD_SHIFT - MSS_SHIFT));
+
+const SCALE_MASK: u32 = 0xf;
+/// No window scaling; legal shifts end at 14.
+const NO_SCALE: u32 = 0xf;
+const SACK: u32 = 1 << 4;
+const ECN: u32 = 1 << 5;
+const OPTIONS_MASK: u32 = 0x3f;
+
+/// Writes and reads cookies.
+#[derive(Clone)]
+pub struct SynCookies {
+    secret: [u8; 16],
+}
+
+impl core::fmt::Debug for SynCookies {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("SynCookies") // the key is secret
+    }
+}
+
+/// A cookie that came back: the SYN as far as it was kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cookie {
+    iss: SeqNumber,
+    irs: SeqNumber,
+    mss: u16,
+    window_scale: Option<u8>,
+    sack: bool,
+    ecn: bool,
+    /// The peer's clock, if timestamps were agreed on.
+    stamp: Option<u32>,
+}
+
+impl SynCookies {
+    /// With a `secret` from a good random source, the same for all workers that may get the
+    /// acknowledgement, and other than that of [`IsnGenerator`](super::IsnGenerator).
+    pub fn new(secret: [u8; 16]) -> Self {
+        SynCookies { secret }
+    }
+
+    /// Answers `syn`, a segment with SYN and neither ACK nor RST, with SYN and ACK. `mss` as for
+    /// [`Connection::accept`]; `room` is what the upper layer will take. Returns whether it was written: a
+    /// full batch has no room. The answer goes out once, and is no longer than the longest SYN.
+    pub fn answer(
+        &self,
+        config: &Config,
+        tuple: &FourTuple,
+        (mss, room): (u16, u64),
+        syn: &Segment<'_>,
+        now: Instant,
+        tx: &mut impl TxBatch,
+    ) -> bool {
+        let peer_mss = syn.options.mss.unwrap_or_else(|| tuple.default_mss());
+        let place = MSS.iter().rposition(|&m| m <= peer_mss).unwrap_or(0) as u32;
+        let period = period_at(now);
+        let iss = SeqNumber(self.number(tuple, syn.seq, period, place));
+        // Options that have no place to be kept in are not agreed on (RFC 7323 §2.2, RFC 2018 §2).
+        let stamps = syn.options.timestamps.filter(|_| config.timestamps);
+        let kept = Kept::of(config, syn);
+        let reply = Segment {
+            src_port: tuple.local.port(),
+            dst_port: tuple.remote.port(),
+            seq: iss,
+            ack: syn.seq.add(1),
+            flags: match stamps.is_some() && kept.ecn {
+                true => Flags::SYN.with(Flags::ACK).with(Flags::ECE),
+                false => Flags::SYN.with(Flags::ACK),
+            },
+            window: window(config, room),
+            options: Options {
+                mss: Some(mss),
+                window_scale: stamps.and(kept.window_scale).map(|_| config.window_shift()),
+                sack_permitted: stamps.is_some() && kept.sack,
+                timestamps: stamps
+                    .map(|s| Timestamps { val: kept.stamp(clock(iss, now)), ecr: s.val }),
+                ..Options::default()
+            },
+            ..Segment::default()
+        };
+        let Some(out) = tx.segment(reply.wire_len()) else { return false };
+        let len = reply.emit(out);
+        tx.commit(len);
+        true
+    }
+
+    /// The cookie that `seg`, a segment with ACK and neither SYN nor RST, brings back; `None` when it
+    /// brings none that is good.
+    pub fn check(
+        &self,
+        config: &Config,
+        tuple: &FourTuple,
+        seg: &Segment<'_>,
+        now: Instant,
+    ) -> Option<Cookie> {
+        let iss = seg.ack.add(u32::MAX);
+        let irs = seg.seq.add(u32::MAX);
+        let place = iss.0 >> MSS_SHIFT & (MSS.len() as u32 - 1);
+        let current = period_at(now);
+        let mut periods = (0..GOOD_FOR).filter_map(|age| current.checked_sub(age));
+        periods.find(|&period| self.number(tuple, irs, period, place) == iss.0)?;
+        let stamps = seg.options.timestamps.filter(|_| config.timestamps);
+        let kept = match stamps {
+            Some(Timestamps { ecr, .. }) => {
+                // What is echoed is ours: not of the future, and not older than a cookie lasts.
+                let age = clock(iss, now).wrapping_sub(ecr);
+                if u64::from(age) > (GOOD_FOR * PERIOD_SECS + 1) * 1000 {
+                    return None;
+                }
+                Kept::from_stamp(ecr)
+            }
+            None => Kept::default(),
+        };
+        Some(Cookie {
+            iss,
+            irs,
+            mss: MSS[place as usize],
+            window_scale: kept.window_scale,
+            sack: kept.sack,
+            ecn: kept.ecn,
+            stamp: stamps.map(|s| s.val),
+        })
+    }
+
+    fn number(&self, tuple: &FourTuple, irs: SeqNumber, period: u64, place: u32) -> u32 {
+        let secret = SipHasher13::new_with_key(&self.secret);
+        let half = |n: u8| {
+            let mut hasher = secret;
+            (period, n).hash(&mut hasher);
+            hasher.finish()
+        };
+        let mut hasher = SipHasher13::new_with_keys(half(0), half(1));
+        (tuple, irs.0, place).hash(&mut hasher);
+        let hash = hasher.finish() as u32 & HASH_MASK;
+        (period as u32) << PERIOD_SHIFT | place << MSS_SHIFT | hash
+    }
+}
+
+impl Connection {
+    /// Passive open by a cookie: the connection is as it was after [`accept`](Self::accept) and its answer,
+    /// and becomes ESTABLISHED by the segment that brought the cookie, which is to be given to
+    /// [`input`](Self::input) next. `mss` and `room` as for [`SynCookies::answer`].
+    pub fn accept_cookie(
+        config: Arc<Config>,
+        tuple: FourTuple,
+        (mss, room): (u16, u64),
+        cookie: &Cookie,
+        now: Instant,
+    ) -> Connection {
+        let ecn = if cookie.ecn { Flags::ECE.with(Flags::CWR) } else { Flags::default() };
+        let syn = Segment {
+            seq: cookie.irs,
+            flags: Flags::SYN.with(ecn),
+            options: Options {
+                mss: Some(cookie.mss),
+                window_scale: cookie.window_scale,
+                sack_permitted: cookie.sack,
+                timestamps: cookie.stamp.map(|val| Timestamps { val, ecr: 0 }),
+                ..Options::default()
+            },
+            ..Segment::default()
+        };
+        let window = window(&config, room);
+        let mut conn = Connection::accept(config, tuple, cookie.iss, mss, &syn, now);
+        conn.syn_answered_without_state(window);
+        conn
+    }
+}
+
+/// The period of a moment.
+fn period_at(now: Instant) -> u64 {
+    now.as_millis() / 1000 / PERIOD_SECS
+}
+
+/// The window of the answer.
+fn window(config: &Config, room: u64) -> u16 {
+    Receiver::syn_window(u64::from(config.receive_window), room)
+}
+
+/// Our timestamp clock for a connection with this initial sequence number.
+fn clock(iss: SeqNumber, now: Instant) -> u32 {
+    (now.as_millis() as u32).wrapping_add(timestamp_offset(iss))
+}
+
+/// What the timestamp keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Kept {
+    window_scale: Option<u8>,
+    sack: bool,
+    ecn: bool,
+}
+
+impl Kept {
+    fn of(config: &Config, syn: &Segment<'_>) -> Kept {
+        let scale = syn.options.window_scale.filter(|_| config.window_scale);
+        Kept {
+            window_scale: scale.map(|s| s.min(14)), // RFC 7323 §2.3
+            sack: config.sack && syn.options.sack_permitted,
+            ecn: config.ecn && syn.flags.has(Flags::ECE.with(Flags::CWR)),
+        }
+    }
+
+    /// The latest timestamp not after `clock` whose low bits say this.
+    fn stamp(self, clock: u32) -> u32 {
+        let scale = self.window_scale.map_or(NO_SCALE, u32::from);
+        let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+        let bits = scale | flag(self.sack, SACK) | flag(self.ecn, ECN);
+        let stamp = clock & !OPTIONS_MASK | bits;
+        if bits > clock & OPTIONS_MASK { stamp.wrapping_sub(OPTIONS_MASK + 1) } else { stamp }
+    }
+
+    fn from_stamp(stamp: u32) -> Kept {
+        let scale = stamp & SCALE_MASK;
+        Kept {
+            window_scale: (scale != NO_SCALE).then_some(scale as u8),
+            sack: stamp & SACK != 0,
+            ecn: stamp & ECN != 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! RFC 4987 §3.6: what a cookie keeps, how long, and from whom it is taken.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::tcp::tests::upper::{Batch, Upper};
+use crate::tcp::{Event, State};
+
+const OURS: u16 = 1460;
+const ROOM: u64 = 16 * 1024;
+
+fn tuple(port: u16) -> FourTuple {
+    FourTuple { local: ([10, 0, 0, 1], 4791).into(), remote: ([10, 0, 0, 2], port).into() }
+}
+
+fn syn(options: Options) -> Segment<'static> {
+    let (seq, flags) = (SeqNumber(77), Flags::SYN.with(Flags::ECE).with(Flags::CWR));
+    Segment { src_port: 5, dst_port: 4791, seq, flags, window: 9000, options, ..Segment::default() }
+}
+
+fn all_options(val: u32) -> Options {
+    Options {
+        mss: Some(1400),
+        window_scale: Some(9),
+        sack_permitted: true,
+        timestamps: Some(Timestamps { val, ecr: 0 }),
+        ..Options::default()
+    }
+}
+
+struct Host {
+    cookies: SynCookies,
+    config: Arc<Config>,
+}
+
+impl Host {
+    fn new(secret: u8, config: Config) -> Host {
+        Host { cookies: SynCookies::new([secret; 16]), config: Arc::new(config) }
+    }
+
+    /// The answer to a SYN, as octets.
+    fn answer(&self, port: u16, syn: &Segment<'_>, now: Instant) -> Vec<u8> {
+        let mut batch = Batch::new(1);
+        let both = (OURS, ROOM);
+        assert!(self.cookies.answer(&self.config, &tuple(port), both, syn, now, &mut batch));
+        batch.segments.pop().unwrap()
+    }
+
+    fn check(&self, port: u16, ack: &Segment<'_>, now: Instant) -> Option<Cookie> {
+        self.cookies.check(&self.config, &tuple(port), ack, now)
+    }
+}
+
+/// What an honest peer says to `answer`, with `payload`.
+fn reply<'a>(answer: &[u8], stamp: u32, payload: &'a [u8]) -> Segment<'a> {
+    let answer = Segment::parse(answer).unwrap();
+    let timestamps = answer.options.timestamps.map(|s| Timestamps { val: stamp, ecr: s.val });
+    Segment {
+        src_port: answer.dst_port,
+        dst_port: answer.src_port,
+        seq: answer.ack,
+        ack: answer.seq.add(1),
+        flags: Flags::ACK,
+        window: 500,
+        options: Options { timestamps, ..Options::default() },
+        payload,
+        ce: false,
+    }
+}
+
+fn at(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+
+#[test]
+fn everything_that_was_offered_survives_in_the_timestamp() {
+    let host = Host::new(1, Config::default());
+    let octets = host.answer(5, &syn(all_options(1000)), at(70_123));
+    let answer = Segment::parse(&octets).unwrap();
+    assert_eq!(answer.flags, Flags::SYN.with(Flags::ACK).with(Flags::ECE));
+    assert_eq!((answer.ack, answer.options.mss), (SeqNumber(78), Some(OURS)));
+    assert_eq!(answer.options.window_scale, Some(host.config.window_shift()));
+    assert!(answer.options.sack_permitted);
+    assert_eq!(answer.options.timestamps.unwrap().ecr, 1000);
+
+    let first: Vec<u8> = (0..12).map(Upper::octet).collect();
+    let ack = reply(&octets, 1001, &first);
+    let cookie = host.check(5, &ack, at(70_200)).unwrap();
+    let both = (OURS, ROOM);
+    let mut conn =
+        Connection::accept_cookie(host.config.clone(), tuple(5), both, &cookie, at(70_200));
+    let mut up = Upper::default();
+    conn.input(at(70_200), &ack, &mut up).unwrap();
+    // The request of the layer above comes with the acknowledgement itself.
+    assert_eq!(conn.state(), State::Established);
+    assert_eq!(conn.poll_event(), Some(Event::Connected));
+    assert_eq!(up.in_order, 12);
+    let info = conn.info();
+    assert!(info.sack && info.timestamps && info.ecn);
+    assert_eq!(info.send_window_shift, Some(9));
+    assert_eq!(info.send_window, 500 << 9);
+    // 1400 is rounded down to a value of the table, then timestamps are deducted.
+    assert_eq!(info.emss, 1380 - 12);
+    assert_eq!(info.srtt, None, "nobody measured the SYN");
+    // RFC 7323 §3.2: our clock does not run backwards from what the SYN's answer said.
+    let mut batch = Batch::new(4);
+    conn.poll_transmit(at(70_200), &mut up, &mut batch);
+    conn.handle_timeout(at(71_000), &mut up);
+    conn.poll_transmit(at(71_000), &mut up, &mut batch);
+    let next = Segment::parse(&batch.segments[0]).unwrap();
+    let (said, says) = (answer.options.timestamps.unwrap().val, next.options.timestamps.unwrap());
+    assert!(!SeqNumber(says.val).before(SeqNumber(said)));
+    assert_eq!(says.ecr, 1001);
+}
+
+#[test]
+fn without_timestamps_only_the_mss_survives() {
+    let host = Host::new(1, Config::default());
+    let plain = Options { timestamps: None, ..all_options(0) };
+    let octets = host.answer(5, &syn(plain), at(0));
+    let answer = Segment::parse(&octets).unwrap();
+    // RFC 7323 §2.2, RFC 2018 §2, RFC 3168 §6.1.1: what cannot be kept is not agreed on.
+    assert_eq!(answer.options, Options { mss: Some(OURS), ..Options::default() });
+    assert_eq!(answer.flags, Flags::SYN.with(Flags::ACK));
+    let cookie = host.check(5, &reply(&octets, 0, b""), at(0)).unwrap();
+    assert_eq!(
+        (cookie.mss, cookie.window_scale, cookie.sack, cookie.ecn),
+        (1380, None, false, false)
+    );
+}
+
+#[test]
+fn a_cookie_is_good_in_its_period_and_the_next() {
+    let host = Host::new(1, Config::default());
+    let octets = host.answer(5, &syn(all_options(7)), at(63_000));
+    for (ms, good) in [(63_000, true), (64_000, true), (127_999, true), (128_000, false)] {
+        let ack = reply(&octets, 8, b"");
+        assert_eq!(host.check(5, &ack, at(ms)).is_some(), good, "{ms}");
+    }
+    // The two bits of the period come round after 256 s; the key has changed by then.
+    assert_eq!(host.check(5, &reply(&octets, 8, b""), at(63_000 + 256_000)), None);
+}
+
+#[test]
+fn nobody_elses_cookie_is_good() {
+    let host = Host::new(1, Config::default());
+    let octets = host.answer(5, &syn(all_options(7)), at(0));
+    let ack = reply(&octets, 8, b"");
+    assert!(host.check(5, &ack, at(10)).is_some());
+    assert_eq!(host.check(6, &ack, at(10)), None, "another peer");
+    assert_eq!(Host::new(2, Config::default()).check(5, &ack, at(10)), None, "another secret");
+    let other = Segment { seq: ack.seq.add(1), ..ack.clone() };
+    assert_eq!(host.check(5, &other, at(10)), None, "another initial number of the peer");
+    for bit in 0..32 {
+        let other = Segment { ack: SeqNumber(ack.ack.0 ^ 1 << bit), ..ack.clone() };
+        assert_eq!(host.check(5, &other, at(10)), None, "bit {bit}");
+    }
+    let mut early = ack.clone();
+    early.options.timestamps = Some(Timestamps { val: 8, ecr: 0x4000_0000 });
+    assert_eq!(host.check(5, &early, at(10)), None, "an echo of what was never sent");
+    assert!(!format!("{:?}", host.cookies).contains('1'));
+}
+
+#[test]
+fn the_answer_is_not_longer_than_a_syn_with_the_same_options() {
+    let host = Host::new(1, Config::default());
+    let syn = syn(all_options(7));
+    assert!(host.answer(5, &syn, at(0)).len() <= syn.wire_len());
+    let mut full = Batch::new(0);
+    let both = (OURS, ROOM);
+    assert!(!host.cookies.answer(&host.config, &tuple(5), both, &syn, at(0), &mut full));
+}
+
+proptest! {
+    #[test]
+    fn the_timestamp_keeps_the_options_and_never_runs_ahead(
+        clock: u32,
+        scale in proptest::option::of(0u8..15),
+        sack: bool,
+        ecn: bool,
+    ) {
+        let kept = Kept { window_scale: scale, sack, ecn };
+        let stamp = kept.stamp(clock);
+        prop_assert_eq!(Kept::from_stamp(stamp), kept);
+        prop_assert!(clock.wrapping_sub(stamp) < 64);
+    }
+
+    // RFC 4987 §3.6: any number that was not ours opens nothing.
+    #[test]
+    fn guessed_numbers_are_refused(seq: u32, ack: u32, val: u32, ecr: u32) {
+        let host = Host::new(9, Config::default());
+        let timestamps = Some(Timestamps { val, ecr });
+        let seg = Segment {
+            seq: SeqNumber(seq),
+            ack: SeqNumber(ack),
+            flags: Flags::ACK,
+            options: Options { timestamps, ..Options::default() },
+            ..Segment::default()
+        };
+        prop_assert_eq!(host.check(5, &seg, at(1_000_000)), None);
+    }
+}

@@ -1,6 +1,28 @@
-//! Tests only: virtual time, pairs of endpoints over a faulty link, packet dialogues.
+//! Tests only: virtual time, hosts over faulty links, packet dialogues.
 //!
-//! Everything here is deterministic: one seed is one run.
+//! Everything here is deterministic: one seed is one run, on every machine.
+//!
+//! | what | where | how |
+//! |---|---|---|
+//! | one behaviour, packet by packet | [`dialogue`], `dialogues/` (its README tells the form) | `cargo test -p sim --test dialogues` |
+//! | every combination of loss, reordering, markers, CRC, revision and MTU arrives | [`transfer`] | `--test matrix` |
+//! | goodput, octets sent again and held, pinned | [`snapshot`], `snapshots/` | `--test snapshot` |
+//! | who gets how much of a shared link | [`dumbbell`] | `--test fairness -- --nocapture` |
+//! | a lossless ring between two cores | [`pair::Cost`] | `--test ring -- --nocapture` |
+//! | a source that changes while it is sent | | `--test changing_source` |
+//! | anything at once, by seed | [`scenario`] | `--test scenarios` |
+//!
+//! **Snapshots.** When a change moves the figures, the test fails with the lines that differ. If that is
+//! meant: `SIM_BLESS=1 cargo test -p sim --test snapshot`, and commit the files with the change.
+//!
+//! **Scenarios.** A few hundred seeds run by default, ten thousand in `scripts/test --long`, others with
+//! `SIM_SEEDS=FROM..TO` (in release: `SIM_SEEDS=0..100000 cargo test --release -p sim --test scenarios`). A
+//! failure prints the command that plays its seed again, both ends' state and the last segments. The same
+//! seed is another scenario once the code that draws it has changed.
+//!
+//! The pieces: a [`host::Host`] is an endpoint and what a worker lends to it; a [`path::Path`] is one
+//! direction, with MTU, [`middlebox`] and faulty link, so that the two directions may differ in everything;
+//! a [`pair::Pair`] is two hosts, two paths and the clock.
 #![forbid(unsafe_code)]
 
 pub mod dialogue;

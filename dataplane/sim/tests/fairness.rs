@@ -39,6 +39,9 @@ struct Outcome {
     /// Mbit/s of each flow.
     shares: Vec<f64>,
     jain: f64,
+    /// Packets that the queue dropped and marked.
+    dropped: u64,
+    marked: u64,
 }
 
 impl Outcome {
@@ -47,34 +50,51 @@ impl Outcome {
     }
 }
 
-/// Runs the flows for `warm_up`, then measures; prints and returns one outcome per seed.
 fn run(
     what: &str,
     flows: impl Fn(u64) -> Vec<FlowConfig>,
     warm_up: Duration,
     measured: Duration,
 ) -> Vec<Outcome> {
+    run_marked(what, flows, warm_up, measured, None)
+}
+
+/// Runs the flows for `warm_up`, then measures; prints and returns one outcome per seed. `marks`: octets
+/// in the queue from which on packets are marked.
+fn run_marked(
+    what: &str,
+    flows: impl Fn(u64) -> Vec<FlowConfig>,
+    warm_up: Duration,
+    measured: Duration,
+    marks: Option<u64>,
+) -> Vec<Outcome> {
     let rate = Rate {
         bits_per_second: NonZeroU64::new(BITS_PER_SECOND).expect("not zero"),
         queue_octets: BDP,
     };
-    let bottleneck = link::Config { rate: Some(rate), ..link::Config::default() };
+    let bottleneck =
+        link::Config { rate: Some(rate), mark_octets: marks, ..link::Config::default() };
     let one = |seed| {
         let mut net = Dumbbell::new(bottleneck.clone(), flows(100 * seed));
         net.run_for(warm_up).expect("time goes on");
         let octets = net.measure(measured).expect("time goes on");
         net.verify().unwrap_or_else(|wrong| panic!("{what}, seed {seed}: {wrong}"));
         let mbit = |&o: &u64| o as f64 * 8.0 / measured.as_secs_f64() / 1e6;
-        let outcome = Outcome { shares: octets.iter().map(mbit).collect(), jain: jain(&octets) };
+        let (dropped, marked) = (net.bottleneck().tail_dropped, net.bottleneck().marked);
+        let shares = octets.iter().map(mbit).collect();
+        let outcome = Outcome { shares, jain: jain(&octets), dropped, marked };
         let used = outcome.shares.iter().sum::<f64>() * 1e6 / BITS_PER_SECOND as f64;
         assert!(used > 0.85, "{what}, seed {seed}: only {used:.2} of the link used: {outcome:?}");
         outcome
     };
     let outcomes: Vec<Outcome> = (0..SEEDS).map(one).collect();
-    for Outcome { shares, jain } in &outcomes {
+    for Outcome { shares, jain, dropped, marked } in &outcomes {
         let shares: Vec<String> = shares.iter().map(|s| format!("{s:.2}")).collect();
         // Shown by `cargo test -- --nocapture`, and when the test fails.
-        println!("{what}: {} Mbit/s, Jain {jain:.3}", shares.join(" + "));
+        println!(
+            "{what}: {} Mbit/s, Jain {jain:.3}, {dropped} dropped, {marked} marked",
+            shares.join(" + ")
+        );
     }
     outcomes
 }
@@ -143,5 +163,15 @@ fn a_late_comer_gets_its_part() {
         for o in run(&what, flows, ms(40_000), ms(40_000)) {
             assert!(o.jain >= 0.9, "{o:?}");
         }
+    }
+}
+
+#[test]
+fn marks_instead_of_drops_share_as_fairly() {
+    let marks = Some(BDP / 2);
+    for o in run_marked("two CUBIC with ECN", same(Cubic, 2), ms(10_000), ms(50_000), marks) {
+        assert!(o.jain >= 0.9 && o.marked > 0, "{o:?}");
+        // Slow start alone may fill the queue before the first mark comes back.
+        assert!(o.dropped < 100, "{o:?}");
     }
 }

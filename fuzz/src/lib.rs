@@ -6,6 +6,7 @@
 #[cfg(feature = "frames")]
 mod frame;
 mod protocol;
+mod rdmap;
 mod stream;
 
 /// A fuzz target: its name, which is that of its corpus folder, and what it does with an input.
@@ -26,6 +27,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "tcp_segment", run: protocol::tcp_segment },
     Target { name: "mpa_startup", run: stream::mpa_startup },
     Target { name: "mpa_stream", run: stream::mpa_stream },
+    Target { name: "rdmap", run: rdmap::rdmap },
     #[cfg(feature = "frames")]
     Target { name: "frame", run: frame::frame },
     #[cfg(feature = "frames")]

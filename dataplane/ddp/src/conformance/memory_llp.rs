@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Fault, Pair, Side};
 use crate::llp::{Disposition, OrderKey, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
+use crate::rdmap::{self, WorkRequest};
 use crate::testing::STAG;
 use crate::*;
 
@@ -23,7 +24,7 @@ enum Unit {
 }
 
 struct End {
-    stream: Stream<VecMemory>,
+    stream: Ulp<VecMemory>,
     stags: StagTable<VecMemory>,
     pool: BufferPool,
     memory: VecMemory,
@@ -43,7 +44,8 @@ struct End {
     idle_rounds: usize,
 }
 
-pub(super) struct MemoryPair {
+/// Two ends, above them bare DDP or RDMAP.
+pub(super) struct MemoryPair<const RDMAP: bool> {
     ends: [End; 2],
     network: VecDeque<(Side, Unit)>,
     late: Vec<(Side, Unit)>,
@@ -57,7 +59,7 @@ fn crc32c(octets: &[u8]) -> u32 {
 }
 
 impl End {
-    fn new(id: u64) -> End {
+    fn new(id: u64, is_rdmap: bool) -> End {
         let memory = VecMemory::new(REGION as usize);
         let mut stags = StagTable::new();
         let entry = StagEntry {
@@ -71,10 +73,16 @@ impl End {
             memory_offset: 0,
         };
         stags.insert(entry).unwrap();
-        let queues = vec![QUEUE, QueueConfig::error_queue()];
-        let config = StreamConfig { queues, ..StreamConfig::default() };
+        let config = if is_rdmap {
+            let (recv_buffers, recv_size) = (QUEUE.buffers, QUEUE.buffer_size);
+            let config = rdmap::Config { recv_buffers, recv_size, ..rdmap::Config::default() };
+            UlpConfig::Rdmap(config)
+        } else {
+            let queues = vec![QUEUE, QueueConfig::error_queue()];
+            UlpConfig::Ddp(StreamConfig { queues, ..StreamConfig::default() })
+        };
         End {
-            stream: Stream::new(StreamId(id), PdId(1), config),
+            stream: Ulp::new(StreamId(id), PdId(1), config),
             stags,
             pool: BufferPool::new(1 << 20),
             memory,
@@ -189,20 +197,25 @@ impl End {
         }
     }
 
-    /// The ULP's part: events, buffers, the last message.
+    /// The ULP's part: events, buffers, the last word.
     fn serve(&mut self) {
         while let Some(event) = self.stream.poll_event() {
+            let event = match event {
+                UlpEvent::Ddp(event) => Some(event),
+                UlpEvent::Rdmap(event) => as_ddp(event),
+            };
             match &event {
-                Event::UntaggedDelivered { qn, .. } => self.stream.post_buffers(*qn, 1).unwrap(),
-                Event::Error(error) => {
+                Some(Event::UntaggedDelivered { qn, .. }) => match &mut self.stream {
+                    Ulp::Ddp(stream) => stream.post_buffers(*qn, 1).unwrap(),
+                    Ulp::Rdmap(stream) => stream.post_buffers(1).unwrap(),
+                },
+                Some(Event::Error(_)) => {
                     self.failing = true;
-                    let last = self.stream.last_message(error);
-                    // Closed already: nothing can be said any more.
-                    let _closed = self.stream.post_last(last);
+                    self.stream.say_error();
                 }
                 _ => {}
             }
-            self.events.push(event);
+            self.events.extend(event);
         }
         // RFC 5041 §3 (10)
         if self.peer_fin && self.fin.is_some_and(|(_, acked)| acked) {
@@ -217,7 +230,7 @@ impl End {
     }
 }
 
-impl MemoryPair {
+impl<const RDMAP: bool> MemoryPair<RDMAP> {
     fn end(&mut self, side: Side) -> &mut End {
         &mut self.ends[side as usize]
     }
@@ -268,11 +281,11 @@ impl MemoryPair {
     }
 }
 
-impl Pair for MemoryPair {
+impl<const RDMAP: bool> Pair for MemoryPair<RDMAP> {
     const PLACES_OUT_OF_ORDER: bool = true;
 
     fn new() -> Self {
-        let ends = [End::new(1), End::new(2)];
+        let ends = [End::new(1, RDMAP), End::new(2, RDMAP)];
         MemoryPair { ends, network: VecDeque::new(), late: Vec::new(), cut: false }
     }
 
@@ -285,7 +298,10 @@ impl Pair for MemoryPair {
     }
 
     fn post(&mut self, side: Side, message: Message<VecMemory>) -> Result<(), PostError> {
-        self.end(side).stream.post(message)
+        match &mut self.end(side).stream {
+            Ulp::Ddp(stream) => stream.post(message),
+            Ulp::Rdmap(stream) => stream.post(as_rdmap(message)),
+        }
     }
 
     fn close(&mut self, side: Side) {
@@ -357,57 +373,67 @@ impl Pair for MemoryPair {
     }
 }
 
-#[test]
-fn memory_llp_exposes_mulpdu() {
-    super::mulpdu_and_its_changes_are_exposed::<MemoryPair>();
+/// The suite's messages as RDMAP's: it writes and sends.
+fn as_rdmap(message: Message<VecMemory>) -> WorkRequest<VecMemory> {
+    match message {
+        Message::Tagged { stag, to, source, cookie, .. } => {
+            WorkRequest::Write { stag, to, source, cookie }
+        }
+        Message::Untagged { source, cookie, .. } => {
+            WorkRequest::Send { source, solicited: false, invalidate: None, cookie }
+        }
+    }
 }
 
-#[test]
-fn memory_llp_keeps_segments_when_mulpdu_changes() {
-    super::segments_survive_a_change_of_mulpdu::<MemoryPair>();
+/// What the suite looks at. Terminates are RDMAP's own affair.
+fn as_ddp(event: rdmap::Event) -> Option<Event> {
+    Some(match event {
+        rdmap::Event::Received { data, .. } => {
+            let (qn, msn, rsvd_ulp) = (MESSAGE_QUEUE, Msn::FIRST, [0; 5]);
+            Event::UntaggedDelivered { qn, msn, data, rsvd_ulp }
+        }
+        rdmap::Event::WriteDelivered { stag, to, len } => {
+            Event::TaggedDelivered { stag, to, len, rsvd_ulp: 0 }
+        }
+        rdmap::Event::Completed { cookie, .. } => Event::Sent { cookie },
+        rdmap::Event::Flushed { cookie } => Event::Flushed { cookie },
+        rdmap::Event::PeerClosed { incomplete } => Event::PeerClosed { incomplete },
+        rdmap::Event::Failed(why) => Event::Failed(why),
+        rdmap::Event::Error(rdmap::Error::Ddp(error)) => Event::Error(error),
+        rdmap::Event::Terminated { .. } => return None,
+        other => panic!("the suite brings about no {other:?}"),
+    })
 }
 
-#[test]
-fn memory_llp_is_reliable_or_says_so() {
-    super::transfer_is_reliable_or_reported::<MemoryPair>();
+/// Each function of the suite over both.
+macro_rules! suite {
+    ($($ddp:ident, $rdmap:ident: $function:ident;)*) => {$(
+        #[test]
+        fn $ddp() {
+            super::$function::<MemoryPair<false>>();
+        }
+
+        #[test]
+        fn $rdmap() {
+            super::$function::<MemoryPair<true>>();
+        }
+    )*};
 }
 
-#[test]
-fn memory_llp_preserves_boundaries() {
-    super::boundaries_are_preserved::<MemoryPair>();
-}
-
-#[test]
-fn memory_llp_tells_the_order() {
-    super::segments_out_of_order_carry_their_order::<MemoryPair>();
-}
-
-#[test]
-fn memory_llp_drops_the_corrupt() {
-    super::nothing_corrupt_is_placed::<MemoryPair>();
-}
-
-#[test]
-fn memory_llp_provides_lengths() {
-    super::lengths_are_provided::<MemoryPair>();
-}
-
-#[test]
-fn memory_llp_carries_nothing_after_an_error() {
-    super::an_erroneous_stream_carries_nothing_more::<MemoryPair>();
-}
-
-#[test]
-fn memory_llp_indicates_graceful_teardown() {
-    super::graceful_teardown_is_indicated::<MemoryPair>();
-}
-
-#[test]
-fn memory_llp_ends_with_its_stream() {
-    super::the_connection_ends_with_its_streams::<MemoryPair>();
-}
-
-#[test]
-fn memory_llp_passes_no_duplicate() {
-    super::duplicates_are_not_passed::<MemoryPair>();
+suite! {
+    memory_llp_exposes_mulpdu, rdmap_obeys_mulpdu: mulpdu_and_its_changes_are_exposed;
+    memory_llp_keeps_segments_when_mulpdu_changes, rdmap_keeps_segments_when_mulpdu_changes:
+        segments_survive_a_change_of_mulpdu;
+    memory_llp_is_reliable_or_says_so, rdmap_is_reliable_or_says_so:
+        transfer_is_reliable_or_reported;
+    memory_llp_preserves_boundaries, rdmap_preserves_boundaries: boundaries_are_preserved;
+    memory_llp_tells_the_order, rdmap_obeys_the_order: segments_out_of_order_carry_their_order;
+    memory_llp_drops_the_corrupt, rdmap_places_nothing_corrupt: nothing_corrupt_is_placed;
+    memory_llp_provides_lengths, rdmap_delivers_every_length: lengths_are_provided;
+    memory_llp_carries_nothing_after_an_error, rdmap_carries_nothing_after_an_error:
+        an_erroneous_stream_carries_nothing_more;
+    memory_llp_indicates_graceful_teardown, rdmap_indicates_graceful_teardown:
+        graceful_teardown_is_indicated;
+    memory_llp_ends_with_its_stream, rdmap_ends_with_its_stream: the_connection_ends_with_its_streams;
+    memory_llp_passes_no_duplicate, rdmap_delivers_no_duplicate: duplicates_are_not_passed;
 }

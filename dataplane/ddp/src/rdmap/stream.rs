@@ -310,6 +310,12 @@ impl<M: RegionMemory> Stream<M> {
         let Some((request, origin, begun)) = self.responses.reading(stag, current) else {
             return false;
         };
+        if self.over {
+            // The Terminate was to follow the response: neither goes any further.
+            self.ddp.close_now();
+            self.absorb_sent();
+            return true;
+        }
         let done = if begun { self.ddp.begun() } else { 0 };
         let error = Error::Rdmap(RdmapError {
             code: ErrorCode::InvalidStag,

@@ -322,3 +322,15 @@ fn a_region_that_ends_under_a_read_ends_the_stream() {
     b.give(&request(2, &read_request(STAG, 0, 0)));
     assert!(!b.stream.revoked(STAG));
 }
+
+// Also when a Terminate waits behind the response.
+#[test]
+fn a_region_that_ends_under_the_last_response_is_read_no_more() {
+    let mut b = End::new();
+    b.give(&request(1, &read_request(STAG, 0, 1000)));
+    b.pull(128).unwrap();
+    b.stream.llp_error(0, 2);
+    assert!(b.stream.has_unsent());
+    assert!(b.stream.revoked(STAG));
+    assert!(b.pull(128).is_none() && !b.stream.has_unsent());
+}

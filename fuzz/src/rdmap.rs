@@ -1,0 +1,212 @@
+//! RDMAP: its headers, and a whole stream that is given any segments in any order.
+//!
+//! Input of the stream: one octet of configuration, then records
+//!
+//! ```text
+//!   how (1)   bit 0: the next record's place in the order goes to the one after it
+//!             bit 1: post a Read, bit 2: an atomic, bit 3: pull and acknowledge what there is
+//!   length (1)
+//!   ULPDU, that many octets
+//! ```
+
+use ddp::llp::{OrderKey, Ulpdu, UlpduSink as _, UlpduSource as _};
+use ddp::memory::RegionMemory as _;
+use ddp::rdmap::{AtomicOp, Config, Event, Stream, Terminate, WorkRequest};
+use ddp::{
+    Access, BufferPool, Context, PdId, Stag, StagEntry, StagTable, StreamId, TaggedOffset,
+    VecMemory, VersionPolicy,
+};
+use wire::rdmap::{AtomicRequestRepr, AtomicResponseRepr, Control, Opcode, ReadRequestRepr};
+
+/// Readable, writable and open to atomics.
+const OPEN: Stag = Stag(0x700);
+/// The stream's alone, so that its peer may invalidate it.
+const OWN: Stag = Stag(0x800);
+/// Without any right; our Reads go there.
+const SINK: Stag = Stag(0x900);
+/// Without any right, and nobody's business.
+const SECRET: Stag = Stag(0xa00);
+const LEN: usize = 256;
+/// Octets of each of our Reads.
+const READ: u32 = 16;
+
+pub(crate) fn rdmap(data: &[u8]) {
+    headers(data);
+    let Some((&how, records)) = data.split_first() else { return };
+    let mut end = End::new(how);
+    end.run(records);
+    end.check();
+}
+
+/// What parses is written again as it was, as far as it has a meaning.
+fn headers(data: &[u8]) {
+    if let Ok(repr) = ReadRequestRepr::parse(data) {
+        assert_eq!(repr.emit(), data[..28]);
+    }
+    if let Ok(repr) = AtomicRequestRepr::parse(data) {
+        assert_eq!(AtomicRequestRepr::parse(&repr.emit()), Ok(repr));
+    }
+    if let Ok(repr) = AtomicResponseRepr::parse(data) {
+        assert_eq!(repr.emit(), data[..12]);
+    }
+    if let Ok(repr) = Terminate::parse(data) {
+        // Once in the RFC's layout, it stays what it is.
+        let said = Terminate::parse(&repr.emit());
+        let Ok(said) = said else { panic!("{said:?} of what was written") };
+        assert_eq!(Terminate::parse(&said.emit()), Ok(said));
+    }
+}
+
+/// Octets that no input has by chance.
+fn secret() -> Vec<u8> {
+    (0..LEN as u32).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 13) as u8).collect()
+}
+
+struct End {
+    stream: Stream<VecMemory>,
+    stags: StagTable<VecMemory>,
+    pool: BufferPool,
+    sink: VecMemory,
+    secret: VecMemory,
+    reads: u64,
+    terminated: bool,
+}
+
+impl End {
+    fn new(how: u8) -> Self {
+        let id = StreamId(1);
+        let all = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::ATOMIC;
+        let (sink, secret) = (VecMemory::new(LEN), VecMemory::from_vec(secret()));
+        let mut stags = StagTable::new();
+        for (stag, stream, access, memory) in [
+            (OPEN, None, all, VecMemory::new(LEN)),
+            (OWN, Some(id), all, VecMemory::new(LEN)),
+            (SINK, None, Access::NONE, sink.clone()),
+            (SECRET, Some(id), Access::NONE, secret.clone()),
+        ] {
+            let (pd, base_to, len) = (PdId(1), TaggedOffset(0), LEN as u64);
+            let memory_offset = 0;
+            stags
+                .insert(StagEntry { stag, pd, stream, base_to, len, access, memory, memory_offset })
+                .unwrap_or_else(|error| panic!("a new table: {error}"));
+        }
+        let config = Config {
+            ird: 3,
+            ord: 3,
+            recv_buffers: 4,
+            recv_size: 128,
+            max_operations: 8,
+            max_responses: 4,
+            atomics: how & 1 == 0,
+            immediate: how & 2 == 0,
+            rtr_send: how & 4 != 0,
+            version: if how & 8 != 0 { VersionPolicy::AdoptFirst } else { VersionPolicy::V1 },
+            max_ooo_records: 16,
+        };
+        let stream = Stream::new(id, PdId(1), config);
+        let pool = BufferPool::new(1 << 14);
+        End { stream, stags, pool, sink, secret, reads: 0, terminated: false }
+    }
+
+    fn run(&mut self, mut records: &[u8]) {
+        let mut key = 0;
+        let mut late: Option<(u64, Vec<u8>)> = None;
+        while let Some((&[how, len], rest)) = records.split_first_chunk::<2>() {
+            let (ulpdu, rest) = rest.split_at(usize::from(len).min(rest.len()));
+            records = rest;
+            if how & 1 != 0 && late.is_none() {
+                late = Some((key, ulpdu.to_vec()));
+            } else {
+                self.give(key, ulpdu);
+                if let Some((key, ulpdu)) = late.take() {
+                    self.give(key, &ulpdu);
+                }
+            }
+            key += 1;
+            self.post(how);
+            if how & 8 != 0 {
+                self.pull();
+            }
+            self.listen();
+        }
+        self.pull();
+        self.listen();
+    }
+
+    fn give(&mut self, key: u64, ulpdu: &[u8]) {
+        let cx = Context { stags: &self.stags, buffers: &mut self.pool };
+        let pieces = [ulpdu];
+        // Refused is as good as lost here: nothing is sent again.
+        let _disposition = self.stream.sink(cx).ulpdu(OrderKey(key), Ulpdu::new(&pieces));
+        assert!(self.stream.requests_held() <= 3);
+    }
+
+    fn post(&mut self, how: u8) {
+        let (source_stag, source_to) = (Stag(1), TaggedOffset(0));
+        let sink_to = TaggedOffset(self.reads * u64::from(READ));
+        let room = self.reads < 4;
+        let read = WorkRequest::Read {
+            sink_stag: SINK,
+            sink_to,
+            source_stag,
+            source_to,
+            len: READ,
+            cookie: 1,
+        };
+        if how & 2 != 0 && room && self.stream.post(read).is_ok() {
+            self.reads += 1;
+        }
+        let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
+        let atomic = WorkRequest::Atomic { op, stag: source_stag, to: source_to, cookie: 2 };
+        if how & 4 != 0 {
+            // Full, closed, or without atomics: no matter.
+            let _posted = self.stream.post(atomic);
+        }
+    }
+
+    /// Nothing comes behind a Terminate, and nothing that cannot be read.
+    fn pull(&mut self) {
+        while let Some(out) = self.stream.next(128) {
+            assert!(!self.terminated, "a message behind the Terminate");
+            assert!(out.len() <= 128);
+            let opcode = Control(out.header[1]).opcode();
+            let mut payload = vec![0; out.payload_len];
+            self.stream.read_payload(out.token, 0, &mut payload);
+            let hidden = secret();
+            let leaks =
+                payload.windows(8).any(|seen| hidden.windows(8).any(|octets| octets == seen));
+            assert!(!leaks, "octets of a region without rights were sent");
+            self.terminated = opcode == Some(Opcode::Terminate);
+            if self.terminated {
+                assert!(Terminate::parse(&payload).is_ok());
+            }
+            self.stream.acknowledged(out.token, out.payload_len);
+        }
+    }
+
+    fn listen(&mut self) {
+        while let Some(event) = self.stream.poll_event() {
+            match event {
+                Event::Received { .. } | Event::Immediate { .. } => {
+                    self.stream.post_buffers(1).unwrap_or_else(|error| panic!("{error}"));
+                }
+                Event::Error(error) => drop(error.to_string()),
+                _ => {}
+            }
+        }
+    }
+
+    fn check(mut self) {
+        let mut octets = vec![0; LEN];
+        self.secret.read(0, &mut octets);
+        assert!(octets == secret(), "a region without rights was written");
+        self.sink.read(0, &mut octets);
+        let asked = (self.reads * u64::from(READ)) as usize;
+        assert!(
+            octets[asked..].iter().all(|octet| *octet == 0),
+            "written beyond what was asked for"
+        );
+        self.stream.release(&mut self.pool);
+        assert_eq!(self.pool.in_use(), 0);
+    }
+}

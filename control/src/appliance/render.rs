@@ -90,6 +90,15 @@ pub(super) fn stream_counters(stats: &EndpointStats) -> Counters {
     put("tcp_duplicate_acks_in", tcp.duplicate_acks_in);
     put("tcp_fast_recoveries", tcp.fast_recoveries);
     put("tcp_timeouts", tcp.timeouts);
+    put("tcp_segments_lost", tcp.segments_lost);
+    put("tcp_tail_loss_probes", tcp.tail_loss_probes);
+    put("tcp_tail_losses_repaired", tcp.tail_losses_repaired);
+    put("tcp_undone_by_frto", tcp.undone_by_frto);
+    put("tcp_undone_by_timestamp", tcp.undone_by_timestamp);
+    put("tcp_undone_by_d_sack", tcp.undone_by_d_sack);
+    put("tcp_d_sacks_in", tcp.d_sacks_in);
+    put("tcp_d_sacks_out", tcp.d_sacks_out);
+    put("tcp_paced_waits", tcp.paced_waits);
     put("tcp_window_probes", tcp.window_probes);
     put("tcp_keepalive_probes", tcp.keepalive_probes);
     put("tcp_challenge_acks", tcp.challenge_acks);

@@ -61,6 +61,10 @@ pub struct Config {
     pub initial_window: u32,
     /// Bound on the congestion window, octets.
     pub max_cwnd: u64,
+    /// Spread what the congestion window allows over the round trip, where that is long enough to.
+    pub pacing: bool,
+    /// Ask by a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
+    pub tail_loss_probe: bool,
     /// Most unacknowledged segments; each takes a record of 16 octets.
     pub max_records: usize,
     /// Receive window to advertise when the upper layer has the room, octets, at most 1 GiB
@@ -113,6 +117,8 @@ impl Default for Config {
             congestion: CongestionControl::Cubic,
             initial_window: 10,
             max_cwnd: 1 << 30,
+            pacing: true,
+            tail_loss_probe: true,
             max_records: 32 * 1024,
             receive_window: 4 << 20,
             max_ranges: 256,

@@ -180,6 +180,7 @@ impl Connection {
         let options_len = if self.timestamps { super::segment::TIMESTAMPS_LEN } else { 0 };
         let rmss = u64::from(self.our_mss).saturating_sub(options_len as u64).max(1);
         self.recv = Receiver::new(syn.seq, config, rmss, shift, now);
+        self.recv.d_sacks = self.send.sack;
         if let Some(stamps) = options.timestamps.filter(|_| self.timestamps) {
             self.recv.set_ts_recent(stamps.val, now);
         }

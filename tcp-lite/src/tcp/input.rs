@@ -1,15 +1,12 @@
 //! SEGMENT ARRIVES (RFC 9293 §3.10.7), with RFC 5961's and RFC 7323's checks.
 
-use core::time::Duration;
-
 use wire::Instant;
 
+use super::acks::AckInfo;
 use super::connection::{CloseReason, Connection, Event, NEVER};
 use super::drop_reason::DropReason;
 use super::receiver::Text;
-use super::recovery::Phase;
 use super::segment::{Flags, Segment};
-use super::sender::AckInfo;
 use super::seq::ExtSeq;
 use super::state::{State, Transition};
 use super::timers::Timer;
@@ -175,6 +172,7 @@ impl Connection {
             self.timers.set(Timer::Wait, now + self.config.time_wait);
         }
         self.stats.octets_duplicate += self.recv.nxt.since(start).min(seg.payload.len() as u64);
+        self.recv.came_twice(start, start.plus(seg.payload.len() as u64));
         if seg.flags.has(Flags::SYN) {
             return self.syn_arrived(now); // RFC 5961 §4: irrespective of the sequence number
         }
@@ -262,14 +260,20 @@ impl Connection {
         if ack < self.send.una {
             return; // an old acknowledgement can be ignored
         }
-        let sack_news = self.send.sack && self.send.sack(ack, &seg.options.sack);
-        let bare = seg.seq_len() == 0;
-        let echo = self.echo(now, seg);
         if self.ecn.must_slow_down(seg, ack, self.send.nxt) {
             self.slow_down();
         }
-        let info = AckInfo { seq: start, ack, window, bare, sack_news, echo };
+        let info = AckInfo {
+            seq: start,
+            ack,
+            window,
+            bare: seg.seq_len() == 0,
+            blocks: if self.send.sack { &seg.options.sack } else { &[] },
+            echoed_ms: self.echoed_ms(now, seg),
+            has_data: self.state.may_send() && up.has_data(),
+        };
         let advanced = self.send.on_ack(now, info, &self.config, &mut self.stats);
+        self.loss_timer_after_ack(now, advanced);
         self.path_after_ack(now);
         self.closed_since = match self.send.wnd {
             0 => self.closed_since.min(now),
@@ -277,7 +281,6 @@ impl Connection {
         };
         if advanced {
             up.acknowledged(self.send.acknowledged_offset());
-            self.restart_retransmit_timer(now);
             if self.send.fin_sent && self.send.una == self.send.nxt {
                 self.fin_acked(now);
             }
@@ -286,26 +289,17 @@ impl Connection {
 
     /// The peer echoed a congestion mark (RFC 3168 §6.1.2); loss recovery has slowed down already.
     fn slow_down(&mut self) {
-        if self.send.phase == Phase::Open {
-            self.stats.ecn_reductions += 1;
-            self.send.cc.on_loss(self.send.flight());
-        }
+        self.stats.ecn_reductions += u64::from(self.send.on_ecn_congestion());
     }
 
-    /// RFC 6298 §5.2, §5.3.
-    fn restart_retransmit_timer(&mut self, now: Instant) {
-        if self.send.board.is_empty() {
-            self.timers.stop(Timer::Retransmit);
-        } else {
-            self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
-        }
-    }
-
-    /// How old the echoed timestamp is (RFC 7323 §4.1); its clock ticks in milliseconds.
-    fn echo(&self, now: Instant, seg: &Segment<'_>) -> Option<Duration> {
+    /// When the timestamp was made that a segment echoes (RFC 7323 §4.1); its clock ticks in milliseconds.
+    fn echoed_ms(&self, now: Instant, seg: &Segment<'_>) -> Option<u64> {
         let stamps = seg.options.timestamps.filter(|_| self.timestamps)?;
         let age = self.ts_now(now).wrapping_sub(stamps.ecr);
-        (age < 1 << 31).then(|| Duration::from_millis(u64::from(age.max(1))))
+        if age >= 1 << 31 {
+            return None;
+        }
+        now.as_millis().checked_sub(u64::from(age))
     }
 
     fn fin_acked(&mut self, now: Instant) {

@@ -21,17 +21,25 @@
 //! Left out: Nagle's algorithm (MPA packs what can be packed), the urgent mechanism (its octets are
 //! ordinary octets here), data on SYN segments (ignored, the peer sends it again).
 
+mod acks;
 mod challenge;
 mod config;
 mod congestion;
 mod connection;
 mod cookie;
+mod delivery;
 mod drop_reason;
 mod ecn;
+mod episode;
+mod frto;
 mod input;
 mod isn;
+mod loss_timer;
 mod output;
+mod pacing;
 mod pmtu;
+mod prr;
+mod rack;
 mod ranges;
 mod receiver;
 mod recovery;
@@ -45,6 +53,8 @@ mod state;
 mod stats;
 mod timeouts;
 mod timers;
+mod tlp;
+mod usage;
 mod window;
 
 #[cfg(test)]

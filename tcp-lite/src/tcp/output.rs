@@ -5,8 +5,9 @@ use core::time::Duration;
 use wire::Instant;
 
 use super::connection::Connection;
+use super::frto::{Frto, NEW_SEGMENTS};
 use super::receiver::Receiver;
-use super::recovery::{Choice, NextSeg, Phase};
+use super::recovery::{Choice, NextSeg};
 use super::scoreboard::Resend;
 use super::segment::{Flags, HEADER_LEN, Options, Segment, TIMESTAMPS_LEN, Timestamps};
 use super::seq::SeqNumber;
@@ -26,6 +27,8 @@ enum Sent {
     Declined,
     /// The congestion window is full.
     CwndFull,
+    /// The next burst leaves at this time.
+    Paced(Instant),
     /// No buffer left in the batch.
     BatchFull,
 }
@@ -133,21 +136,39 @@ impl Connection {
         if self.send.probe_due && self.send.wnd == 0 {
             self.send_probe(now, up, tx);
         }
+        if self.send.tlp.due {
+            self.send_tail_probe(now, up, tx);
+        }
+        let before = self.send.last_sent;
         let stopped_by = loop {
             match self.send_next(now, up, tx) {
                 Sent::Yes => self.send.last_sent = now,
                 stopped_by => break stopped_by,
             }
         };
-        match stopped_by {
-            Sent::CwndFull => self.send.cwnd_limited = true,
-            Sent::Declined => self.send.cwnd_limited = false,
-            Sent::BatchFull | Sent::Yes => {}
+        if let Sent::Paced(at) = stopped_by {
+            self.stats.paced_waits += 1;
+            self.timers.set(Timer::Pace, at);
+        }
+        let limited = stopped_by == Sent::CwndFull;
+        if limited || self.send.last_sent != before {
+            self.note_usage(now, limited);
         }
         self.arm_send_timers(now, up.has_data());
     }
 
-    /// One segment, by the order of RFC 6675 §4 (NextSeg).
+    /// RFC 2861 §3.2, RFC 7661 §4.3.
+    fn note_usage(&mut self, now: Instant, limited: bool) {
+        let send = &mut self.send;
+        let pipe = send.pipe();
+        send.usage.note(now, limited, pipe, send.una, send.nxt);
+        let rto = send.rtt.rto(&self.config);
+        if let Some(used) = send.usage.unused_for(now, rto) {
+            send.cc.on_unused(used, self.config.initial_window);
+        }
+    }
+
+    /// The next segment: lost ones first, then new ones (RFC 6675 §4, NextSeg).
     fn send_next<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -156,38 +177,55 @@ impl Connection {
     ) -> Sent {
         let has_data = self.state.may_send() && up.has_data();
         let lost = self.next_lost_in_window();
-        let room = send_room(
-            self.send.usable(),
-            self.send.emss,
-            self.send.max_wnd,
-            self.send.flight(),
-            self.send.probe_due,
-        );
-        let records_left = self.send.board.len() < self.config.max_records;
+        let room = self.room_for_new();
+        let asking = self.send.episode.as_ref().filter(|e| e.frto == Frto::NewData);
         let choice = Choice {
-            phase: self.send.phase,
-            una: self.send.una,
             cwnd_open: self.send.cwnd_open(),
             force: self.send.force,
             lost: lost.is_some(),
-            new: has_data && records_left && room != SendRoom::Closed,
-            sack: self.send.sack,
+            new: has_data && room != SendRoom::Closed,
+            asking: asking.map(|episode| episode.frto_new),
         };
         let next = choice.next();
         if self.fin_is_next(has_data, next) {
             return self.send_fin(now, up, tx);
         }
-        match (next, lost) {
+        let paced = matches!(next, NextSeg::Lost | NextSeg::New) && !self.send.force;
+        if paced
+            && let Some(at) = self.send.pacer.wait(now)
+            && self.send.pace(&self.config).is_some()
+        {
+            return Sent::Paced(at);
+        }
+        let sent = match (next, lost) {
             (NextSeg::Lost, Some(resend)) => self.resend(now, resend, false, up, tx),
             (NextSeg::New, _) => self.send_new(now, room, up, tx),
-            (NextSeg::Doubtful, _) => match self.send.board.next_doubtful() {
-                Some(resend) => self.resend(now, resend, false, up, tx),
-                None => Sent::Declined,
-            },
-            (NextSeg::Rescue, _) => self.send_rescue(now, up, tx),
             (NextSeg::CwndFull, _) => Sent::CwndFull,
             _ => Sent::Declined,
+        };
+        if sent == Sent::Declined
+            && choice.asking == Some(NEW_SEGMENTS)
+            && let Some(episode) = &mut self.send.episode
+        {
+            // RFC 5682 §2.1 step 2b: no new data after all, recovery as usual.
+            episode.frto = Frto::Off;
+            return self.send_next(now, up, tx);
         }
+        sent
+    }
+
+    /// What the peer's window and the bound on records allow for new data.
+    fn room_for_new(&self) -> SendRoom {
+        if self.send.board.len() >= self.config.max_records {
+            return SendRoom::Closed;
+        }
+        send_room(
+            self.send.usable(),
+            self.send.emss,
+            self.send.max_wnd,
+            self.send.flight(),
+            self.send.probe_due,
+        )
     }
 
     /// The next lost segment, unless the peer's window shrank to its left (RFC 9293 §3.8.6 SHLD-16); the
@@ -207,7 +245,7 @@ impl Connection {
             && !self.send.fin_sent
             && !has_data
             && self.state.may_send()
-            && next != NextSeg::Lost
+            && !matches!(next, NextSeg::Lost)
     }
 
     fn send_new<U: SegmentSource + SpanSink>(
@@ -328,8 +366,14 @@ impl Connection {
             self.send.progress_at = now;
         }
         self.send.board.push(self.send.nxt, len as u16, fin, now);
-        self.send.nxt = self.send.nxt.plus(len as u64 + u64::from(fin));
+        let octets = len as u64 + u64::from(fin);
+        self.send.nxt = self.send.nxt.plus(octets);
         self.send.probe_due = false;
+        self.send.on_sent(now, octets, false, &self.config);
+        if let Some(episode) = &mut self.send.episode {
+            episode.frto_new = episode.frto_new.saturating_sub(1);
+        }
+        self.loss_timer_after_send(now);
         self.ack_went_out(false);
         if fin {
             self.send.fin_sent = true;
@@ -343,13 +387,13 @@ impl Connection {
         &mut self,
         now: Instant,
         resend: Resend,
-        rescue: bool,
+        probe: bool,
         up: &mut U,
         tx: &mut impl TxBatch,
     ) -> Sent {
         let in_window = self.send.right_edge().since(resend.start).max(1);
         let most = self.send.emss.min(usize::try_from(in_window).unwrap_or(usize::MAX));
-        self.write_again(now, resend, most, rescue, up, tx)
+        self.write_again(now, resend, most, probe, up, tx)
     }
 
     fn write_again<U: SegmentSource + SpanSink>(
@@ -357,7 +401,7 @@ impl Connection {
         now: Instant,
         mut resend: Resend,
         most: usize,
-        rescue: bool,
+        probe: bool,
         up: &mut U,
         tx: &mut impl TxBatch,
     ) -> Sent {
@@ -380,34 +424,51 @@ impl Connection {
         let window = self.recv.advertise(up.room());
         self.header(now, resend.start, flags, window).emit_header(out);
         tx.commit(header_len + resend.len);
-        self.send.board.resent(resend, now, rescue);
+        self.send.board.resent(resend, now, probe);
         self.send.force = false;
+        let octets = resend.len as u64 + u64::from(resend.fin);
+        self.send.on_sent(now, octets, true, &self.config);
         self.stats.segments_out += 1;
         self.stats.segments_retransmitted += 1;
         self.stats.octets_retransmitted += resend.len as u64;
         self.ack_went_out(false);
         if resend.start == self.send.una {
             // RFC 6675 §6: a fresh time-out for a fresh transmission of the oldest segment.
-            self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
+            self.restart_rto(now);
         }
         Sent::Yes
     }
 
-    /// RFC 6675 §4, NextSeg rule 4.
-    fn send_rescue<U: SegmentSource + SpanSink>(
+    /// TLP_send_probe of RFC 8985 §7.3: new data if there is and the peer's window takes it, whatever the
+    /// congestion window; else the last segment again.
+    fn send_tail_probe<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
         up: &mut U,
         tx: &mut impl TxBatch,
-    ) -> Sent {
-        let Some(resend) = self.send.board.last_unsacked() else { return Sent::Declined };
-        let sent = self.resend(now, resend, true, up, tx);
-        if sent == Sent::Yes
-            && let Phase::Recovery { point, .. } = self.send.phase
-        {
-            self.send.phase = Phase::Recovery { point, rescue_above: point };
+    ) {
+        if self.send.board.is_empty() || self.send.wnd == 0 {
+            self.send.tlp.due = false;
+            return;
         }
-        sent
+        let mut sent = Sent::Declined;
+        if self.state.may_send() && up.has_data() {
+            sent = self.send_new(now, self.room_for_new(), up, tx);
+        }
+        let is_retrans = sent == Sent::Declined;
+        if is_retrans && let Some(last) = self.send.board.last() {
+            sent = self.resend(now, last, true, up, tx);
+        }
+        match sent {
+            Sent::Yes => {
+                self.send.last_sent = now;
+                self.send.tlp.sent(self.send.nxt, is_retrans);
+                self.stats.tail_loss_probes += 1;
+            }
+            Sent::BatchFull => return,
+            _ => self.send.tlp.due = false,
+        }
+        self.restart_rto(now);
     }
 
     /// Probes a closed window: what is outstanding again, or one octet of new data (RFC 9293 §3.8.6.1
@@ -434,8 +495,7 @@ impl Connection {
         if !self.send.board.is_empty() {
             self.timers.stop(Timer::Persist);
             if !self.timers.is_set(Timer::Retransmit) {
-                // RFC 6298 §5.1
-                self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
+                self.restart_rto(now); // RFC 6298 §5.1
             }
         } else if has_data && self.state.may_send() && !self.timers.is_set(Timer::Persist) {
             // Nothing in flight and nothing sent: the window is closed or silly.
@@ -472,6 +532,7 @@ impl Connection {
         while self.recv.ack_now && owed > 0 {
             let window = self.recv.advertise(room);
             let mut seg = self.header(now, self.send.control_seq(), Flags::default(), window);
+            let d_sack = self.recv.has_d_sack();
             if self.send.sack {
                 seg.options.sack = self.recv.sack_blocks(); // RFC 2018 §4
             }
@@ -480,6 +541,7 @@ impl Connection {
                 return;
             }
             self.stats.acks_out += 1;
+            self.stats.d_sacks_out += u64::from(d_sack);
             owed -= 1;
             if owed == 0 {
                 self.ack_went_out(true);

@@ -72,6 +72,14 @@ impl Ranges {
         (at < until).then_some(Range { start: at, end: until })
     }
 
+    /// The first part of `start..end` that a range covers.
+    pub(crate) fn first_overlap(&self, start: ExtSeq, end: ExtSeq) -> Option<Range> {
+        let i = self.ranges.partition_point(|r| r.end <= start);
+        let r = self.ranges.get(i)?;
+        let part = Range { start: r.start.max(start), end: r.end.min(end) };
+        (part.start < part.end).then_some(part)
+    }
+
     /// True when `range` touches or overlaps a range, so that inserting it needs no further one.
     pub(crate) fn touches(&self, range: Range) -> bool {
         let i = self.ranges.partition_point(|r| r.end < range.start);

@@ -33,6 +33,10 @@ pub(crate) struct Receiver {
     ranges: Ranges,
     /// A number inside each range heard of most recently, the latest first (RFC 2018 §4).
     recent: ArrayVec<ExtSeq, MAX_SACK_BLOCKS>,
+    /// What came twice last, to be told with the next acknowledgement (RFC 2883).
+    d_sack: Option<Range>,
+    /// The peer uses SACK: it is told what came twice.
+    pub(crate) d_sacks: bool,
     /// Sequence number of the peer's FIN, once seen.
     fin: Option<ExtSeq>,
     /// TS.Recent and when it was set (RFC 7323 §4.3, §5.5).
@@ -75,6 +79,8 @@ impl Receiver {
             irs,
             ranges: Ranges::default(),
             recent: ArrayVec::new(),
+            d_sack: None,
+            d_sacks: false,
             fin: None,
             ts_recent: 0,
             ts_recent_at: now,
@@ -126,6 +132,7 @@ impl Receiver {
         let end = start.plus(payload.len() as u64).min(self.edge);
         let end = self.fin.map_or(end, |fin| fin.min(end));
         let len = payload.len() as u64;
+        self.came_twice(start, start.plus(len));
         let (mut fresh, mut taken) = (0, 0);
         let mut at = start.max(self.nxt);
         while let Some(gap) = self.ranges.first_gap(at, end) {
@@ -155,6 +162,26 @@ impl Receiver {
             self.owed += 1;
         }
         if fresh > 0 && taken == 0 { Text::Refused } else { Text::Taken }
+    }
+
+    /// Octets `start..end` arrive. The first contiguous part of them that was taken before is told to the
+    /// peer, once (RFC 2883 §4).
+    pub(crate) fn came_twice(&mut self, start: ExtSeq, end: ExtSeq) {
+        if !self.d_sacks {
+            return;
+        }
+        let below = Range { start, end: end.min(self.nxt) };
+        let first = if below.start < below.end {
+            Some(below)
+        } else {
+            self.ranges.first_overlap(start, end)
+        };
+        self.d_sack = first.or(self.d_sack);
+    }
+
+    /// What came twice, if the peer has not been told.
+    pub(crate) fn has_d_sack(&self) -> bool {
+        self.d_sack.is_some()
     }
 
     /// Hands up octets that were never taken and returns how many are now.
@@ -241,15 +268,19 @@ impl Receiver {
         self.recent.insert(0, range.start);
     }
 
-    /// SACK blocks to report: first the range that changed last, then the others by age (RFC 2018 §4).
+    /// SACK blocks to report: what came twice (RFC 2883 §4), then the range that changed last, then the
+    /// others by age (RFC 2018 §4).
     pub(crate) fn sack_blocks(&self) -> ArrayVec<(SeqNumber, SeqNumber), MAX_SACK_BLOCKS> {
         let mut blocks: ArrayVec<Range, MAX_SACK_BLOCKS> = ArrayVec::new();
+        blocks.extend(self.d_sack);
         let recent = self.recent.iter().filter_map(|at| self.ranges.containing(*at));
         for range in recent.chain(self.ranges.iter()) {
             if blocks.is_full() {
                 break;
             }
-            if !blocks.contains(&range) {
+            // A range that came twice as a whole is told as that and as a range.
+            let told = usize::from(self.d_sack.is_some());
+            if !blocks[told..].contains(&range) {
                 blocks.push(range);
             }
         }
@@ -301,7 +332,10 @@ impl Receiver {
     /// The acknowledgement that was due went out. With a gap left, one on a data segment does not count:
     /// it has no SACK blocks.
     pub(crate) fn acknowledged(&mut self, pure: bool) {
-        if pure || !self.has_gap() {
+        if pure {
+            self.d_sack = None;
+        }
+        if pure || (!self.has_gap() && self.d_sack.is_none()) {
             self.ack_now = false;
             self.unacked_segments = 0;
         }

@@ -1,20 +1,26 @@
-//! Loss recovery: RFC 6675 with SACK, RFC 6582 (NewReno) without, RFC 6298 after a time-out. What is
-//! lost is the scoreboard's business; here is when recovery starts and ends, and what to send next.
+//! Loss recovery: by RACK with SACK (RFC 8985), RFC 6582 (NewReno) without, RFC 6298 after a time-out.
+//! What is lost is the scoreboard's business; here is when recovery starts and ends, and what to send next.
 
-use super::scoreboard::DUP_THRESH;
 use super::seq::ExtSeq;
+
+/// Duplicate acknowledgements, or segments SACKed, that say loss (RFC 5681 §3.2, RFC 8985 §6.2).
+pub(crate) const DUP_THRESH: u32 = 3;
 
 /// Where loss recovery stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     /// Nothing is known to be lost.
     Open,
+    /// The window comes down because the path said so (RFC 3168 §6.1.2), until everything below `point` is
+    /// acknowledged; nothing is lost.
+    Reducing {
+        /// SND.NXT when it started.
+        point: ExtSeq,
+    },
     /// Fast recovery until everything below `point` is acknowledged (RFC 6675 §5, RecoveryPoint).
     Recovery {
         /// SND.NXT when it started.
         point: ExtSeq,
-        /// RescueRxt: one more rescue when SND.UNA is above (RFC 6675 §4, NextSeg rule 4).
-        rescue_above: ExtSeq,
     },
     /// After a time-out, until everything below `point` is acknowledged (RFC 6675 §5.1).
     Loss {
@@ -24,33 +30,46 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    /// The phase once everything below `una` is acknowledged: RFC 6675 §5 (A), §5.1.
-    pub(crate) fn after_ack(self, una: ExtSeq) -> Phase {
+    /// Until where it lasts.
+    fn point(self) -> Option<ExtSeq> {
         match self {
-            Phase::Recovery { point, .. } | Phase::Loss { point } if una >= point => Phase::Open,
-            other => other,
+            Phase::Open => None,
+            Phase::Reducing { point } | Phase::Recovery { point } | Phase::Loss { point } => {
+                Some(point)
+            }
         }
     }
 
-    /// Whether to enter fast recovery: three duplicate acknowledgements, or the oldest segment lost by
-    /// what was SACKed (RFC 6675 §5 (1), (2)); never again before the recovery point (§5.1).
-    pub(crate) fn must_recover(self, dup_acks: u32, head_lost: bool) -> bool {
-        self == Phase::Open && (dup_acks >= DUP_THRESH || head_lost)
+    /// The phase once everything below `una` is acknowledged: RFC 6675 §5 (A), §5.1.
+    pub(crate) fn after_ack(self, una: ExtSeq) -> Phase {
+        if self.point().is_some_and(|point| una >= point) { Phase::Open } else { self }
+    }
+
+    /// True in fast recovery and after a time-out.
+    pub(crate) fn is_recovering(self) -> bool {
+        matches!(self, Phase::Recovery { .. } | Phase::Loss { .. })
+    }
+
+    /// True while the window comes down in proportion (RFC 6937).
+    pub(crate) fn is_reducing(self) -> bool {
+        matches!(self, Phase::Recovery { .. } | Phase::Reducing { .. })
     }
 }
 
-/// Which kind of segment is next (RFC 6675 §4, NextSeg).
+/// Whether without SACK fast recovery starts: three duplicate acknowledgements, of something above what
+/// the last recovery was about (RFC 6582 §3.2 (2)).
+pub(crate) fn must_recover(phase: Phase, dup_acks: u32, una: ExtSeq, recover: ExtSeq) -> bool {
+    !phase.is_recovering() && dup_acks >= DUP_THRESH && una > recover
+}
+
+/// Which kind of segment is next (RFC 6675 §4, NextSeg rules 1 and 2; RFC 8985 replaces the others).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NextSeg {
-    /// Rule 1: lost and not sent again.
+    /// Lost and not sent again.
     Lost,
-    /// Rule 2: never sent.
+    /// Never sent.
     New,
-    /// Rule 3: maybe lost.
-    Doubtful,
-    /// Rule 4: the last one, once per recovery.
-    Rescue,
-    /// Rule 5: nothing.
+    /// Nothing.
     None,
     /// Something would be sent, but the congestion window is full.
     CwndFull,
@@ -59,8 +78,6 @@ pub(crate) enum NextSeg {
 /// What is known when the next segment is chosen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice {
-    pub(crate) phase: Phase,
-    pub(crate) una: ExtSeq,
     /// A full segment fits the congestion window, or nothing is in flight.
     pub(crate) cwnd_open: bool,
     /// The first retransmission of a recovery goes whatever the window (RFC 6675 §5 (4.3)).
@@ -69,27 +86,22 @@ pub(crate) struct Choice {
     pub(crate) lost: bool,
     /// New data waits, and the peer's window has room for it.
     pub(crate) new: bool,
-    pub(crate) sack: bool,
+    /// F-RTO asks with new data whether anything is lost at all, with so many segments; retransmissions
+    /// wait (RFC 5682 §2.1 step 2b).
+    pub(crate) asking: Option<u8>,
 }
 
 impl Choice {
-    /// NextSeg of RFC 6675 §4. Rules 3 and 4 hold in fast recovery with SACK only.
+    /// The next segment.
     pub(crate) fn next(self) -> NextSeg {
-        let last_resort = match self.phase {
-            Phase::Recovery { rescue_above, .. } if self.sack => Some(self.una > rescue_above),
-            _ => None,
-        };
         match self {
+            Choice { asking: Some(0), .. } => NextSeg::None,
+            Choice { asking: Some(_), new: true, .. } => NextSeg::New,
+            Choice { asking: Some(_), .. } => NextSeg::None,
             Choice { lost: true, force: true, .. } => NextSeg::Lost,
             Choice { lost: true, cwnd_open: true, .. } => NextSeg::Lost,
-            Choice { lost: true, .. } => NextSeg::CwndFull,
-            Choice { new: true, cwnd_open: true, .. } => NextSeg::New,
-            Choice { new: true, .. } => NextSeg::CwndFull,
-            Choice { cwnd_open: true, .. } => match last_resort {
-                None => NextSeg::None,
-                Some(false) => NextSeg::Doubtful,
-                Some(true) => NextSeg::Rescue,
-            },
+            Choice { new: true, cwnd_open: true, lost: false, .. } => NextSeg::New,
+            Choice { lost: true, .. } | Choice { new: true, .. } => NextSeg::CwndFull,
             _ => NextSeg::None,
         }
     }
@@ -104,51 +116,42 @@ mod tests {
         ExtSeq::initial(SeqNumber(0)).plus(n)
     }
 
-    const RECOVERY: fn() -> Phase = || Phase::Recovery { point: at(10), rescue_above: at(3) };
-
     // RFC 6675 §5 (A), §5.1; RFC 6582 §3.2 (3): full and partial acknowledgements.
     #[test]
-    fn phases_end_at_the_recovery_point() {
-        assert_eq!(RECOVERY().after_ack(at(9)), RECOVERY());
-        assert_eq!(RECOVERY().after_ack(at(10)), Phase::Open);
-        assert_eq!(Phase::Loss { point: at(10) }.after_ack(at(9)), Phase::Loss { point: at(10) });
-        assert_eq!(Phase::Loss { point: at(10) }.after_ack(at(11)), Phase::Open);
+    fn phases_end_at_their_point() {
+        let point = at(10);
+        for phase in [Phase::Recovery { point }, Phase::Loss { point }, Phase::Reducing { point }] {
+            assert_eq!(phase.after_ack(at(9)), phase);
+            assert_eq!(phase.after_ack(at(10)), Phase::Open);
+            assert_eq!(phase.after_ack(at(11)), Phase::Open);
+        }
         assert_eq!(Phase::Open.after_ack(at(1)), Phase::Open);
     }
 
-    // RFC 6675 §5 (1), (2), §5.1: starts, legal and illegal.
+    // RFC 6582 §3.2 (2): starts, legal and illegal.
     #[test]
     fn recovery_starts_once() {
-        assert!(!Phase::Open.must_recover(2, false));
-        assert!(Phase::Open.must_recover(3, false));
-        assert!(Phase::Open.must_recover(1, true));
-        assert!(!RECOVERY().must_recover(3, true));
-        assert!(!Phase::Loss { point: at(10) }.must_recover(3, true));
+        let point = at(10);
+        assert!(!must_recover(Phase::Open, 2, at(5), at(0)));
+        assert!(must_recover(Phase::Open, 3, at(5), at(0)));
+        assert!(must_recover(Phase::Reducing { point }, 3, at(5), at(0)));
+        assert!(!must_recover(Phase::Open, 3, at(5), at(5)), "duplicates of retransmissions");
+        assert!(!must_recover(Phase::Recovery { point }, 3, at(5), at(0)));
+        assert!(!must_recover(Phase::Loss { point }, 3, at(5), at(0)));
     }
 
-    // RFC 6675 §4, NextSeg: the order of the rules.
+    // RFC 6675 §4, NextSeg: the order of the rules; RFC 5682 §2.1 step 2b.
     #[test]
     fn next_segment_follows_the_rules() {
-        let base = Choice {
-            phase: RECOVERY(),
-            una: at(2),
-            cwnd_open: true,
-            force: false,
-            lost: true,
-            new: true,
-            sack: true,
-        };
+        let base = Choice { cwnd_open: true, force: false, lost: true, new: true, asking: None };
         assert_eq!(base.next(), NextSeg::Lost);
         assert_eq!(Choice { cwnd_open: false, ..base }.next(), NextSeg::CwndFull);
         assert_eq!(Choice { cwnd_open: false, force: true, ..base }.next(), NextSeg::Lost);
         let unlost = Choice { lost: false, ..base };
         assert_eq!(unlost.next(), NextSeg::New);
         assert_eq!(Choice { cwnd_open: false, ..unlost }.next(), NextSeg::CwndFull);
-        let idle = Choice { new: false, ..unlost };
-        assert_eq!(idle.next(), NextSeg::Doubtful);
-        assert_eq!(Choice { una: at(4), ..idle }.next(), NextSeg::Rescue);
-        assert_eq!(Choice { sack: false, ..idle }.next(), NextSeg::None);
-        assert_eq!(Choice { cwnd_open: false, ..idle }.next(), NextSeg::None);
-        assert_eq!(Choice { phase: Phase::Open, ..idle }.next(), NextSeg::None);
+        assert_eq!(Choice { new: false, ..unlost }.next(), NextSeg::None);
+        assert_eq!(Choice { asking: Some(2), ..base }.next(), NextSeg::New);
+        assert_eq!(Choice { asking: Some(0), ..base }.next(), NextSeg::None);
     }
 }

@@ -7,49 +7,23 @@
 //!        lost      SACKed    in flight  SACKed   in flight
 //! ```
 //!
-//! The estimate of what is in the network (pipe) is kept up to date record by record; whether a record is
-//! lost is decided once for each, as the loss edge moves right.
+//! The estimate of what is in the network (pipe) is kept up to date record by record. What is lost is
+//! found in `detect`, by time (RACK). Without SACK only the oldest segment is ever found lost.
 
-use core::time::Duration;
+mod detect;
+mod record;
+
 use std::collections::VecDeque;
 
 use wire::Instant;
 
+use self::record::{AGAIN, FIN, LOST, PROBE, Record, SACKED};
+use super::delivery::{By, Delivery, Transmission};
 use super::ranges::{Range, Ranges};
 use super::seq::{ExtSeq, SeqNumber};
 
-/// RFC 6675 §2.
-pub(crate) const DUP_THRESH: u32 = 3;
-
 /// Most ranges of SACKed sequence space remembered. What would need more is ignored: SACK is advisory.
 const MAX_SACKED_RANGES: usize = 512;
-
-/// One segment in flight.
-#[derive(Clone, Copy, Debug)]
-struct Record {
-    sent_at: Instant,
-    /// First sequence number.
-    start: u32,
-    /// Octets of payload.
-    len: u16,
-    marks: u8,
-    /// Transmissions, saturating.
-    sends: u8,
-}
-
-const _: () = assert!(size_of::<Record>() == 16);
-
-/// Carries the FIN after its payload.
-const FIN: u8 = 1;
-/// The peer reported it as received.
-const SACKED: u8 = 1 << 1;
-/// Considered lost.
-const LOST: u8 = 1 << 2;
-/// Sent again since it was considered lost, or without being so.
-const AGAIN: u8 = 1 << 3;
-/// Longer than the effective MSS, to see whether the path carries it (RFC 4821 §7); still the first
-/// transmission.
-const PROBE: u8 = 1 << 4;
 
 /// What became of a segment that was sent to probe the path MTU (RFC 4821 §7.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,38 +33,6 @@ pub(crate) enum ProbeFate {
     /// It was lost. That says nothing about congestion; its octets go again in segments of the effective
     /// MSS.
     Lost(u16),
-}
-
-impl Record {
-    fn is(&self, mark: u8) -> bool {
-        self.marks & mark != 0
-    }
-
-    fn seq_len(&self) -> u32 {
-        u32::from(self.len) + u32::from(self.is(FIN))
-    }
-
-    /// Octets of it that are thought to be in the network (RFC 6675 §4, SetPipe).
-    fn in_pipe(&self) -> u64 {
-        if self.is(SACKED) {
-            return 0;
-        }
-        let copies = u64::from(!self.is(LOST)) + u64::from(self.is(AGAIN));
-        copies * u64::from(self.seq_len())
-    }
-
-    fn awaits_retransmission(&self) -> bool {
-        self.marks & (SACKED | LOST | AGAIN) == LOST
-    }
-}
-
-/// What an acknowledgement took off the scoreboard.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Acked {
-    /// When the oldest of the segments was sent that were not SACKed before, if none of all was sent twice:
-    /// fit for a measurement (Karn's algorithm, RFC 6298 §3). What waited behind a retransmission says
-    /// nothing about the path.
-    pub(crate) sent_at: Option<Instant>,
 }
 
 /// A segment as it is sent again.
@@ -112,13 +54,17 @@ pub(crate) struct Scoreboard {
     /// Octets in the network (RFC 6675 §4, SetPipe).
     pipe: u64,
     /// Records that are lost and not sent again.
-    awaiting: usize,
-    /// Every record that ends at or below is SACKed or marked lost.
+    awaiting: u64,
+    /// Records that are SACKed.
+    sacked_records: u64,
+    /// Records that were sent again and not SACKed since.
+    out_again: u64,
+    /// Every record that ends at or below is SACKed, lost, or was sent again.
     loss_edge: ExtSeq,
+    /// Retransmissions by time: the first number of the segment, and when.
+    resent: VecDeque<(ExtSeq, Instant)>,
     /// HighRxt: where the search for the next retransmission starts.
     high_rxt: ExtSeq,
-    /// When the latest segment was sent of those that were sent once and have arrived.
-    delivered: Instant,
     /// What became of the probe, until it is asked for.
     probe_fate: Option<ProbeFate>,
     /// Longest payload that was acknowledged (RFC 5927 §7.2, maxsizeacked).
@@ -149,9 +95,19 @@ impl Scoreboard {
         self.pipe
     }
 
-    /// True when what was SACKed above says that the oldest segment is lost (RFC 6675 §5 (2)).
-    pub(crate) fn head_lost_by_sack(&self) -> bool {
-        self.loss_edge > self.una && self.records.front().is_some_and(|r| r.is(LOST))
+    /// Records that are SACKed: RACK.segs_sacked (RFC 8985 §5.2).
+    pub(crate) fn segs_sacked(&self) -> u64 {
+        self.sacked_records
+    }
+
+    /// True while a retransmission may be in the network.
+    pub(crate) fn resent_in_flight(&self) -> bool {
+        self.out_again > 0
+    }
+
+    /// True while something is lost and not sent again.
+    pub(crate) fn awaits_retransmission(&self) -> bool {
+        self.awaiting > 0
     }
 
     /// True when the oldest segment is SACKed, which no honest receiver says for long: it is then
@@ -160,24 +116,11 @@ impl Scoreboard {
         self.records.front().is_some_and(|r| r.is(SACKED))
     }
 
-    /// True when the oldest segment was sent again and something sent `reordering` later has arrived: the
-    /// retransmission is lost too (RFC 8985 §6.2 step 5, for one segment).
-    pub(crate) fn head_lost_again(&self, reordering: Duration) -> bool {
-        self.records.front().is_some_and(|r| {
-            r.marks & (AGAIN | SACKED) == AGAIN && self.delivered > r.sent_at + reordering
-        })
-    }
-
-    /// End of the oldest segment.
-    pub(crate) fn head_end(&self) -> ExtSeq {
-        self.records.front().map_or(self.una, |r| self.una.plus(u64::from(r.seq_len())))
-    }
-
     /// A segment was sent for the first time, right after the one before.
     pub(crate) fn push(&mut self, start: ExtSeq, len: u16, fin: bool, now: Instant) {
         let marks = if fin { FIN } else { 0 };
         let record = Record { sent_at: now, start: start.wire().0, len, marks, sends: 1 };
-        self.pipe += record.in_pipe();
+        self.count(&record, |total, n| *total += n);
         self.records.push_back(record);
     }
 
@@ -221,49 +164,50 @@ impl Scoreboard {
     }
 
     /// Everything below `una` is acknowledged. A record of which only a part is keeps the rest.
-    pub(crate) fn acknowledge(&mut self, una: ExtSeq) -> Acked {
-        let mut acked = Acked::default();
-        let mut sent_twice = false;
+    pub(crate) fn acknowledge(&mut self, una: ExtSeq, delivery: &mut Delivery) {
         let mut left = una.since(self.una);
+        let mut at = self.una;
         self.una = una;
-        while let Some(record) = self.records.front_mut() {
+        while let Some(record) = self.records.front().copied() {
             if left == 0 {
                 break;
             }
             let len = u64::from(record.seq_len());
-            self.pipe -= record.in_pipe();
-            self.awaiting -= usize::from(record.awaits_retransmission());
-            sent_twice |= record.sends > 1;
-            if record.sends == 1 && !record.is(SACKED) {
-                acked.sent_at.get_or_insert(record.sent_at);
-                self.delivered = self.delivered.max(record.sent_at);
+            delivery.ambiguous |= record.sends > 1;
+            if !record.is(SACKED) {
+                delivery.octets += len.min(left);
             }
             if len > left {
-                record.start = una.wire().0;
-                record.len -= left as u16;
-                self.pipe += record.in_pipe();
-                self.awaiting += usize::from(record.awaits_retransmission());
+                self.mark(0, |r| {
+                    r.start = una.wire().0;
+                    r.len -= left as u16;
+                });
                 break;
             }
             left -= len;
+            at = at.plus(len);
+            if !record.is(SACKED) {
+                let sent = Transmission { at: record.sent_at, end: at };
+                delivery.take(sent, record.sends > 1, By::CumulativeAck);
+            }
             if record.marks & (PROBE | LOST) == PROBE {
                 self.probe_fate = Some(ProbeFate::Arrived(record.len));
             }
             self.longest_acked = self.longest_acked.max(record.len);
+            self.count(&record, |total, n| *total -= n);
             self.records.pop_front();
-        }
-        if sent_twice {
-            acked.sent_at = None;
         }
         self.sacked.remove_below(una);
         self.loss_edge = self.loss_edge.max(una);
         self.high_rxt = self.high_rxt.max(una);
-        acked
+        if self.records.is_empty() {
+            self.resent.clear();
+        }
     }
 
     /// A SACK block, `SND.UNA <= start < end <= SND.NXT` (RFC 6675 §4, Update). Returns whether it told
     /// anything new. A record counts as SACKed when all of it is.
-    pub(crate) fn sack(&mut self, start: ExtSeq, end: ExtSeq) -> bool {
+    pub(crate) fn sack(&mut self, start: ExtSeq, end: ExtSeq, delivery: &mut Delivery) -> bool {
         let mut at = start;
         let mut news = false;
         while let Some(gap) = self.sacked.first_gap(at, end) {
@@ -271,14 +215,14 @@ impl Scoreboard {
                 break;
             }
             let whole = self.sacked.insert(gap);
-            self.mark_sacked(gap, whole);
+            self.mark_sacked(gap, whole, delivery);
             news = true;
             at = gap.end;
         }
         news
     }
 
-    fn mark_sacked(&mut self, gap: Range, whole: Range) {
+    fn mark_sacked(&mut self, gap: Range, whole: Range, delivery: &mut Delivery) {
         let mut i = self.first_ending_after(gap.start);
         while let Some(record) = self.records.get(i).copied() {
             let range = self.range_of(&record);
@@ -287,34 +231,15 @@ impl Scoreboard {
             }
             if whole.start <= range.start && range.end <= whole.end && !record.is(SACKED) {
                 self.mark(i, |r| r.marks |= SACKED);
-                if record.sends == 1 {
-                    self.delivered = self.delivered.max(record.sent_at);
-                }
+                let sent = Transmission { at: record.sent_at, end: range.end };
+                delivery.octets += range.len();
+                delivery.take(sent, record.sends > 1, By::Sack);
             }
             i += 1;
         }
     }
 
-    /// Marks lost what RFC 6675 §4 (IsLost) calls lost: below [`loss_edge`] and not SACKed.
-    pub(crate) fn mark_lost(&mut self, smss: u64) {
-        let Some(edge) = loss_edge(self.sacked.iter().rev(), smss) else { return };
-        if edge <= self.loss_edge {
-            return;
-        }
-        let mut i = self.first_ending_after(self.loss_edge);
-        while let Some(record) = self.records.get(i).copied() {
-            if self.range_of(&record).end > edge {
-                break;
-            }
-            if record.marks & (SACKED | LOST) == 0 {
-                self.mark(i, |r| r.marks |= LOST);
-            }
-            i += 1;
-        }
-        self.loss_edge = edge;
-    }
-
-    /// The oldest segment is lost (RFC 6675 §5 (4.3), RFC 6582 §3.2), sent again before or not.
+    /// The oldest segment is lost (RFC 6582 §3.2), sent again before or not.
     pub(crate) fn mark_head_lost(&mut self) {
         if !self.is_empty() && !self.head_sacked() {
             self.mark(0, |r| r.marks = (r.marks | LOST) & !AGAIN);
@@ -330,6 +255,17 @@ impl Scoreboard {
             }
         }
         self.high_rxt = self.una;
+        self.resent.clear();
+    }
+
+    /// What was thought lost was not: it is in the network or has arrived.
+    pub(crate) fn forget_losses(&mut self) {
+        for i in 0..self.records.len() {
+            if self.records[i].is(LOST) {
+                self.mark(i, |r| r.marks &= !LOST);
+            }
+        }
+        self.loss_edge = self.una;
     }
 
     /// Segments longer than `emss` did not pass: they are lost (RFC 1191 §6.5).
@@ -365,24 +301,10 @@ impl Scoreboard {
         Some(self.resend(found))
     }
 
-    /// The next segment that may be lost: below something SACKed, not SACKed, not sent again (NextSeg
-    /// rule 3).
-    pub(crate) fn next_doubtful(&mut self) -> Option<Resend> {
-        let highest = self.sacked.highest()?;
-        let from = self.first_ending_after(self.high_rxt);
-        let found = (from..self.records.len())
-            .take_while(|i| self.range_of(&self.records[*i]).end <= highest)
-            .find(|i| self.records[*i].marks & (SACKED | LOST | AGAIN) == 0);
-        if found.is_none() {
-            self.high_rxt = self.high_rxt.max(highest);
-        }
-        found.map(|i| self.resend(i))
-    }
-
-    /// The last segment that is not SACKed, unless it was sent again (NextSeg rule 4).
-    pub(crate) fn last_unsacked(&self) -> Option<Resend> {
+    /// The last segment that is not SACKed.
+    pub(crate) fn last(&self) -> Option<Resend> {
         let found = (0..self.records.len()).rev().find(|i| !self.records[*i].is(SACKED))?;
-        (!self.records[found].is(AGAIN)).then(|| self.resend(found))
+        Some(self.resend(found))
     }
 
     /// The oldest segment.
@@ -393,26 +315,29 @@ impl Scoreboard {
     /// Cuts a segment in two, the first with `at` octets of payload; its length becomes `at`.
     pub(crate) fn cut(&mut self, resend: Resend, at: usize) -> Resend {
         debug_assert!(0 < at && at < resend.len + usize::from(resend.fin));
-        let first = &mut self.records[resend.index];
-        let mut second = *first;
-        first.len = at as u16;
-        first.marks &= !(FIN | PROBE);
+        let mut second = self.records[resend.index];
+        self.mark(resend.index, |first| {
+            first.len = at as u16;
+            first.marks &= !(FIN | PROBE);
+        });
         second.marks &= !PROBE;
         second.start = second.start.wrapping_add(at as u32);
         second.len -= at as u16;
-        self.awaiting += usize::from(second.awaits_retransmission());
+        self.count(&second, |total, n| *total += n);
         self.records.insert(resend.index + 1, second);
         Resend { len: at, fin: false, ..resend }
     }
 
-    /// The segment was sent again now; `rescue` does not move HighRxt (RFC 6675 §5 (C.2)).
-    pub(crate) fn resent(&mut self, resend: Resend, now: Instant, rescue: bool) {
+    /// The segment was sent again now. A `probe`, of a window or of the tail, is not the next of those that
+    /// are lost.
+    pub(crate) fn resent(&mut self, resend: Resend, now: Instant, probe: bool) {
         self.mark(resend.index, |r| {
             r.marks |= AGAIN;
             r.sends = r.sends.saturating_add(1);
             r.sent_at = now;
         });
-        if !rescue {
+        self.note_resent(resend.start, now);
+        if !probe {
             let end = self.range_of(&self.records[resend.index]).end;
             self.high_rxt = self.high_rxt.max(end);
         }
@@ -440,38 +365,31 @@ impl Scoreboard {
 
     /// Changes a record and what is counted of it.
     fn mark(&mut self, index: usize, change: impl FnOnce(&mut Record)) {
+        let before = self.records[index];
+        self.count(&before, |total, n| *total -= n);
         let record = &mut self.records[index];
-        self.pipe -= record.in_pipe();
-        self.awaiting -= usize::from(record.awaits_retransmission());
-        let before = record.marks;
         change(record);
-        if record.is(PROBE) && record.marks != before {
+        if record.is(PROBE) && record.marks != before.marks {
             self.probe_fate = match record.marks & (SACKED | LOST | AGAIN) {
                 SACKED => Some(ProbeFate::Arrived(record.len)),
-                LOST if before & LOST == 0 => Some(ProbeFate::Lost(record.len)),
+                LOST if !before.is(LOST) => Some(ProbeFate::Lost(record.len)),
                 _ => self.probe_fate,
             };
             if record.is(SACKED | AGAIN) {
                 record.marks &= !PROBE;
             }
         }
-        self.pipe += record.in_pipe();
-        self.awaiting += usize::from(record.awaits_retransmission());
+        let after = *record;
+        self.count(&after, |total, n| *total += n);
     }
-}
 
-/// Where sequence numbers stop being lost: below it, either [`DUP_THRESH`] separate ranges were SACKed
-/// above, or more than `DUP_THRESH - 1` segments' worth of octets (RFC 6675 §4, IsLost). `highest_first`
-/// are the SACKed ranges.
-fn loss_edge(highest_first: impl Iterator<Item = Range>, smss: u64) -> Option<ExtSeq> {
-    let mut octets = 0;
-    for (i, range) in highest_first.enumerate() {
-        octets += range.len();
-        if octets > u64::from(DUP_THRESH - 1) * smss || i + 1 >= DUP_THRESH as usize {
-            return Some(range.start);
-        }
+    /// Adds a record to what is counted, or takes it off.
+    fn count(&mut self, record: &Record, change: impl Fn(&mut u64, u64)) {
+        change(&mut self.pipe, record.in_pipe());
+        change(&mut self.awaiting, u64::from(record.awaits_retransmission()));
+        change(&mut self.sacked_records, u64::from(record.is(SACKED)));
+        change(&mut self.out_again, u64::from(record.is_out_again()));
     }
-    None
 }
 
 #[cfg(test)]

@@ -35,6 +35,24 @@ pub struct Stats {
     pub fast_recoveries: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
+    /// Segments found lost by time (RFC 8985 §6.2).
+    pub segments_lost: u64,
+    /// Tail loss probes sent (RFC 8985 §7.3).
+    pub tail_loss_probes: u64,
+    /// Losses of a last segment that a probe repaired (RFC 8985 §7.4.2).
+    pub tail_losses_repaired: u64,
+    /// Time-outs that F-RTO showed to be spurious (RFC 5682), undone.
+    pub undone_by_frto: u64,
+    /// Recoveries and time-outs that timestamps showed to be spurious (RFC 3522), undone.
+    pub undone_by_timestamp: u64,
+    /// The same by D-SACK (RFC 3708).
+    pub undone_by_d_sack: u64,
+    /// Acknowledgements with D-SACK received (RFC 2883).
+    pub d_sacks_in: u64,
+    /// Acknowledgements with D-SACK sent.
+    pub d_sacks_out: u64,
+    /// Times that a burst waited for its turn by pacing.
+    pub paced_waits: u64,
     /// Probes of a closed window.
     pub window_probes: u64,
     /// Keepalive probes.
@@ -62,7 +80,7 @@ pub struct Stats {
 impl Stats {
     /// Times the congestion window was reduced, for whatever reason.
     pub(crate) fn window_reductions(&self) -> u64 {
-        self.fast_recoveries + self.timeouts + self.ecn_reductions
+        self.fast_recoveries + self.timeouts + self.tail_losses_repaired + self.ecn_reductions
     }
 }
 

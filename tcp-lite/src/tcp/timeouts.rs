@@ -17,11 +17,12 @@ impl Connection {
             match timer {
                 Timer::Retransmit => match self.state {
                     State::SynSent | State::SynReceived => self.syn_timeout(now),
-                    _ => self.retransmit_timeout(now),
+                    _ => self.loss_timeout(now),
                 },
                 Timer::Persist => self.persist_timeout(now, up.has_data()),
                 Timer::DelayedAck => self.recv.ack_now = true,
                 Timer::Keepalive => self.keepalive_timeout(now, up.has_data()),
+                Timer::Pace => {} // sending goes on
                 Timer::Wait if self.state == State::TimeWait => self.delete(CloseReason::Normal),
                 Timer::Wait => self.reset_after_silence(),
             }
@@ -46,29 +47,6 @@ impl Connection {
         self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
     }
 
-    fn retransmit_timeout(&mut self, now: Instant) {
-        if self.send.board.is_empty() {
-            return;
-        }
-        // RFC 9293 §3.8.3 MUST-20 (c): R2.
-        if now.saturating_since(self.send.progress_at) >= self.config.retransmission_limit {
-            self.delete(CloseReason::Timeout);
-            return;
-        }
-        if self.closed_too_long(now) {
-            return self.reset_after_silence();
-        }
-        if self.send.wnd == 0 {
-            // RFC 9293 §3.8.6.1: what is outstanding probes the window; no sign of congestion.
-            self.send.probe_due = true;
-            self.send.rtt.back_off();
-        } else {
-            self.send.on_timeout(&mut self.stats);
-            self.path_after_timeout(now);
-        }
-        self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
-    }
-
     /// Nothing in flight, data waiting, the window closed or silly.
     fn persist_timeout(&mut self, now: Instant, has_data: bool) {
         if !has_data || !self.send.board.is_empty() {
@@ -82,7 +60,7 @@ impl Connection {
     }
 
     /// RFC 6429 §4: the owner's bound on a window that stays closed.
-    fn closed_too_long(&self, now: Instant) -> bool {
+    pub(super) fn closed_too_long(&self, now: Instant) -> bool {
         let closed_for = now.saturating_since(self.closed_since);
         let limit = self.config.zero_window_limit.filter(|_| self.send.wnd == 0);
         limit.is_some_and(|limit| closed_for >= limit && self.closed_since <= now)
@@ -109,7 +87,7 @@ impl Connection {
         self.timers.set(Timer::Keepalive, now + keepalive.interval);
     }
 
-    fn reset_after_silence(&mut self) {
+    pub(super) fn reset_after_silence(&mut self) {
         self.reset_due = Some(self.send.control_seq().wire());
         self.delete(CloseReason::Timeout);
     }

@@ -16,11 +16,30 @@ pub(crate) enum Timer {
     Keepalive,
     /// End of TIME-WAIT, or of FIN-WAIT-2.
     Wait,
+    /// The next burst may leave.
+    Pace,
+}
+
+/// What [`Timer::Retransmit`] is set for: one timer and a state (RFC 8985 §8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LossTimer {
+    /// The retransmission time-out (RFC 6298).
+    Rto,
+    /// A tail loss probe (RFC 8985 §7.2).
+    Probe,
+    /// Time for reordering has passed (RFC 8985 §6.2 step 5).
+    Reorder,
 }
 
 impl Timer {
-    pub(crate) const ALL: [Timer; 5] =
-        [Timer::Retransmit, Timer::Persist, Timer::DelayedAck, Timer::Keepalive, Timer::Wait];
+    pub(crate) const ALL: [Timer; 6] = [
+        Timer::Retransmit,
+        Timer::Persist,
+        Timer::DelayedAck,
+        Timer::Keepalive,
+        Timer::Wait,
+        Timer::Pace,
+    ];
 }
 
 const OFF: Instant = Instant::from_nanos(u64::MAX);

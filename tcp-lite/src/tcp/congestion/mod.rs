@@ -3,6 +3,7 @@
 //! All amounts are octets. What was lost and when to retransmit is the business of loss recovery.
 
 mod cubic;
+mod hystart;
 mod newreno;
 
 use core::time::Duration;
@@ -10,8 +11,10 @@ use core::time::Duration;
 use wire::Instant;
 
 use self::cubic::Cubic;
+use self::hystart::{Growth, HyStart};
 use self::newreno::NewReno;
 use super::config::{Config, CongestionControl};
+use super::seq::ExtSeq;
 
 /// One acknowledgement counts for at most this many segments in slow start. RFC 3465 (appropriate byte
 /// counting) says 2; a worker acknowledges a burst of up to 8 segments at once.
@@ -33,6 +36,8 @@ pub(crate) struct Congestion {
     max_cwnd: u64,
     /// In the slow start that follows a time-out, one segment per acknowledgement (RFC 3465 §2.3).
     after_timeout: bool,
+    /// When the first slow start ends.
+    hystart: HyStart,
 }
 
 impl Congestion {
@@ -49,6 +54,7 @@ impl Congestion {
             smss,
             max_cwnd: config.max_cwnd,
             after_timeout: false,
+            hystart: HyStart::default(),
         }
     }
 
@@ -62,13 +68,27 @@ impl Congestion {
         self.ssthresh
     }
 
+    /// True below the slow-start threshold.
+    pub(crate) fn in_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    /// A round trip was measured; `una` and `nxt` are SND.UNA and SND.NXT.
+    pub(crate) fn on_round_trip(&mut self, rtt: Duration, una: ExtSeq, nxt: ExtSeq) {
+        if self.ssthresh == u64::MAX && self.hystart.on_round_trip(rtt, una, nxt) == Growth::Over {
+            self.ssthresh = self.cwnd; // RFC 9406 §4.2
+        }
+    }
+
     /// New data was acknowledged outside of fast recovery, `acked` octets of it, while the window was what
     /// limited sending.
     pub(crate) fn on_ack(&mut self, now: Instant, acked: u64, srtt: Duration) {
         if self.cwnd < self.ssthresh {
             // RFC 5681 §3.1, slow start.
             let segments = if self.after_timeout { 1 } else { SLOW_START_SEGMENTS_PER_ACK };
-            self.cwnd += acked.min(segments * self.smss);
+            let divisor = if self.ssthresh == u64::MAX { self.hystart.divisor() } else { 1 };
+            let grown = self.cwnd + acked.min(segments * self.smss) / divisor;
+            self.cwnd = grown.min(self.ssthresh.max(self.cwnd));
         } else {
             self.after_timeout = false;
             self.cwnd += match &mut self.algorithm {
@@ -111,10 +131,45 @@ impl Congestion {
         self.cwnd = self.ssthresh.min(flight.max(self.smss) + self.smss).max(2 * self.smss);
     }
 
-    /// Nothing was sent for more than a time-out (RFC 5681 §4.1).
+    /// The window during a proportional reduction (RFC 6937).
+    pub(crate) fn set_reduced(&mut self, cwnd: u64) {
+        self.cwnd = cwnd;
+    }
+
+    /// A proportional reduction is over (RFC 6937 §3).
+    pub(crate) fn end_reduction(&mut self) {
+        self.cwnd = self.ssthresh.min(self.max_cwnd);
+    }
+
+    /// What was taken for loss was none: as it was in `prior`, unless it is more now (RFC 4015 §4).
+    pub(crate) fn undo(&mut self, prior: &Congestion) {
+        let cwnd = self.cwnd.max(prior.cwnd);
+        let smss = self.smss;
+        *self = prior.clone();
+        self.cwnd = cwnd;
+        self.set_smss(usize::try_from(smss).unwrap_or(usize::MAX));
+    }
+
+    /// Nothing was sent for more than a time-out (RFC 5681 §4.1). The threshold remembers the window
+    /// (RFC 2861 §3.2).
     pub(crate) fn after_idle(&mut self, initial_segments: u32) {
+        self.remember();
         self.cwnd = self.cwnd.min(self.smss * u64::from(initial_segments.max(1)));
         self.on_limited_by_source();
+    }
+
+    /// No more than `used` octets of the window were used for a time-out (RFC 2861 §3.2).
+    pub(crate) fn on_unused(&mut self, used: u64, initial_segments: u32) {
+        let used = used.max(self.smss * u64::from(initial_segments.max(1)));
+        if used < self.cwnd {
+            self.remember();
+            self.cwnd = u64::midpoint(self.cwnd, used);
+        }
+    }
+
+    /// Three quarters of the window: from there it grows slowly again.
+    fn remember(&mut self) {
+        self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
     }
 
     /// The segment size changed; the window keeps its octets, but holds at least one segment.

@@ -1,6 +1,9 @@
 //! The scoreboard against RFC 6675's definitions.
 
+use core::time::Duration;
+
 use super::*;
+use crate::tcp::rack::Judgement;
 use proptest::prelude::*;
 
 const LEN: u64 = 100;
@@ -18,6 +21,33 @@ fn ten() -> Scoreboard {
     board
 }
 
+/// An acknowledgement, with what it delivered.
+fn told(board: &mut Scoreboard, what: impl FnOnce(&mut Scoreboard, &mut Delivery)) -> Delivery {
+    let mut delivery = Delivery::new(Instant::from_millis(200), None, None, at(0));
+    what(board, &mut delivery);
+    delivery
+}
+
+fn sack(board: &mut Scoreboard, start: u64, end: u64) -> bool {
+    let mut news = false;
+    told(board, |board, d| news = board.sack(at(start), at(end), d));
+    news
+}
+
+fn acknowledge(board: &mut Scoreboard, una: u64) -> Delivery {
+    told(board, |board, d| board.acknowledge(at(una), d))
+}
+
+/// RACK with a segment delivered that was sent at `ms` and ends at `end`; others sent `patience` before
+/// `now` are lost.
+fn judgement(ms: u64, end: u64, patience: u64, now: u64) -> Judgement {
+    Judgement {
+        latest: Transmission { at: Instant::from_millis(ms), end: at(end) },
+        patience: Duration::from_millis(patience),
+        now: Instant::from_millis(now),
+    }
+}
+
 fn resends(board: &mut Scoreboard) -> Vec<u64> {
     let mut all = Vec::new();
     while let Some(r) = board.next_lost() {
@@ -32,32 +62,33 @@ fn resends(board: &mut Scoreboard) -> Vec<u64> {
 fn pipe_counts_what_is_in_the_network() {
     let mut board = ten();
     assert_eq!(board.pipe(), 1000);
-    assert!(board.sack(at(400), at(700)));
-    assert_eq!(board.pipe(), 700);
-    board.mark_lost(LEN);
+    assert!(sack(&mut board, 400, 700));
+    assert_eq!((board.pipe(), board.segs_sacked()), (700, 3));
+    let found = board.detect_losses(judgement(6, 700, 50, 100));
+    assert_eq!((found.segments, found.again_at), (4, None));
     assert_eq!(board.pipe(), 300, "0 to 3 are lost");
     assert_eq!(resends(&mut board), [0, 1, 2, 3]);
     assert_eq!(board.pipe(), 700, "sent again");
-    board.acknowledge(at(700));
+    assert!(board.resent_in_flight());
+    assert_eq!(acknowledge(&mut board, 700).octets, 400, "the SACKed were delivered before");
     assert_eq!(board.pipe(), 300);
+    assert!(!board.resent_in_flight());
     assert_eq!(board.next_lost(), None);
 }
 
-// RFC 6675 §4, IsLost: three separate ranges above, or more than two segments' worth of octets.
+// RFC 8985 §6.2 step 5: only what was sent before the latest that arrived, once its time has passed; the
+// timer is for the last of those that wait.
 #[test]
-fn lost_by_ranges_or_by_octets() {
+fn lost_by_time() {
     let mut board = ten();
-    board.sack(at(200), at(300));
-    board.sack(at(400), at(500));
-    board.mark_lost(LEN);
-    assert!(!board.head_lost_by_sack(), "two ranges, two segments");
-    board.sack(at(600), at(700));
-    board.mark_lost(LEN);
-    assert_eq!(resends(&mut board), [0, 1], "what is between the ranges has fewer above");
-    let mut board = ten();
-    board.sack(at(700), at(901));
-    board.mark_lost(LEN);
-    assert_eq!(resends(&mut board), [0, 1, 2, 3, 4, 5, 6], "201 octets in one range");
+    sack(&mut board, 500, 600);
+    let found = board.detect_losses(judgement(5, 600, 50, 52));
+    assert_eq!((found.segments, found.congestion), (3, 3), "sent at 0, 1 and 2 ms");
+    assert_eq!(found.again_at, Some(Instant::from_millis(54)));
+    let found = board.detect_losses(judgement(5, 600, 50, 54));
+    assert_eq!((found.segments, found.again_at), (2, None));
+    assert_eq!(resends(&mut board), [0, 1, 2, 3, 4]);
+    assert_eq!(board.detect_losses(judgement(5, 600, 50, 500)).segments, 0, "sent later");
 }
 
 // RFC 6675 §5.1 and RFC 5681 §3.1: after a time-out everything but the SACKed is sent again, in order,
@@ -65,8 +96,8 @@ fn lost_by_ranges_or_by_octets() {
 #[test]
 fn a_timeout_loses_all_that_is_not_sacked() {
     let mut board = ten();
-    board.sack(at(400), at(700));
-    board.mark_lost(LEN);
+    sack(&mut board, 400, 700);
+    board.detect_losses(judgement(6, 700, 50, 100));
     resends(&mut board);
     board.mark_all_lost();
     assert_eq!(board.pipe(), 0);
@@ -77,67 +108,94 @@ fn a_timeout_loses_all_that_is_not_sacked() {
 #[test]
 fn reneged_data_is_sent_again() {
     let mut board = ten();
-    board.sack(at(0), at(1000));
+    sack(&mut board, 0, 1000);
     assert!(board.head_sacked());
     board.forget_sacks();
     board.mark_all_lost();
     assert_eq!(resends(&mut board).len(), 10);
 }
 
-// RFC 6675 §4, NextSeg rules 3 and 4.
+// RFC 8985 §6.2: what was sent after a retransmission has arrived, the retransmission has not. Each
+// retransmission is found by its own time.
 #[test]
-fn last_resorts() {
+fn lost_retransmissions_are_found() {
     let mut board = ten();
-    board.sack(at(200), at(300));
-    let doubtful = board.next_doubtful().unwrap();
-    assert_eq!(doubtful.start, at(0));
-    board.resent(doubtful, Instant::from_millis(100), false);
-    assert_eq!(board.pipe(), 1000, "counted twice");
-    assert_eq!(board.next_doubtful().unwrap().start, at(100));
-    let next = board.next_doubtful().unwrap();
-    board.resent(next, Instant::from_millis(100), false);
-    assert_eq!(board.next_doubtful(), None, "nothing above the highest SACKed");
-    assert_eq!(board.last_unsacked().unwrap().start, at(900));
+    sack(&mut board, 200, 1000);
+    board.detect_losses(judgement(9, 1000, 50, 100));
+    for ms in [100, 110] {
+        let lost = board.next_lost().unwrap();
+        board.resent(lost, Instant::from_millis(ms), false);
+    }
+    board.push(at(1000), 100, false, Instant::from_millis(120));
+    sack(&mut board, 1000, 1100);
+    let found = board.detect_losses(judgement(120, 1100, 50, 155));
+    assert_eq!(found.segments, 1);
+    assert_eq!(found.again_at, Some(Instant::from_millis(160)));
+    let lost = board.next_lost().unwrap();
+    assert_eq!(lost.start, at(0));
+    board.resent(lost, Instant::from_millis(155), false);
+    assert_eq!(board.detect_losses(judgement(120, 1100, 50, 160)).segments, 1);
+    let lost = board.next_lost().unwrap();
+    assert_eq!(lost.start, at(100));
+    board.resent(lost, Instant::from_millis(160), false);
+    assert_eq!(board.detect_losses(judgement(120, 1100, 50, 900)).segments, 0, "sent after it");
 }
 
-// RFC 8985 §6.2: what was sent after a retransmission has arrived, the retransmission has not.
+// RFC 8985 §6.3: the oldest, and what has been on its way for long enough.
 #[test]
-fn a_lost_retransmission_is_found() {
-    let reordering = Duration::from_millis(5);
+fn a_timeout_spares_what_was_sent_just_now() {
     let mut board = ten();
-    board.mark_head_lost();
-    resends(&mut board); // at 100 ms
-    board.push(at(1000), 100, false, Instant::from_millis(105));
-    board.push(at(1100), 100, false, Instant::from_millis(106));
-    board.sack(at(100), at(1100));
-    assert!(!board.head_lost_again(reordering), "not later than reordering explains");
-    board.sack(at(1100), at(1200));
-    assert!(board.head_lost_again(reordering));
-    board.mark_head_lost();
-    assert!(!board.head_lost_again(reordering), "it waits to be sent");
+    board.mark_lost_on_timeout(judgement(0, 0, 50, 53));
+    assert_eq!(resends(&mut board), [0, 1, 2, 3]);
+    let mut board = ten();
+    board.mark_lost_on_timeout(judgement(0, 0, 50, 10));
     assert_eq!(resends(&mut board), [0]);
+}
+
+// Undoing: what was thought lost is in the network, and can be lost later.
+#[test]
+fn losses_can_be_forgotten() {
+    let mut board = ten();
+    sack(&mut board, 500, 600);
+    board.detect_losses(judgement(5, 600, 50, 100));
+    let lost = board.next_lost().unwrap();
+    board.resent(lost, Instant::from_millis(100), false);
+    board.forget_losses();
+    assert_eq!(board.next_lost(), None);
+    assert_eq!(board.pipe(), 1000, "nine, one of them twice");
+    assert_eq!(board.detect_losses(judgement(5, 600, 50, 150)).segments, 4);
+}
+
+// RFC 8985 §7.3: the last that is not SACKed.
+#[test]
+fn the_tail_is_the_last_not_sacked() {
+    let mut board = ten();
+    assert_eq!(board.last().unwrap().start, at(900));
+    sack(&mut board, 800, 1000);
+    assert_eq!(board.last().unwrap().start, at(700));
 }
 
 // Karn's algorithm (RFC 6298 §3): the oldest that was not SACKed before, if none was sent twice.
 #[test]
 fn measurements_are_of_segments_sent_once() {
+    let rtt = |board: &mut Scoreboard, una| acknowledge(board, una).rtt();
     let mut board = ten();
     board.mark_head_lost();
     resends(&mut board);
-    assert_eq!(board.acknowledge(at(100)).sent_at, None);
+    assert_eq!(rtt(&mut board, 100), None);
     let mut behind = ten();
     behind.mark_head_lost();
     resends(&mut behind);
-    assert_eq!(behind.acknowledge(at(300)).sent_at, None, "waited behind a retransmission");
-    board.sack(at(100), at(200));
-    assert_eq!(board.acknowledge(at(400)).sent_at, Some(Instant::from_millis(2)));
+    assert_eq!(rtt(&mut behind, 300), None, "waited behind a retransmission");
+    sack(&mut board, 100, 200);
+    assert_eq!(rtt(&mut board, 400), Some(Duration::from_millis(198)));
 }
 
 // A part acknowledged: the rest stays as one record.
 #[test]
 fn a_partial_acknowledgement_cuts_the_head() {
     let mut board = ten();
-    board.acknowledge(at(130));
+    acknowledge(&mut board, 130);
     let head = board.head().unwrap();
     assert_eq!((head.start, head.len, board.len()), (at(130), 70, 9));
     assert_eq!(board.pipe(), 870);
@@ -181,10 +239,10 @@ fn a_probe_of_the_path_tells_its_fate() {
     };
     let mut board = probed();
     assert_eq!(board.take_probe_fate(), None);
-    board.acknowledge(at(300));
+    acknowledge(&mut board, 300);
     assert_eq!(board.take_probe_fate(), Some(ProbeFate::Arrived(300)));
     let mut board = probed();
-    board.sack(at(0), at(300));
+    sack(&mut board, 0, 300);
     assert_eq!(board.take_probe_fate(), Some(ProbeFate::Arrived(300)));
     let mut board = probed();
     board.mark_all_lost();
@@ -193,7 +251,7 @@ fn a_probe_of_the_path_tells_its_fate() {
     let whole = board.next_lost().unwrap();
     let first = board.cut(whole, 100);
     board.resent(first, Instant::ZERO, false);
-    board.acknowledge(at(300));
+    acknowledge(&mut board, 300);
     assert_eq!(board.take_probe_fate(), None, "said once");
 }
 
@@ -212,22 +270,28 @@ proptest! {
                 0 | 1 => {
                     let (start, end) = (start.max(una), (start.max(una) + len).min(nxt));
                     if start < end {
-                        board.sack(at(start), at(end));
-                        board.mark_lost(LEN);
+                        sack(&mut board, start, end);
+                        board.detect_losses(judgement(50, end, len, 200));
                     }
                 }
-                2 => { board.acknowledge(at((una + len / 2).min(nxt))); }
+                2 => { acknowledge(&mut board, (una + len / 2).min(nxt)); }
                 3 => if let Some(r) = board.next_lost() { board.resent(r, Instant::ZERO, false) },
                 4 => board.mark_head_lost(),
-                5 => if let Some(r) = board.next_doubtful() { board.resent(r, Instant::ZERO, false) },
+                5 => if let Some(r) = board.last() { board.resent(r, Instant::from_millis(start), true) },
                 6 => { board.push(at(nxt), 100, false, Instant::ZERO); nxt += 100; }
-                _ if start < 100 => board.mark_all_lost(),
+                _ if start < 50 => board.mark_all_lost(),
+                _ if start < 100 => board.mark_lost_on_timeout(judgement(0, 0, len, 200)),
+                _ if start < 150 => board.forget_losses(),
                 _ => if let Some(r) = board.next_lost() && r.len > 1 { board.cut(r, r.len / 2); }
             }
             let pipe: u64 = board.records.iter().map(Record::in_pipe).sum();
             prop_assert_eq!(board.pipe(), pipe);
             let awaiting = board.records.iter().filter(|r| r.awaits_retransmission()).count();
-            prop_assert_eq!(board.awaiting, awaiting);
+            prop_assert_eq!(board.awaiting, awaiting as u64);
+            let sacked = board.records.iter().filter(|r| r.is(SACKED)).count();
+            prop_assert_eq!(board.segs_sacked(), sacked as u64);
+            let again = board.records.iter().filter(|r| r.is_out_again()).count();
+            prop_assert_eq!(board.resent_in_flight(), again > 0);
             let mut expected = board.una;
             for r in &board.records {
                 prop_assert_eq!(SeqNumber(r.start), expected.wire());

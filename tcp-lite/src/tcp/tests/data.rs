@@ -117,7 +117,7 @@ fn a_duplicate_beyond_the_gap_reports_its_block() {
          1 < . 301:401(100) ack 1 win 20000
          1 > . 1:1(0) ack 1 <sack 301:401 101:201>
          1 < . 101:201(100) ack 1 win 20000
-         1 > . 1:1(0) ack 1 <sack 101:201 301:401>",
+         1 > . 1:1(0) ack 1 <sack 101:201 101:201 301:401>",
     );
 }
 
@@ -178,11 +178,11 @@ fn only_new_octets_go_up() {
          1 spans 100:200 300:400
          1 < . 51:451(400) ack 1 win 20000
          1 spans 50:100 200:300 400:450
-         1 > . 1:1(0) ack 1 <sack 51:451>
+         1 > . 1:1(0) ack 1 <sack 101:201 51:451>
          2 < . 1:501(500) ack 1 win 20000
          2 spans 0:50 450:500
          2 got 500
-         2 > . 1:1(0) ack 501",
+         2 > . 1:1(0) ack 501 <sack 51:451>",
     );
 }
 
@@ -194,9 +194,9 @@ fn duplicates_are_acknowledged_at_once() {
         "1.00 < P. 1:101(100) ack 1 win 20000
          1.04 > . 1:1(0) ack 101
          1.10 < P. 1:101(100) ack 1 win 20000 ! OutOfWindow
-         1.10 > . 1:1(0) ack 101
+         1.10 > . 1:1(0) ack 101 <sack 1:101>
          1.20 < P. 51:151(100) ack 1 win 20000
-         1.20 > . 1:1(0) ack 151
+         1.20 > . 1:1(0) ack 151 <sack 51:101>
          1.20 spans 0:100 100:150",
     );
     assert_eq!(script.conn.stats().octets_duplicate, 150);
@@ -247,11 +247,11 @@ fn parts_can_be_taken() {
          2 > . 1:1(0) ack 301 <sack 501:701>
          3 take 700:2000
          3 < . 301:1001(700) ack 1 win 20000
-         3 > . 1:1(0) ack 301 <sack 501:1001>
+         3 > . 1:1(0) ack 301 <sack 501:701 501:1001>
          4 take all
          4 < . 301:1001(700) ack 1 win 20000
          4 got 1000
-         4 > . 1:1(0) ack 1001",
+         4 > . 1:1(0) ack 1001 <sack 501:1001>",
     );
 }
 

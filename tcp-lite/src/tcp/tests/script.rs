@@ -48,6 +48,7 @@ pub(super) fn config() -> Config {
         receive_window: 10_000,
         delayed_ack: Duration::from_millis(40),
         path_mtu_probing: false,
+        tail_loss_probe: false, // its own dialogues turn it on
         ..Config::default()
     }
 }

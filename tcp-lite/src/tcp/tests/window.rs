@@ -197,7 +197,7 @@ fn old_segments_do_not_change_the_window() {
          1.01 < P. 11:21(10) ack 1 win 6000
          1.01 > . 1:1(0) ack 21
          1.02 < P. 5:25(20) ack 1 win 100
-         1.02 > . 1:1(0) ack 25",
+         1.02 > . 1:1(0) ack 25 <sack 5:21>",
     );
     assert_eq!(script.conn.info().send_window, 6000);
 }

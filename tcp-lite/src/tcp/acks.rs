@@ -1,0 +1,502 @@
+//! What acknowledgements say about what was sent (RFC 5681, RFC 6298, RFC 8985), and what follows for the
+//! congestion window.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use super::config::Config;
+use super::delivery::Delivery;
+use super::episode::{Episode, Proof};
+use super::frto::{self, Frto, Seen, Verdict};
+use super::rack::Judgement;
+use super::ranges::Range;
+use super::recovery::{Phase, must_recover};
+use super::sender::Sender;
+use super::seq::{ExtSeq, SeqNumber};
+use super::stats::Stats;
+use super::tlp::{TlpAck, TlpOutcome};
+
+/// What a segment says about our data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckInfo<'a> {
+    /// SEG.SEQ, in the peer's space.
+    pub(crate) seq: ExtSeq,
+    /// SEG.ACK, from SND.UNA to SND.NXT.
+    pub(crate) ack: ExtSeq,
+    /// The window, scaled.
+    pub(crate) window: u64,
+    /// It has no text, SYN or FIN.
+    pub(crate) bare: bool,
+    /// Its SACK blocks; none unless both sides use SACK.
+    pub(crate) blocks: &'a [(SeqNumber, SeqNumber)],
+    /// When the timestamp was made that it echoes, by the clock of [`Instant::as_millis`].
+    pub(crate) echoed_ms: Option<u64>,
+    /// New data waits.
+    pub(crate) has_data: bool,
+}
+
+/// What is known of an acknowledgement once the scoreboard has taken it in.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    delivery: Delivery,
+    advanced: bool,
+    d_sack: Option<Range>,
+    sack_news: bool,
+    /// What was in flight before.
+    flight: u64,
+}
+
+impl Sender {
+    /// RFC 5961 §5: the range of acceptable acknowledgement numbers.
+    pub(crate) fn is_acceptable(&self, ack: ExtSeq) -> bool {
+        self.una.minus(self.max_wnd) <= ack && ack <= self.nxt
+    }
+
+    /// An acceptable acknowledgement (RFC 9293 §3.10.7.4, fifth check). Returns whether it acknowledged
+    /// something new.
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Instant,
+        info: AckInfo<'_>,
+        config: &Config,
+        stats: &mut Stats,
+    ) -> bool {
+        let before = self.phase;
+        let told = self.take_in(now, info, stats);
+        self.measure(now, info, &told, config);
+        let window_moved = self.update_window(now, info);
+        let duplicate = if self.sack {
+            told.sack_news
+        } else {
+            // RFC 5681 §2
+            !told.advanced && info.ack == self.una && told.flight > 0 && info.bare && !window_moved
+        };
+        if duplicate {
+            self.on_duplicate(told.flight, stats);
+        }
+        self.judge_probe(info, &told, duplicate, stats);
+        self.leave_recovery(before, &told);
+        let undone = self.undo_if_spurious(info, &told, duplicate, stats);
+        let lost = if undone { 0 } else { self.find_losses(now, config, stats) };
+        self.adjust_window(now, before, &told, lost, config);
+        self.forget_episode();
+        told.advanced
+    }
+
+    /// Lets the scoreboard have it.
+    fn take_in(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Stats) -> Told {
+        let flight = self.flight();
+        let mut delivery =
+            Delivery::new(now, info.echoed_ms, self.rack.min_rtt(), self.rack.fack());
+        let d_sack = self.d_sack(info);
+        let advanced = info.ack > self.una;
+        if advanced {
+            stats.octets_acknowledged += info.ack.since(self.una);
+            self.board.acknowledge(info.ack, &mut delivery);
+            self.una = info.ack;
+            self.progress_at = now;
+            self.timeouts_in_a_row = 0;
+            self.dup_acks = 0;
+        }
+        let sack_news = self.sack(info, &mut delivery);
+        delivery.highest = delivery.highest.max(self.una);
+        self.rack.on_delivery(now, &delivery);
+        if let Some(twice) = d_sack {
+            self.on_d_sack(twice, stats);
+        }
+        Told { delivery, advanced, d_sack, sack_news, flight }
+    }
+
+    /// SACK blocks; blocks that make no sense, old ones and D-SACK are skipped (RFC 2018 §5). Returns
+    /// whether they told anything new.
+    fn sack(&mut self, info: AckInfo<'_>, delivery: &mut Delivery) -> bool {
+        let mut news = false;
+        for (left, right) in info.blocks {
+            let (start, end) = (self.una.near(*left), self.una.near(*right));
+            if self.una <= start && start < end && end <= self.nxt {
+                news |= self.board.sack(start, end, delivery);
+            }
+        }
+        news
+    }
+
+    /// RFC 2883 §4: a first block below the acknowledgement number, or inside the second block, tells of
+    /// octets that came twice.
+    fn d_sack(&self, info: AckInfo<'_>) -> Option<Range> {
+        let block = |i: usize| {
+            let (left, right) = info.blocks.get(i)?;
+            let (start, end) = (self.una.near(*left), self.una.near(*right));
+            (start < end && end <= self.nxt).then_some(Range { start, end })
+        };
+        let first = block(0)?;
+        let below = first.start < info.ack;
+        let inside = block(1).is_some_and(|b| b.start <= first.start && first.end <= b.end);
+        // Nothing older than what the peer can still have seen.
+        let recent = first.start >= self.una.minus(self.max_wnd.max(1 << 16));
+        ((below || inside) && recent).then_some(first)
+    }
+
+    /// Octets came twice at the peer. A peer that tells of more than was sent twice is not believed.
+    fn on_d_sack(&mut self, twice: Range, stats: &mut Stats) {
+        stats.d_sacks_in += 1;
+        self.d_sacked = self.d_sacked.saturating_add(twice.len());
+        if self.d_sacked > stats.octets_retransmitted + self.emss as u64 {
+            self.d_sacked = stats.octets_retransmitted + self.emss as u64;
+            return;
+        }
+        self.rack.on_d_sack(self.una, self.nxt);
+        if let Some(episode) = &mut self.episode {
+            episode.on_d_sack(twice.end, twice.len());
+        }
+    }
+
+    /// Karn's algorithm (RFC 6298 §3), or else the echoed timestamp (RFC 7323 §4.1).
+    fn measure(&mut self, now: Instant, info: AckInfo<'_>, told: &Told, config: &Config) {
+        if let Some(rtt) = told.delivery.shortest_rtt() {
+            self.rack.measured(now, rtt);
+            self.cc.on_round_trip(rtt, self.una, self.nxt);
+        }
+        let echoed = info.echoed_ms.filter(|_| told.advanced);
+        let echo = echoed.map(|ms| Duration::from_millis((now.as_millis() - ms).max(1)));
+        if let Some(rtt) = told.delivery.rtt().or(echo) {
+            let per_rtt = told.flight.div_ceil(2 * self.emss as u64);
+            self.rtt.sample(rtt, per_rtt, config);
+            self.tlp.measured();
+        } else if told.delivery.original_end.is_some() {
+            // RFC 6298 §5.7, Karn: something that was not sent again was acknowledged, but how long it
+            // took cannot be told.
+            self.rtt.forget_backoff();
+        }
+    }
+
+    /// Returns whether the right edge or the window changed.
+    fn update_window(&mut self, now: Instant, info: AckInfo<'_>) -> bool {
+        // RFC 9293 §3.10.7.4: not by old segments. A retransmission has an old number and still says
+        // something new when it acknowledges more: left out, the old window would count from the new
+        // SND.UNA on, beyond what the peer granted.
+        let newer = self.wl2 < info.ack
+            || self.wl1 < info.seq
+            || (self.wl1 == info.seq && self.wl2 <= info.ack);
+        if info.ack < self.una || !newer {
+            return false;
+        }
+        let changed = self.wnd != info.window;
+        let opened = self.wnd == 0 && info.window > 0;
+        self.set_window(info.seq, info.ack, info.window);
+        if self.wnd == 0 {
+            self.progress_at = now; // RFC 9293 §3.8.6.1: it answers, so it lives (MUST-37)
+        }
+        if opened {
+            self.probe_due = false;
+        }
+        if opened && self.probing {
+            // What the peer refused while its window was closed has to go again now.
+            self.probing = false;
+            self.rtt.forget_backoff();
+            self.board.mark_all_lost();
+        }
+        changed
+    }
+
+    /// SND.WND, SND.WL1, SND.WL2.
+    pub(crate) fn set_window(&mut self, seq: ExtSeq, ack: ExtSeq, window: u64) {
+        self.wnd = window;
+        self.max_wnd = self.max_wnd.max(window);
+        self.wl1 = self.wl1.max(seq);
+        self.wl2 = ack;
+    }
+
+    fn on_duplicate(&mut self, flight: u64, stats: &mut Stats) {
+        stats.duplicate_acks_in += 1;
+        self.dup_acks = self.dup_acks.saturating_add(1);
+        if self.dup_acks == 1 {
+            self.flight_before_dups = flight;
+        }
+        if !self.sack && !matches!(self.phase, Phase::Loss { .. }) {
+            let most = self.flight().saturating_sub(self.emss as u64);
+            self.reno_sacked = (self.reno_sacked + self.emss as u64).min(most);
+        }
+    }
+
+    /// RFC 8985 §7.4.2.
+    fn judge_probe(&mut self, info: AckInfo<'_>, told: &Told, duplicate: bool, stats: &mut Stats) {
+        let ack = TlpAck {
+            ack: info.ack,
+            d_sack_end: told.d_sack.map(|r| r.end),
+            bare_duplicate: info.blocks.is_empty()
+                && info.bare
+                && !told.advanced
+                && (duplicate || told.flight > 0),
+        };
+        if self.tlp.on_ack(ack) == TlpOutcome::Repaired && self.phase == Phase::Open {
+            stats.tail_losses_repaired += 1;
+            self.cc.on_loss(told.flight);
+        }
+    }
+
+    // --- recovery -----------------------------------------------------------------------------------
+
+    fn leave_recovery(&mut self, before: Phase, told: &Told) {
+        self.phase = before.after_ack(self.una);
+        if !told.advanced {
+            return;
+        }
+        let over = before != Phase::Open && self.phase == Phase::Open;
+        match before {
+            Phase::Recovery { .. } if !over && !self.sack => {
+                // RFC 6582 §3.2 (4): a partial acknowledgement; the next segment is lost too.
+                let rest = told.delivery.octets.saturating_sub(self.emss as u64);
+                self.reno_sacked = self.reno_sacked.saturating_sub(rest);
+                self.board.mark_head_lost();
+                self.force = true;
+            }
+            Phase::Recovery { .. } if !over => {}
+            _ => self.reno_sacked = 0,
+        }
+        if over && before.is_recovering() {
+            self.force = false;
+            self.rack.on_recovered();
+        }
+        if over && before.is_reducing() {
+            if self.sack || !before.is_recovering() {
+                self.cc.end_reduction();
+            } else {
+                self.cc.on_recovered(self.flight());
+            }
+        }
+        if over && let Some(episode) = &mut self.episode {
+            episode.over_at = Some(self.nxt);
+            episode.frto = Frto::Off;
+        }
+    }
+
+    /// Takes a loss episode back that was none. Returns whether it did.
+    fn undo_if_spurious(
+        &mut self,
+        info: AckInfo<'_>,
+        told: &Told,
+        duplicate: bool,
+        stats: &mut Stats,
+    ) -> bool {
+        let verdict = self.ask_frto(info, told, duplicate);
+        let Some(episode) = &mut self.episode else { return false };
+        let echoed = info.echoed_ms.filter(|_| told.advanced);
+        let proof = episode.proof(echoed, self.board.resent_in_flight());
+        match verdict {
+            Verdict::SendNew => {
+                episode.frto = Frto::NewData;
+                episode.frto_new = frto::NEW_SEGMENTS;
+            }
+            Verdict::Genuine => episode.frto = Frto::Off,
+            Verdict::Wait | Verdict::Spurious => {}
+        }
+        match (verdict, proof) {
+            (Verdict::Spurious, _) => stats.undone_by_frto += 1,
+            (_, Some(Proof::Timestamp)) => stats.undone_by_timestamp += 1,
+            (_, Some(Proof::DSack)) => stats.undone_by_d_sack += 1,
+            (_, None) => return false,
+        }
+        self.undo();
+        true
+    }
+
+    fn ask_frto(&self, info: AckInfo<'_>, told: &Told, duplicate: bool) -> Verdict {
+        let Some(episode) = self.episode.as_deref() else { return Verdict::Wait };
+        let Phase::Loss { point } = self.phase else { return Verdict::Wait };
+        // Without SACK, what an acknowledgement covers together with a retransmission may have waited for
+        // it at the peer.
+        let sure = self.sack || !told.delivery.ambiguous;
+        let seen = Seen {
+            advanced: told.advanced,
+            complete: self.una >= point,
+            original: sure && told.delivery.original_end.is_some_and(|end| end <= point),
+            duplicate,
+            can_send_new: info.has_data && self.usable() > 0,
+            sack: self.sack,
+        };
+        frto::judge(episode.frto, seen)
+    }
+
+    fn undo(&mut self) {
+        let Some(episode) = self.episode.take() else { return };
+        self.cc.undo(&episode.prior);
+        if self.phase != Phase::Open {
+            self.board.forget_losses();
+        }
+        self.phase = Phase::Open;
+        self.force = false;
+        self.reno_sacked = 0;
+        self.dup_acks = 0;
+        self.reorder_at = None;
+        self.rtt.forget_backoff();
+    }
+
+    /// What is over and can no longer prove spurious is forgotten.
+    fn forget_episode(&mut self) {
+        let over_at = self.episode.as_ref().and_then(|e| e.over_at);
+        if self.phase == Phase::Open && over_at.is_some_and(|at| self.una > at) {
+            self.episode = None;
+        }
+    }
+
+    // --- loss ---------------------------------------------------------------------------------------
+
+    /// What RACK goes by now.
+    fn judgement(&self, now: Instant) -> Judgement {
+        let srtt = self.rtt.srtt().unwrap_or_default();
+        self.rack.judge(now, self.phase.is_recovering(), self.board.segs_sacked(), srtt)
+    }
+
+    /// Finds losses after an acknowledgement. Returns how many segments are lost that were not before.
+    fn find_losses(&mut self, now: Instant, config: &Config, stats: &mut Stats) -> u64 {
+        if self.board.is_empty() {
+            self.reorder_at = None;
+            return 0;
+        }
+        if self.sack {
+            return self.detect(now, config, stats);
+        }
+        if must_recover(self.phase, self.dup_acks, self.una, self.recover) {
+            if self.board.head_is_probe() {
+                // RFC 4821 §7.6.1: no sign of congestion.
+                self.board.mark_head_lost();
+                self.dup_acks = 0;
+                return 0;
+            }
+            self.enter_recovery(stats);
+            self.board.mark_head_lost();
+            self.force = true;
+            return 1;
+        }
+        0
+    }
+
+    /// RACK_detect_loss_and_arm_timer of RFC 8985 §6.2. Returns how many segments are lost that were not
+    /// before.
+    fn detect(&mut self, now: Instant, config: &Config, stats: &mut Stats) -> u64 {
+        let mut found = self.board.detect_losses(self.judgement(now));
+        if found.congestion > 0 && !self.phase.is_recovering() {
+            self.enter_recovery(stats);
+            // In recovery the reordering window may be none (RFC 8985 §6.2 step 4).
+            let more = self.board.detect_losses(self.judgement(now));
+            found.segments += more.segments;
+            found.again_at = more.again_at;
+        }
+        self.reorder_at = found.again_at.map(|at| at.min(now + self.rtt.rto(config)));
+        stats.segments_lost += found.segments;
+        found.segments
+    }
+
+    /// The reordering timer expired.
+    pub(crate) fn on_reorder_timeout(&mut self, now: Instant, config: &Config, stats: &mut Stats) {
+        let was_open = !self.phase.is_reducing();
+        self.detect(now, config, stats);
+        if was_open && self.phase.is_reducing() {
+            self.reduce(0, false);
+        }
+    }
+
+    /// RFC 6675 §5 (4), RFC 6582 §3.2 (2), RFC 6937 §3.
+    fn enter_recovery(&mut self, stats: &mut Stats) {
+        let flight = self.flight();
+        stats.fast_recoveries += 1;
+        self.tlp.reset();
+        self.recover = self.nxt;
+        if !matches!(self.phase, Phase::Reducing { .. }) {
+            let episode = Episode::new(self.cc.clone(), self.una, flight, false);
+            self.episode = Some(Box::new(episode));
+            // RFC 5681 §3.2 (2): limited transmit does not count as flight.
+            let limited = if self.dup_acks > 0 { self.flight_before_dups } else { flight };
+            self.cc.on_loss(flight.min(limited.max(self.emss as u64)));
+        }
+        self.phase = Phase::Recovery { point: self.nxt };
+    }
+
+    /// The peer echoes that a packet of ours met congestion (RFC 3168 §6.1.2): the window comes down as for
+    /// a loss, at most once per round trip. Returns whether it does: the peer has to be told (CWR).
+    pub(crate) fn on_ecn_congestion(&mut self) -> bool {
+        if self.phase != Phase::Open || self.board.is_empty() {
+            return false; // it does already, or nothing is in flight
+        }
+        self.episode =
+            Some(Box::new(Episode::new(self.cc.clone(), self.una, self.flight(), false)));
+        self.cc.on_loss(self.flight());
+        self.phase = Phase::Reducing { point: self.nxt };
+        true
+    }
+
+    /// The retransmission timer expired (RFC 6298 §5.4 to §5.6, RFC 6675 §5.1, RFC 8985 §6.3).
+    pub(crate) fn on_timeout(&mut self, now: Instant, stats: &mut Stats) {
+        stats.timeouts += 1;
+        let again = self.timeouts_in_a_row > 0;
+        self.timeouts_in_a_row += 1;
+        // What was reduced in this window is not reduced again.
+        let reduced = again || self.phase.is_reducing();
+        if !reduced {
+            let mut episode = Episode::new(self.cc.clone(), self.una, self.flight(), true);
+            episode.frto = Frto::Retransmitted;
+            self.episode = Some(Box::new(episode));
+        } else if let Some(episode) = &mut self.episode {
+            episode.frto = Frto::Off; // RFC 5682 §2.1 step 1
+            episode.over_at = None;
+        }
+        self.cc.on_timeout(self.flight(), reduced);
+        if self.board.head_sacked() {
+            self.board.forget_sacks(); // RFC 2018 §8
+        }
+        if self.sack {
+            self.board.mark_lost_on_timeout(self.judgement(now));
+        } else {
+            self.board.mark_all_lost();
+        }
+        self.phase = Phase::Loss { point: self.nxt };
+        self.recover = self.nxt;
+        self.tlp.reset();
+        self.dup_acks = 0;
+        self.reno_sacked = 0;
+        self.reorder_at = None;
+        self.force = true;
+        self.rtt.back_off();
+    }
+
+    // --- window -------------------------------------------------------------------------------------
+
+    fn adjust_window(
+        &mut self,
+        now: Instant,
+        before: Phase,
+        told: &Told,
+        lost: u64,
+        config: &Config,
+    ) {
+        if self.phase.is_reducing() {
+            if self.sack {
+                self.reduce(told.delivery.octets, told.advanced && lost == 0);
+            }
+            return;
+        }
+        let grows = !before.is_reducing() && told.advanced;
+        if !grows {
+            return;
+        }
+        let octets = told.flight.saturating_sub(self.flight());
+        let slow_start = self.cc.in_slow_start();
+        if self.usage.is_limited(slow_start, self.cc.cwnd()) || before.is_recovering() {
+            let srtt = self.rtt.srtt().unwrap_or_else(|| self.rtt.rto(config));
+            self.cc.on_ack(now, octets, srtt); // in slow start after a time-out, RFC 5681 §3.1
+        } else {
+            self.cc.on_limited_by_source();
+        }
+    }
+
+    /// The window in recovery (RFC 6937).
+    fn reduce(&mut self, delivered: u64, safe: bool) {
+        let pipe = self.pipe();
+        let (ssthresh, smss) = (self.cc.ssthresh(), self.emss as u64);
+        if let Some(episode) = &mut self.episode {
+            let cwnd = episode.prr.on_ack(delivered, pipe, ssthresh, smss, safe);
+            self.cc.set_reduced(cwnd);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! HyStart++ (RFC 9406): the first slow start ends when round trips grow, before the queue overflows.
+
+use core::time::Duration;
+
+use crate::tcp::seq::ExtSeq;
+
+/// MIN_RTT_THRESH, MAX_RTT_THRESH, MIN_RTT_DIVISOR (RFC 9406 §4.2), microseconds.
+const MIN_THRESHOLD: u32 = 4_000;
+const MAX_THRESHOLD: u32 = 16_000;
+const DIVISOR: u32 = 8;
+/// N_RTT_SAMPLE.
+const SAMPLES: u8 = 8;
+/// CSS_GROWTH_DIVISOR.
+const GROWTH_DIVISOR: u64 = 4;
+/// CSS_ROUNDS.
+const ROUNDS: u8 = 5;
+
+/// How the window grows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Growth {
+    /// Slow start.
+    Full,
+    /// Conservative slow start.
+    Conservative,
+    /// Slow start is over.
+    Over,
+}
+
+/// State of the first slow start. Times in microseconds, zero for none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HyStart {
+    /// lastRoundMinRTT, currentRoundMinRTT, cssBaselineMinRtt.
+    last: u32,
+    current: u32,
+    baseline: u32,
+    /// windowEnd.
+    window_end: ExtSeq,
+    /// rttSampleCount.
+    samples: u8,
+    /// Rounds of conservative slow start.
+    rounds: u8,
+}
+
+impl HyStart {
+    /// A measurement (RFC 9406 §4.2).
+    pub(super) fn on_round_trip(&mut self, rtt: Duration, una: ExtSeq, nxt: ExtSeq) -> Growth {
+        if una >= self.window_end {
+            self.window_end = nxt;
+            self.last = self.current;
+            self.current = 0;
+            self.samples = 0;
+            if self.baseline > 0 {
+                self.rounds += 1;
+                if self.rounds >= ROUNDS {
+                    return Growth::Over;
+                }
+            }
+        }
+        let rtt = u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX).max(1);
+        self.current = if self.current == 0 { rtt } else { self.current.min(rtt) };
+        self.samples = self.samples.saturating_add(1);
+        if self.samples >= SAMPLES && self.last > 0 {
+            if self.baseline > 0 && self.current < self.baseline {
+                self.baseline = 0; // the delay was no queue
+                self.rounds = 0;
+            } else if self.baseline == 0 {
+                let threshold = (self.last / DIVISOR).clamp(MIN_THRESHOLD, MAX_THRESHOLD);
+                if self.current >= self.last.saturating_add(threshold) {
+                    self.baseline = self.current;
+                    self.rounds = 0;
+                }
+            }
+        }
+        if self.baseline > 0 { Growth::Conservative } else { Growth::Full }
+    }
+
+    /// By what slow start's growth is divided.
+    pub(super) fn divisor(&self) -> u64 {
+        if self.baseline > 0 { GROWTH_DIVISOR } else { 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::seq::SeqNumber;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A round of ten samples.
+    fn round(h: &mut HyStart, n: u64, rtt: Duration) -> Growth {
+        let at = |n: u64| ExtSeq::initial(SeqNumber(0)).plus(n * 1000);
+        let mut growth = Growth::Full;
+        for i in 0..10 {
+            growth = h.on_round_trip(rtt, at(n).plus(i), at(n + 1));
+            if growth == Growth::Over {
+                break;
+            }
+        }
+        growth
+    }
+
+    // RFC 9406 §4.2: an eighth more than the round before, at least 4 ms; five rounds later it is over.
+    #[test]
+    fn growing_round_trips_end_slow_start() {
+        let mut h = HyStart::default();
+        assert_eq!(round(&mut h, 0, 40 * MS), Growth::Full);
+        assert_eq!(round(&mut h, 1, 44 * MS), Growth::Full, "less than an eighth");
+        assert_eq!(round(&mut h, 2, 50 * MS), Growth::Conservative);
+        assert_eq!(h.divisor(), 4);
+        for n in 3..7 {
+            assert_eq!(round(&mut h, n, 55 * MS), Growth::Conservative);
+        }
+        assert_eq!(round(&mut h, 7, 55 * MS), Growth::Over);
+    }
+
+    // RFC 9406 §4.2: back to slow start when the delay has gone.
+    #[test]
+    fn a_passing_delay_resumes_slow_start() {
+        let mut h = HyStart::default();
+        round(&mut h, 0, 10 * MS);
+        assert_eq!(round(&mut h, 1, 20 * MS), Growth::Conservative);
+        assert_eq!(round(&mut h, 2, 10 * MS), Growth::Full);
+        assert_eq!(h.divisor(), 1);
+    }
+}

@@ -1,0 +1,186 @@
+//! What one acknowledgement delivered, gathered while the scoreboard takes it in: the questions that RACK
+//! (RFC 8985 §6.2), round-trip measurement (RFC 6298 §3), F-RTO (RFC 5682) and PRR (RFC 6937) ask of it.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use super::seq::ExtSeq;
+
+/// A transmission of a segment: when, and the end of the segment. The order is RACK_sent_after of
+/// RFC 8985 §6.2: by time, then by sequence number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct Transmission {
+    pub(crate) at: Instant,
+    pub(crate) end: ExtSeq,
+}
+
+/// The sum of what an acknowledgement delivered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivery {
+    now: Instant,
+    /// When the timestamp was made that it echoes, on the millisecond clock.
+    echoed_ms: Option<u64>,
+    min_rtt: Option<Duration>,
+    /// RACK.fack before it.
+    fack: ExtSeq,
+    /// Sequence space that was not known to have arrived before.
+    pub(crate) octets: u64,
+    /// The latest transmission among what arrived, ambiguous ones left out (RFC 8985 §6.2 step 2).
+    pub(crate) latest: Option<Transmission>,
+    /// End of what arrived, SND.UNA or the end of a SACK block.
+    pub(crate) highest: ExtSeq,
+    /// A segment sent once arrived after later ones (RFC 8985 §6.2 step 3).
+    pub(crate) reordered: bool,
+    /// The lowest end of a segment sent once that arrived.
+    pub(crate) original_end: Option<ExtSeq>,
+    /// Something cumulatively acknowledged was sent more than once.
+    pub(crate) ambiguous: bool,
+    /// When the oldest segment sent once was sent, of those cumulatively acknowledged and not SACKed before.
+    acked_sent_at: Option<Instant>,
+    /// When the latest of them was sent, and of those SACKed.
+    newest_sent_at: Option<Instant>,
+    sacked_sent_at: Option<Instant>,
+}
+
+/// How a segment became known to have arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    CumulativeAck,
+    Sack,
+}
+
+impl Delivery {
+    /// Nothing yet. `echoed_ms` is when the echoed timestamp was made, by the clock of
+    /// [`Instant::as_millis`].
+    pub(crate) fn new(
+        now: Instant,
+        echoed_ms: Option<u64>,
+        min_rtt: Option<Duration>,
+        fack: ExtSeq,
+    ) -> Self {
+        Delivery {
+            now,
+            echoed_ms,
+            min_rtt,
+            fack,
+            octets: 0,
+            latest: None,
+            highest: fack,
+            reordered: false,
+            original_end: None,
+            ambiguous: false,
+            acked_sent_at: None,
+            newest_sent_at: None,
+            sacked_sent_at: None,
+        }
+    }
+
+    /// A whole segment that was not SACKed before has arrived.
+    pub(crate) fn take(&mut self, sent: Transmission, again: bool, by: By) {
+        if !again {
+            self.reordered |= sent.end < self.fack;
+            self.original_end = Some(self.original_end.map_or(sent.end, |e| e.min(sent.end)));
+            self.newest_sent_at = Some(self.newest_sent_at.map_or(sent.at, |at| at.max(sent.at)));
+            match by {
+                By::CumulativeAck => self.acked_sent_at.get_or_insert(sent.at),
+                By::Sack => self.sacked_sent_at.get_or_insert(sent.at),
+            };
+        }
+        self.highest = self.highest.max(sent.end);
+        if (!again || self.is_of_the_last_transmission(sent.at))
+            && self.latest.is_none_or(|latest| sent > latest)
+        {
+            self.latest = Some(sent);
+        }
+    }
+
+    /// For Karn's algorithm (RFC 6298 §3): the age of the oldest segment cumulatively acknowledged, if none
+    /// of all was sent twice: what waited behind a retransmission says nothing about the path. Else of one
+    /// that was SACKed.
+    pub(crate) fn rtt(&self) -> Option<Duration> {
+        let acked = self.acked_sent_at.filter(|_| !self.ambiguous);
+        let sent_at = acked.or(self.sacked_sent_at)?;
+        Some(self.now.saturating_since(sent_at))
+    }
+
+    /// The age of the latest segment sent once that arrived: the least that the path took.
+    pub(crate) fn shortest_rtt(&self) -> Option<Duration> {
+        let sent_at = self.newest_sent_at?;
+        // What waited at the receiver behind a retransmission is older than the path.
+        let waited = self.ambiguous && self.sacked_sent_at.is_none();
+        (!waited).then(|| self.now.saturating_since(sent_at))
+    }
+
+    /// RFC 8985 §6.2 step 2: whether what arrived of a segment sent again can be its last transmission.
+    fn is_of_the_last_transmission(&self, sent_at: Instant) -> bool {
+        let echoes_earlier = self.echoed_ms.is_some_and(|ms| ms < sent_at.as_millis());
+        let too_soon = self.min_rtt.is_some_and(|rtt| self.now.saturating_since(sent_at) < rtt);
+        !echoes_earlier && !too_soon
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::seq::SeqNumber;
+
+    fn sent(ms: u64, end: u64) -> Transmission {
+        Transmission { at: Instant::from_millis(ms), end: ExtSeq::initial(SeqNumber(0)).plus(end) }
+    }
+
+    fn delivery(echoed_ms: Option<u64>) -> Delivery {
+        let min_rtt = Some(Duration::from_millis(20));
+        Delivery::new(Instant::from_millis(100), echoed_ms, min_rtt, sent(0, 50).end)
+    }
+
+    // RFC 8985 §6.2: by time, ties by sequence number.
+    #[test]
+    fn transmissions_are_ordered_by_time_then_by_number() {
+        assert!(sent(2, 10) > sent(1, 20));
+        assert!(sent(1, 20) > sent(1, 10));
+    }
+
+    // RFC 8985 §6.2 step 2: a retransmission counts only if what arrived can be it.
+    #[test]
+    fn ambiguous_retransmissions_are_left_out() {
+        let latest = |echoed, at| {
+            let mut d = delivery(echoed);
+            d.take(sent(10, 60), false, By::Sack);
+            d.take(sent(at, 10), true, By::Sack);
+            d.latest.unwrap()
+        };
+        assert_eq!(latest(None, 80), sent(80, 10), "a round trip ago");
+        assert_eq!(latest(None, 81), sent(10, 60), "less than the shortest round trip ago");
+        assert_eq!(latest(Some(80), 80), sent(80, 10));
+        assert_eq!(latest(Some(79), 80), sent(10, 60), "the timestamp is of an earlier one");
+    }
+
+    // RFC 8985 §6.2 step 3: only what was sent once, only below what had arrived before.
+    #[test]
+    fn reordering_shows_in_originals_below_what_arrived() {
+        let mut d = delivery(None);
+        d.take(sent(10, 60), false, By::Sack);
+        d.take(sent(10, 55), false, By::Sack);
+        assert!(!d.reordered, "both above what had arrived before this acknowledgement");
+        d.take(sent(70, 20), true, By::Sack);
+        assert!(!d.reordered, "sent again");
+        d.take(sent(10, 20), false, By::Sack);
+        assert!(d.reordered);
+    }
+
+    // RFC 6298 §3: no measurement of what was sent twice, or waited for it.
+    #[test]
+    fn measurements_are_of_segments_sent_once() {
+        let mut d = delivery(None);
+        assert_eq!(d.rtt(), None);
+        d.take(sent(60, 10), false, By::CumulativeAck);
+        d.take(sent(70, 20), false, By::CumulativeAck);
+        assert_eq!(d.rtt(), Some(Duration::from_millis(40)));
+        assert_eq!(d.shortest_rtt(), Some(Duration::from_millis(30)));
+        d.ambiguous = true;
+        assert_eq!((d.rtt(), d.shortest_rtt()), (None, None));
+        d.take(sent(75, 30), false, By::Sack);
+        assert_eq!(d.rtt(), Some(Duration::from_millis(25)), "SACKed: it has just arrived");
+    }
+}

@@ -1,0 +1,133 @@
+//! Pacing: segments leave at a little more than the congestion window per round trip instead of all at
+//! once, in bursts of about a millisecond's worth, so that a timer every millisecond suffices.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+/// Below this round trip the timers of a worker are too coarse to pace by.
+const MIN_RTT: Duration = Duration::from_micros(500);
+/// Segments of the congestion window below which there is nothing to spread.
+const MIN_SEGMENTS: u64 = 10;
+/// A burst lasts this long at the paced rate.
+const BURST: Duration = Duration::from_millis(1);
+/// Octets of the longest burst.
+const MAX_BURST: u64 = 64 * 1024;
+/// Segments of the shortest burst.
+const MIN_BURST_SEGMENTS: u64 = 2;
+
+/// When the next burst may leave.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pacer {
+    next: Instant,
+    /// Octets of the present burst that were sent.
+    sent: u64,
+}
+
+/// How fast to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pace {
+    /// Octets per second.
+    pub(crate) rate: u64,
+    /// Octets that may leave at once.
+    pub(crate) burst: u64,
+}
+
+impl Pace {
+    /// For a window of `cwnd` octets in segments of `smss` and a smoothed round trip of `srtt`: twice the
+    /// window per round trip in slow start, 1.2 times after. `None` when it is not worth it.
+    pub(crate) fn new(
+        cwnd: u64,
+        smss: u64,
+        srtt: Option<Duration>,
+        slow_start: bool,
+    ) -> Option<Pace> {
+        let srtt = srtt.filter(|srtt| *srtt >= MIN_RTT)?;
+        if cwnd <= MIN_SEGMENTS * smss {
+            return None;
+        }
+        let percent = if slow_start { 200 } else { 120 };
+        let nanos = srtt.as_nanos() * 100;
+        let rate = u128::from(cwnd) * percent * 1_000_000_000 / nanos;
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
+        let burst = (rate / (1_000_000_000 / BURST.as_nanos() as u64)).min(MAX_BURST);
+        Some(Pace { rate, burst: burst.max(MIN_BURST_SEGMENTS * smss) })
+    }
+}
+
+impl Pacer {
+    /// Until when to wait, if at all.
+    pub(crate) fn wait(&self, now: Instant) -> Option<Instant> {
+        (self.next > now).then_some(self.next)
+    }
+
+    /// `octets` were sent at `pace`. A timer that came late is made up for, up to the time of a burst.
+    pub(crate) fn on_sent(&mut self, now: Instant, octets: u64, pace: Pace) {
+        self.sent += octets;
+        if self.sent < pace.burst {
+            return;
+        }
+        let nanos = u128::from(self.sent) * 1_000_000_000 / u128::from(pace.rate);
+        let spacing = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let late = now.saturating_since(self.next).min(BURST).min(spacing);
+        let base = if self.next > now { self.next } else { now };
+        self.next = base + spacing.saturating_sub(late);
+        self.sent = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn short_paths_and_small_windows_are_not_paced() {
+        assert_eq!(Pace::new(100_000, 1000, None, true), None);
+        assert_eq!(Pace::new(100_000, 1000, Some(MS / 5), true), None);
+        assert_eq!(Pace::new(10_000, 1000, Some(10 * MS), true), None);
+        let pace = Pace::new(100_000, 1000, Some(10 * MS), true).unwrap();
+        assert_eq!(pace, Pace { rate: 20_000_000, burst: 20_000 });
+        let pace = Pace::new(100_000, 1000, Some(100 * MS), false).unwrap();
+        assert_eq!(pace, Pace { rate: 1_200_000, burst: 2000 });
+        let pace = Pace::new(100_000_000, 1000, Some(10 * MS), false).unwrap();
+        assert_eq!(pace.burst, MAX_BURST);
+    }
+
+    /// The rate holds on average, with timers that come up to a burst late, and never above it by more
+    /// than a burst.
+    #[test]
+    fn the_rate_is_kept_with_late_timers() {
+        let pace = Pace::new(100_000, 1000, Some(10 * MS), false).unwrap(); // 12 MB/s, 12 kB
+        for late in [Duration::ZERO, MS / 3, MS * 9 / 10] {
+            let mut pacer = Pacer::default();
+            let start = Instant::from_millis(1000);
+            let (mut now, mut sent) = (start, 0u64);
+            while sent < 1_200_000 {
+                match pacer.wait(now) {
+                    Some(at) => now = at + late,
+                    None => {
+                        pacer.on_sent(now, 1000, pace);
+                        sent += 1000;
+                    }
+                }
+            }
+            let took = now.saturating_since(start);
+            assert!(took.abs_diff(100 * MS) < 3 * MS, "{late:?}: {took:?}");
+        }
+    }
+
+    #[test]
+    fn idle_time_is_no_credit() {
+        let pace = Pace::new(100_000, 1000, Some(10 * MS), false).unwrap();
+        let mut pacer = Pacer::default();
+        let now = Instant::from_millis(5000);
+        let mut burst = 0;
+        while pacer.wait(now).is_none() {
+            pacer.on_sent(now, 1000, pace);
+            burst += 1;
+        }
+        assert!(burst <= 24, "{burst}");
+    }
+}

@@ -1,0 +1,103 @@
+//! Proportional Rate Reduction (RFC 6937): during recovery the window comes down to the slow-start
+//! threshold in step with what is delivered, and never lower because the network lost more.
+
+/// State of one reduction (RFC 6937 §3). Octets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prr {
+    /// prr_delivered.
+    delivered: u64,
+    /// prr_out.
+    out: u64,
+    /// RecoverFS.
+    recover_fs: u64,
+}
+
+impl Prr {
+    /// Recovery begins with `flight` octets outstanding.
+    pub(crate) fn new(flight: u64) -> Self {
+        Prr { delivered: 0, out: 0, recover_fs: flight.max(1) }
+    }
+
+    /// Octets were sent, for the first time or again.
+    pub(crate) fn on_sent(&mut self, octets: u64) {
+        self.out += octets;
+    }
+
+    /// The congestion window after an acknowledgement that delivered `delivered` octets and left `pipe` in
+    /// the network. `safe` when it moved SND.UNA and showed no further loss: only then the slow-start
+    /// reduction bound adds a segment, else it is the conservative one (RFC 6937 §3; RFC 9937 §6 for when).
+    pub(crate) fn on_ack(
+        &mut self,
+        delivered: u64,
+        pipe: u64,
+        ssthresh: u64,
+        smss: u64,
+        safe: bool,
+    ) -> u64 {
+        self.delivered += delivered;
+        let may_send = if pipe > ssthresh {
+            let target = (u128::from(self.delivered) * u128::from(ssthresh))
+                .div_ceil(u128::from(self.recover_fs));
+            u64::try_from(target).unwrap_or(u64::MAX).saturating_sub(self.out)
+        } else {
+            let owed = self.delivered.saturating_sub(self.out).max(delivered);
+            let limit = owed + if safe { smss } else { 0 };
+            limit.min(ssthresh - pipe)
+        };
+        // The fast retransmit goes whatever the window.
+        let least = if self.out == 0 { smss } else { 0 };
+        pipe + may_send.max(least)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first figure of RFC 6937 §4: 20 segments, the first lost, CUBIC-like reduction to 10.
+    #[test]
+    fn one_segment_for_every_two_delivered() {
+        let mut prr = Prr::new(20);
+        let (mut pipe, mut sent) = (19, 0);
+        for _ in 0..19 {
+            pipe -= 1;
+            let cwnd = prr.on_ack(1, pipe, 10, 1, false);
+            let n = cwnd - pipe;
+            prr.on_sent(n);
+            sent += n;
+            pipe += n;
+        }
+        assert_eq!((sent, pipe), (10, 10), "as many as the threshold at the end");
+    }
+
+    /// The second figure of RFC 6937 §4: most of the flight is lost; the sender sends what is delivered,
+    /// and one more each time while below the threshold.
+    #[test]
+    fn heavy_loss_is_bounded_by_delivery() {
+        let mut prr = Prr::new(20);
+        let mut pipe = 4; // 15 lost
+        let cwnd = prr.on_ack(1, pipe, 10, 1, false);
+        assert_eq!(cwnd - pipe, 1, "conservative while losses are found");
+        prr.on_sent(1);
+        pipe = 4;
+        let cwnd = prr.on_ack(1, pipe, 10, 1, true);
+        assert_eq!(cwnd - pipe, 2, "slow start while none are");
+    }
+
+    // RFC 6937 §3: never above the threshold.
+    #[test]
+    fn it_stops_at_the_threshold() {
+        let mut prr = Prr::new(20);
+        prr.on_sent(1);
+        assert_eq!(prr.on_ack(8, 9, 10, 1, true), 10);
+    }
+
+    // RFC 6937 §3, RFC 6675 §5 (4.3): the first retransmission is not held back.
+    #[test]
+    fn the_first_retransmission_always_goes() {
+        let mut prr = Prr::new(3000);
+        assert_eq!(prr.on_ack(0, 2000, 1500, 1000, false), 3000);
+        prr.on_sent(1000);
+        assert_eq!(prr.on_ack(0, 3000, 1500, 1000, false), 3000);
+    }
+}

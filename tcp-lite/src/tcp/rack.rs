@@ -1,0 +1,266 @@
+//! RACK (RFC 8985 §6): a segment is lost when one sent later has arrived and time for reordering has
+//! passed. Here is what RACK knows; the scoreboard applies it to its records.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use super::delivery::{Delivery, Transmission};
+use super::recovery::DUP_THRESH;
+use super::seq::ExtSeq;
+
+/// Recoveries without D-SACK after which the reordering window shrinks again (RFC 8985 §6.2 step 4).
+const PERSIST: u8 = 16;
+
+/// Time over which the shortest round trip is sought: one to two of these.
+const MIN_RTT_WINDOW: Duration = Duration::from_secs(60);
+
+/// The state of RACK (RFC 8985 §5.3).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rack {
+    /// RACK.segment: RACK.xmit_ts and RACK.end_seq.
+    latest: Transmission,
+    /// RACK.rtt, nanoseconds.
+    rtt: u64,
+    /// RACK.fack.
+    fack: ExtSeq,
+    /// RACK.dsack_round; the default for none.
+    dsack_round: ExtSeq,
+    /// RACK.min_RTT.
+    min_rtt: MinRtt,
+    /// RACK.reordering_seen.
+    reordering_seen: bool,
+    /// RACK.reo_wnd_mult.
+    mult: u8,
+    /// RACK.reo_wnd_persist.
+    persist: u8,
+}
+
+/// What decides whether a segment is lost now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judgement {
+    /// Only what was sent before this one can be lost.
+    pub(crate) latest: Transmission,
+    /// Time after a transmission at which it is: RACK.rtt + RACK.reo_wnd.
+    pub(crate) patience: Duration,
+    pub(crate) now: Instant,
+}
+
+impl Judgement {
+    /// RFC 8985 §6.2 step 5, for a segment that was not SACKed: `None` when nothing sent later has
+    /// arrived; else when it is lost.
+    pub(crate) fn lost_at(&self, sent: Transmission) -> Option<Instant> {
+        (self.latest > sent).then(|| sent.at + self.patience)
+    }
+}
+
+impl Rack {
+    /// For a connection whose first octet is `una`.
+    pub(crate) fn new(una: ExtSeq) -> Self {
+        Rack {
+            latest: Transmission::default(),
+            rtt: 0,
+            fack: una,
+            dsack_round: ExtSeq::default(),
+            min_rtt: MinRtt::default(),
+            reordering_seen: false,
+            mult: 1,
+            persist: 0,
+        }
+    }
+
+    /// RACK.fack.
+    pub(crate) fn fack(&self) -> ExtSeq {
+        self.fack
+    }
+
+    /// RACK.min_RTT, once measured.
+    pub(crate) fn min_rtt(&self) -> Option<Duration> {
+        self.min_rtt.get()
+    }
+
+    /// A measurement that is no longer than needed (RFC 8985 §6.2 step 1).
+    pub(crate) fn measured(&mut self, now: Instant, rtt: Duration) {
+        self.min_rtt.sample(now, rtt);
+    }
+
+    /// Steps 2 and 3 of RFC 8985 §6.2.
+    pub(crate) fn on_delivery(&mut self, now: Instant, delivery: &Delivery) {
+        if let Some(sent) = delivery.latest {
+            self.rtt = now.saturating_since(sent.at).as_nanos() as u64;
+            self.latest = self.latest.max(sent);
+        }
+        self.fack = self.fack.max(delivery.highest);
+        self.reordering_seen |= delivery.reordered;
+    }
+
+    /// Step 4, for an acknowledgement with D-SACK: a wider window once per round trip.
+    pub(crate) fn on_d_sack(&mut self, una: ExtSeq, nxt: ExtSeq) {
+        if una >= self.dsack_round {
+            self.dsack_round = nxt;
+            self.mult = self.mult.saturating_add(1);
+            self.persist = PERSIST;
+        }
+    }
+
+    /// Step 4, on leaving fast recovery or the recovery from a time-out.
+    pub(crate) fn on_recovered(&mut self) {
+        self.persist = self.persist.saturating_sub(1);
+        if self.persist == 0 {
+            self.mult = 1;
+        }
+    }
+
+    /// RACK.reo_wnd (RFC 8985 §6.2 step 4): how much longer than a round trip a segment may take.
+    fn reo_wnd(&self, recovering: bool, segs_sacked: u64, srtt: Duration) -> Duration {
+        if !self.reordering_seen && (recovering || segs_sacked >= u64::from(DUP_THRESH)) {
+            return Duration::ZERO;
+        }
+        let min_rtt = self.min_rtt.get().unwrap_or(srtt);
+        (min_rtt / 4).saturating_mul(u32::from(self.mult)).min(srtt)
+    }
+
+    /// What is lost now.
+    pub(crate) fn judge(
+        &self,
+        now: Instant,
+        recovering: bool,
+        segs_sacked: u64,
+        srtt: Duration,
+    ) -> Judgement {
+        let reo_wnd = self.reo_wnd(recovering, segs_sacked, srtt);
+        let patience = Duration::from_nanos(self.rtt).saturating_add(reo_wnd);
+        Judgement { latest: self.latest, patience, now }
+    }
+
+    /// Some segment sent once came after later ones.
+    #[cfg(test)]
+    pub(crate) fn reordering_seen(&self) -> bool {
+        self.reordering_seen
+    }
+}
+
+/// The shortest round trip of the last one to two [`MIN_RTT_WINDOW`]s, in units of 64 nanoseconds; zero
+/// before the first measurement.
+#[derive(Clone, Copy, Debug, Default)]
+struct MinRtt {
+    /// Of the window before and this one.
+    best: u32,
+    /// Of this window.
+    recent: u32,
+    since: Instant,
+}
+
+impl MinRtt {
+    fn sample(&mut self, now: Instant, rtt: Duration) {
+        let rtt = u32::try_from(rtt.as_nanos() / 64).unwrap_or(u32::MAX).max(1);
+        if self.best == 0 || now.saturating_since(self.since) >= MIN_RTT_WINDOW {
+            self.best = if self.best == 0 { rtt } else { self.recent };
+            self.recent = rtt;
+            self.since = now;
+        }
+        self.recent = self.recent.min(rtt);
+        self.best = self.best.min(rtt);
+    }
+
+    fn get(&self) -> Option<Duration> {
+        (self.best > 0).then(|| Duration::from_nanos(64 * u64::from(self.best)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::delivery::By;
+    use super::*;
+    use crate::tcp::seq::SeqNumber;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn at(n: u64) -> ExtSeq {
+        ExtSeq::initial(SeqNumber(0)).plus(n)
+    }
+
+    fn rack() -> Rack {
+        let mut rack = Rack::new(at(0));
+        rack.measured(Instant::ZERO, 40 * MS);
+        rack
+    }
+
+    fn delivered(rack: &mut Rack, now: u64, sent_ms: u64, end: u64) {
+        let now = Instant::from_millis(now);
+        let mut d = Delivery::new(now, None, rack.min_rtt(), rack.fack());
+        let sent = Transmission { at: Instant::from_millis(sent_ms), end: at(end) };
+        d.take(sent, false, By::Sack);
+        rack.on_delivery(now, &d);
+    }
+
+    // RFC 8985 §6.2 step 4: a quarter of the shortest round trip; none when enough segments above have
+    // arrived or in recovery, unless reordering was seen; never more than SRTT.
+    #[test]
+    fn the_window_is_a_quarter_of_a_round_trip_or_none() {
+        let mut rack = rack();
+        assert_eq!(rack.reo_wnd(false, 2, 50 * MS), 10 * MS);
+        assert_eq!(rack.reo_wnd(false, 3, 50 * MS), Duration::ZERO);
+        assert_eq!(rack.reo_wnd(true, 1, 50 * MS), Duration::ZERO);
+        delivered(&mut rack, 50, 1, 20);
+        delivered(&mut rack, 51, 1, 10);
+        assert!(rack.reordering_seen());
+        assert_eq!(rack.reo_wnd(true, 3, 50 * MS), 10 * MS);
+        assert_eq!(rack.reo_wnd(true, 3, 6 * MS), 6 * MS);
+    }
+
+    // RFC 8985 §6.2 step 4: wider by one step for each round trip with D-SACK, for 16 recoveries.
+    #[test]
+    fn d_sacks_widen_the_window_for_a_while() {
+        let mut rack = rack();
+        rack.reordering_seen = true;
+        rack.on_d_sack(at(10), at(100));
+        rack.on_d_sack(at(50), at(150));
+        assert_eq!(rack.reo_wnd(true, 0, 100 * MS), 20 * MS, "once in a round trip");
+        rack.on_d_sack(at(100), at(200));
+        assert_eq!(rack.reo_wnd(true, 0, 100 * MS), 30 * MS);
+        for _ in 0..15 {
+            rack.on_recovered();
+        }
+        assert_eq!(rack.reo_wnd(true, 0, 100 * MS), 30 * MS);
+        rack.on_recovered();
+        assert_eq!(rack.reo_wnd(true, 0, 100 * MS), 10 * MS);
+    }
+
+    // RFC 8985 §6.2 step 5.
+    #[test]
+    fn lost_when_something_later_arrived_and_time_has_passed() {
+        let mut rack = rack();
+        delivered(&mut rack, 60, 20, 50); // RACK.rtt 40 ms
+        let judgement = rack.judge(Instant::from_millis(60), false, 1, 40 * MS);
+        let sent = |ms, end| Transmission { at: Instant::from_millis(ms), end: at(end) };
+        assert_eq!(judgement.lost_at(sent(20, 40)), Some(Instant::from_millis(70)));
+        assert_eq!(judgement.lost_at(sent(10, 90)), Some(Instant::from_millis(60)));
+        assert_eq!(judgement.lost_at(sent(20, 60)), None, "same time, higher number");
+        assert_eq!(judgement.lost_at(sent(21, 10)), None, "sent later");
+    }
+
+    // RFC 8985 §6.2 step 2: a segment sent earlier does not take RACK.segment back.
+    #[test]
+    fn the_latest_transmission_stays() {
+        let mut rack = rack();
+        delivered(&mut rack, 60, 20, 50);
+        delivered(&mut rack, 65, 10, 20);
+        assert_eq!(rack.latest.at, Instant::from_millis(20));
+        assert_eq!(rack.rtt, 55_000_000);
+    }
+
+    // RFC 8985 §6.2 step 1: a longer path is believed in the end.
+    #[test]
+    fn the_shortest_round_trip_is_forgotten_in_time() {
+        let mut min = MinRtt::default();
+        assert_eq!(min.get(), None);
+        min.sample(Instant::from_millis(0), 10 * MS);
+        min.sample(Instant::from_millis(1000), 50 * MS);
+        assert_eq!(min.get(), Some(10 * MS));
+        for second in 1..130 {
+            min.sample(Instant::from_millis(1000 * second), 50 * MS);
+        }
+        assert_eq!(min.get(), Some(50 * MS));
+    }
+}

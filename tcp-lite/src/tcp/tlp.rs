@@ -1,0 +1,165 @@
+//! Tail loss probes (RFC 8985 §7): when acknowledgements are overdue, one segment asks for one.
+
+use core::time::Duration;
+
+use super::seq::ExtSeq;
+
+/// Least wait for a probe: below it the peer's and our own timers say nothing. Linux adds two ticks.
+const MIN_PTO: Duration = Duration::from_millis(2);
+
+/// TLP.max_ack_delay (RFC 8985 §7.2): longest time for which peers delay the acknowledgement of a lone
+/// segment.
+const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
+
+/// The probe time-out before anything was measured (RFC 8985 §7.2).
+const PTO_UNMEASURED: Duration = Duration::from_secs(1);
+
+/// TLP_calc_PTO of RFC 8985 §7.2, without the bound by the retransmission time-out. `lone` when one segment
+/// is in flight.
+pub(crate) fn probe_timeout(srtt: Option<Duration>, lone: bool) -> Duration {
+    let Some(srtt) = srtt else { return PTO_UNMEASURED };
+    let delay = if lone { MAX_ACK_DELAY } else { Duration::ZERO };
+    srtt.saturating_mul(2).max(MIN_PTO).saturating_add(delay)
+}
+
+/// State of tail loss probing (RFC 8985 §5.3).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TailLoss {
+    /// TLP.end_seq.
+    end_seq: Option<ExtSeq>,
+    /// TLP.is_retrans.
+    is_retrans: bool,
+    /// A round trip was measured since the last probe.
+    measured: bool,
+    /// A probe is to be sent.
+    pub(crate) due: bool,
+}
+
+/// What an acknowledgement says about probes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TlpAck {
+    pub(crate) ack: ExtSeq,
+    /// End of its D-SACK block.
+    pub(crate) d_sack_end: Option<ExtSeq>,
+    /// A duplicate without any SACK block.
+    pub(crate) bare_duplicate: bool,
+}
+
+/// What became of a probe (RFC 8985 §7.4.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TlpOutcome {
+    /// Nothing is known, or nothing was lost.
+    Nothing,
+    /// The probe repaired the loss of the last segment: congestion control has to react.
+    Repaired,
+}
+
+impl TailLoss {
+    /// A round trip was measured.
+    pub(crate) fn measured(&mut self) {
+        self.measured = true;
+    }
+
+    /// The two conditions of RFC 8985 §7.3.
+    pub(crate) fn may_probe(&self) -> bool {
+        self.end_seq.is_none() && self.measured
+    }
+
+    /// A probe was sent; `end` is SND.NXT after it.
+    pub(crate) fn sent(&mut self, end: ExtSeq, is_retrans: bool) {
+        *self = TailLoss { end_seq: Some(end), is_retrans, measured: false, due: false };
+    }
+
+    /// Recovery begins (RFC 8985 §7.1).
+    pub(crate) fn reset(&mut self) {
+        self.end_seq = None;
+        self.is_retrans = false;
+        self.due = false;
+    }
+
+    /// TLP_process_ack of RFC 8985 §7.4.2.
+    pub(crate) fn on_ack(&mut self, info: TlpAck) -> TlpOutcome {
+        let Some(end) = self.end_seq.filter(|end| info.ack >= *end) else {
+            return TlpOutcome::Nothing;
+        };
+        let repaired = info.ack > end;
+        let both_arrived = info.d_sack_end == Some(end) || info.bare_duplicate;
+        if !self.is_retrans || both_arrived || repaired {
+            self.end_seq = None;
+        }
+        if self.is_retrans && repaired && info.d_sack_end != Some(end) {
+            return TlpOutcome::Repaired;
+        }
+        TlpOutcome::Nothing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::seq::SeqNumber;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn at(n: u64) -> ExtSeq {
+        ExtSeq::initial(SeqNumber(0)).plus(n)
+    }
+
+    fn ack(n: u64) -> TlpAck {
+        TlpAck { ack: at(n), d_sack_end: None, bare_duplicate: false }
+    }
+
+    fn probed(is_retrans: bool) -> TailLoss {
+        let mut tlp = TailLoss::default();
+        tlp.measured();
+        assert!(tlp.may_probe());
+        tlp.sent(at(100), is_retrans);
+        tlp
+    }
+
+    // RFC 8985 §7.2.
+    #[test]
+    fn the_timeout_is_two_round_trips() {
+        assert_eq!(probe_timeout(None, false), Duration::from_secs(1));
+        assert_eq!(probe_timeout(Some(30 * MS), false), 60 * MS);
+        assert_eq!(probe_timeout(Some(30 * MS), true), 260 * MS, "a lone segment may wait");
+        assert_eq!(probe_timeout(Some(MS / 50), false), 2 * MS, "not below the timers");
+    }
+
+    // RFC 8985 §7.3: one probe at a time, and not again before a measurement.
+    #[test]
+    fn one_probe_until_a_measurement() {
+        let mut tlp = probed(false);
+        tlp.measured();
+        assert!(!tlp.may_probe(), "in flight");
+        let mut tlp = probed(false);
+        assert_eq!(tlp.on_ack(ack(100)), TlpOutcome::Nothing);
+        assert!(!tlp.may_probe(), "nothing measured");
+        tlp.measured();
+        assert!(tlp.may_probe());
+    }
+
+    // RFC 8985 §7.4.2: new data as a probe, D-SACK, a bare duplicate: nothing was lost.
+    #[test]
+    fn no_loss_when_both_arrived() {
+        assert_eq!(probed(false).on_ack(ack(101)), TlpOutcome::Nothing);
+        let mut tlp = probed(true);
+        let info = TlpAck { d_sack_end: Some(at(100)), ..ack(100) };
+        assert_eq!(tlp.on_ack(info), TlpOutcome::Nothing);
+        assert_eq!(tlp.on_ack(ack(200)), TlpOutcome::Nothing);
+        let mut tlp = probed(true);
+        assert_eq!(tlp.on_ack(ack(100)), TlpOutcome::Nothing);
+        assert_eq!(tlp.on_ack(TlpAck { bare_duplicate: true, ..ack(100) }), TlpOutcome::Nothing);
+        assert_eq!(tlp.on_ack(ack(200)), TlpOutcome::Nothing);
+    }
+
+    // RFC 8985 §7.4.2: no sign that both arrived: one was lost.
+    #[test]
+    fn a_repaired_loss_is_a_loss() {
+        let mut tlp = probed(true);
+        assert_eq!(tlp.on_ack(ack(99)), TlpOutcome::Nothing);
+        assert_eq!(tlp.on_ack(ack(100)), TlpOutcome::Nothing);
+        assert_eq!(tlp.on_ack(ack(101)), TlpOutcome::Repaired);
+        assert_eq!(tlp.on_ack(ack(102)), TlpOutcome::Nothing, "once");
+    }
+}

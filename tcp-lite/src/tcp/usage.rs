@@ -1,0 +1,99 @@
+//! How much of the congestion window is used: a window that is not filled does not grow (RFC 7661 §4.3,
+//! RFC 9438 §5.8), and after a while comes down to what is used (RFC 2861 §3).
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use super::seq::ExtSeq;
+
+/// What was used in this round trip and since when the window was last full.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    /// The window stopped sending in this round trip.
+    limited: bool,
+    /// Most octets in flight in this round trip.
+    max_flight: u64,
+    /// It ends when this is acknowledged.
+    round_end: ExtSeq,
+    full_at: Instant,
+}
+
+impl Usage {
+    /// Nothing was sent.
+    pub(crate) fn new(una: ExtSeq, now: Instant) -> Self {
+        Usage { limited: false, max_flight: 0, round_end: una, full_at: now }
+    }
+
+    /// Something was sent, or could not because the window is full (`limited`). `flight` is what is in the
+    /// network now.
+    pub(crate) fn note(
+        &mut self,
+        now: Instant,
+        limited: bool,
+        flight: u64,
+        una: ExtSeq,
+        nxt: ExtSeq,
+    ) {
+        if una >= self.round_end || limited || (!self.limited && flight > self.max_flight) {
+            self.limited = limited;
+            self.max_flight = flight;
+            self.round_end = nxt;
+        }
+        if limited {
+            self.full_at = now;
+        }
+    }
+
+    /// True when the window may grow: it was full in this round trip, or in slow start at least half full.
+    pub(crate) fn is_limited(&self, slow_start: bool, cwnd: u64) -> bool {
+        self.limited || (slow_start && cwnd < 2 * self.max_flight)
+    }
+
+    /// What was used of a window that has not been full for `rto`, once per `rto` (RFC 2861 §3).
+    pub(crate) fn unused_for(&mut self, now: Instant, rto: Duration) -> Option<u64> {
+        if self.limited || now.saturating_since(self.full_at) < rto {
+            return None;
+        }
+        self.full_at = now;
+        Some(self.max_flight)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::seq::SeqNumber;
+
+    fn at(n: u64) -> ExtSeq {
+        ExtSeq::initial(SeqNumber(0)).plus(n)
+    }
+
+    const MS: fn(u64) -> Instant = Instant::from_millis;
+
+    // RFC 7661 §4.3: a round trip in which the window was full once counts as full.
+    #[test]
+    fn full_once_in_a_round_trip_is_full() {
+        let mut usage = Usage::new(at(0), MS(0));
+        usage.note(MS(0), true, 1000, at(0), at(1000));
+        usage.note(MS(1), false, 500, at(600), at(1100));
+        assert!(usage.is_limited(false, 1000));
+        usage.note(MS(2), false, 100, at(1000), at(1200));
+        assert!(!usage.is_limited(false, 1000));
+        assert!(!usage.is_limited(true, 1000), "less than half of it");
+        assert!(usage.is_limited(true, 150));
+    }
+
+    // RFC 2861 §3: once for each time-out without a full window.
+    #[test]
+    fn an_unused_window_is_told_once_per_timeout() {
+        let rto = Duration::from_millis(200);
+        let mut usage = Usage::new(at(0), MS(0));
+        usage.note(MS(0), false, 300, at(0), at(300));
+        assert_eq!(usage.unused_for(MS(199), rto), None);
+        assert_eq!(usage.unused_for(MS(200), rto), Some(300));
+        assert_eq!(usage.unused_for(MS(300), rto), None);
+        usage.note(MS(300), true, 900, at(300), at(1200));
+        assert_eq!(usage.unused_for(MS(900), rto), None);
+    }
+}

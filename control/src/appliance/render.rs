@@ -136,7 +136,7 @@ pub(super) fn stream_counters(stats: &EndpointStats) -> Counters {
     for (code, count) in ErrorCode::ALL.into_iter().zip(ddp.errors) {
         if count > 0 {
             let numbers = (ddp::LAYER_DDP, code.error_type(), code.code());
-            put(&format!("error_{}", error_name(numbers)), count);
+            put(&format!("error_{}", error_name(numbers)), u64::from(count));
         }
     }
     counters

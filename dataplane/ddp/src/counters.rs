@@ -31,6 +31,6 @@ pub struct Counters {
     pub messages_sent: u64,
     /// Messages that were not sent, or not whole.
     pub messages_flushed: u64,
-    /// Peers' errors reported, by [`ErrorCode::index`].
-    pub errors: [u64; ErrorCode::ALL.len()],
+    /// Peers' errors reported, by [`ErrorCode::index`]: one at most, with which reception ends.
+    pub errors: [u8; ErrorCode::ALL.len()],
 }

@@ -87,6 +87,9 @@ struct TaggedMessage {
     len: u64,
 }
 
+/// Records that memory is kept for when there are none.
+const IDLE_RECORDS: usize = 16;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Open,
@@ -101,7 +104,7 @@ pub(crate) struct Receiver {
     /// Every segment below it has been handed over.
     order: OrderKey,
     /// The lowest error; nothing at or beyond it counts.
-    error: Option<Ordered>,
+    error: Option<Box<Ordered>>,
     error_reported: bool,
     /// Segments beyond a gap, by key.
     records: VecDeque<Record>,
@@ -176,6 +179,12 @@ impl Receiver {
 
     pub(crate) fn posted_buffers(&self, qn: Qn) -> Option<u32> {
         self.queues.iter().find(|q| q.qn() == qn).map(Queue::posted)
+    }
+
+    /// Records that there is memory for.
+    #[cfg(test)]
+    pub(crate) fn record_capacity(&self) -> usize {
+        self.records.capacity()
     }
 
     #[cfg(test)]
@@ -403,13 +412,17 @@ impl Receiver {
                 }
             }
         }
+        if self.records.is_empty() && self.records.capacity() > IDLE_RECORDS {
+            self.records = VecDeque::new();
+        }
         let reached = self.error.as_ref().filter(|e| e.key <= self.order);
-        if let Some(Ordered { error, .. }) = reached
+        if let Some(Ordered { error, .. }) = reached.map(|reached| &**reached)
             && !self.error_reported
         {
             match error {
                 rdmap::Error::Ddp(error) => {
-                    env.counters.errors[error.code.index()] += 1;
+                    let count = &mut env.counters.errors[error.code.index()];
+                    *count = count.saturating_add(1);
                     env.events.push_back(Event::Error(error.clone()));
                 }
                 other => {
@@ -448,7 +461,7 @@ impl Receiver {
         };
         let keep = self.records.partition_point(|r| r.key < key);
         self.records.truncate(keep);
-        self.error = Some(Ordered { key, error });
+        self.error = Some(Box::new(Ordered { key, error }));
     }
 }
 

@@ -37,6 +37,9 @@ impl<M> Context<'_, M> {
     }
 }
 
+/// Events that memory is kept for when there are none.
+const IDLE_EVENTS: usize = 16;
+
 /// One DDP stream (RFC 5041 §2.3).
 ///
 /// Before it is dropped, [`release`](Self::release) must give its buffers back to the pool.
@@ -169,7 +172,11 @@ impl<M: RegionMemory> Stream<M> {
 
     /// The next thing that the ULP should know.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if self.events.is_empty() && self.events.capacity() > IDLE_EVENTS {
+            self.events = VecDeque::new();
+        }
+        event
     }
 
     /// The ULP sends nothing more: posting fails from now on, what is posted still goes out and
@@ -229,6 +236,11 @@ impl<M: RegionMemory> Stream<M> {
     /// The peer's error that has been reported, if there was one.
     pub fn error(&self) -> Option<&DdpError> {
         self.receiver.reported_error()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn record_capacity(&self) -> usize {
+        self.receiver.record_capacity()
     }
 
     /// As if the messages before this one had been sent and received.

@@ -441,3 +441,18 @@ fn counters_add_up() {
     let counters = sender.counters();
     assert_eq!((counters.segments_sent, counters.sent_octets, counters.messages_sent), (2, 200, 1));
 }
+
+/// Memory of a stream on which nothing is going on; what a long gap had taken is given back.
+#[test]
+fn an_idle_stream_is_small() {
+    let size = size_of::<Stream<VecMemory>>();
+    assert!(size <= 440, "{size}");
+    let mut rig = Rig::new();
+    for key in 1..1000 {
+        assert_eq!(rig.give(key, &tagged(0, true, b"x")), Placed(1));
+    }
+    assert!(rig.stream.record_capacity() >= 999);
+    let _ = rig.give(0, &tagged(0, true, b"x"));
+    assert_eq!(rig.events().len(), 1000);
+    assert!(rig.stream.record_capacity() <= 16);
+}

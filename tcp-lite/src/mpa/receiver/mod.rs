@@ -298,6 +298,7 @@ impl Receiver {
         self.pieces.release(pass.from, pass.to, budget, &mut self.stats);
         if in_order {
             self.next = self.pieces.absorb(pass.to);
+            self.pieces.shrink();
             self.tries = 0;
             if self.next > pass.to {
                 sink.order_complete(OrderKey(self.next));

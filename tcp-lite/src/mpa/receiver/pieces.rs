@@ -94,6 +94,19 @@ impl Pieces {
         self.list.is_empty()
     }
 
+    /// Gives memory back once nothing is left.
+    pub(super) fn shrink(&mut self) {
+        if self.list.is_empty() && self.list.capacity() > 0 {
+            self.list = VecDeque::new();
+        }
+    }
+
+    /// Entries that there is memory for.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.list.capacity()
+    }
+
     /// True when held octets begin at `at` and nothing is before them.
     pub(super) fn begin_with_held(&self, at: u64) -> bool {
         let held = |piece: &Piece| piece.start == at && matches!(piece.kind, Kind::Held { .. });

@@ -427,3 +427,16 @@ fn draft_pointers_of_revision_zero() {
     bench.arrive(b[0]..b[2]);
     assert_eq!(bench.receiver.error().map(|e| e.code()), Some(3));
 }
+
+/// Memory of a direction in which nothing is going on. What is held, placed ahead or wrong is elsewhere, and
+/// gone when it is over.
+#[test]
+fn an_idle_receiver_is_small() {
+    assert!(size_of::<Receiver>() <= 184, "{}", size_of::<Receiver>());
+    let stream = stream(true, &[1000, 40, 1000]);
+    let b = stream.boundaries();
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[2]..b[3]).arrive(b[1]..b[2] - 4).arrive(b[0]..b[1]).arrive(b[1]..b[2]);
+    assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
+    assert_eq!(bench.receiver.pieces.capacity(), 0, "nothing is kept for later");
+}

@@ -297,7 +297,7 @@ fn a_terminate_needs_no_buffer_of_the_ulp() {
 fn errors_are_counted_by_their_layer() {
     let mut b = End::new();
     b.give(&tagged(Opcode::Write, Stag(1), 0, true, b"x"));
-    let counted: u64 = b.stream.ddp_counters().errors.iter().sum();
+    let counted: u8 = b.stream.ddp_counters().errors.iter().sum();
     assert_eq!((counted, b.stream.counters().errors.iter().sum::<u64>()), (1, 0));
     let mut b = End::new();
     b.give(&tagged(Opcode::Send, STAG, 0, true, b"x"));

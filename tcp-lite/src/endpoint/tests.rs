@@ -2,9 +2,11 @@
 //! loses, reorders and re-segments as a test says.
 
 mod conformance;
+mod enhanced;
 mod leaks;
 mod net;
 mod peers;
+mod rdmap;
 mod startup;
 mod streams;
 mod teardown;

@@ -5,5 +5,6 @@ mod cookies;
 mod floods;
 mod mesh;
 mod pressure;
+mod rdmap;
 mod streams;
 mod wire_pair;

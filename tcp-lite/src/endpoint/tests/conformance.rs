@@ -1,5 +1,5 @@
-//! RFC 5041 §3's suite over two endpoints: with markers, without, and with segments of a wrong CRC
-//! dropped instead of reported.
+//! RFC 5041 §3's suite over two endpoints: with markers, without, with segments of a wrong CRC
+//! dropped instead of reported, and with RDMAP above.
 
 use super::net::{Fate, Net, Side as End, has_payload};
 use super::peers::*;
@@ -17,7 +17,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// What is planned for the data segments of each end.
 type Plans = Rc<RefCell<[VecDeque<Fault>; 2]>>;
 
-struct Endpoints<const MARKERS: bool, const DROP: bool> {
+struct Endpoints<const MARKERS: bool, const DROP: bool, const RDMAP: bool> {
     net: Net<Node, Node>,
     plans: Plans,
     cut: Rc<Cell<bool>>,
@@ -36,6 +36,51 @@ fn config(markers: bool, drop: bool) -> EndpointConfig {
     }
 }
 
+fn ulp(rdmap: bool) -> UlpConfig {
+    match rdmap {
+        true => rdmap::Config { recv_size: 16 * 1024, ..rdmap::Config::default() }.into(),
+        false => stream_config().into(),
+    }
+}
+
+/// The operation of RDMAP that is this message, or the message itself.
+fn post(node: &mut Node, message: Message<VecMemory>) -> Result<(), PostError> {
+    if matches!(node.ulp, UlpConfig::Ddp(_)) {
+        return node.ep().post(message);
+    }
+    node.ep().post_rdmap(match message {
+        Message::Tagged { stag, to, source, cookie, .. } => {
+            WorkRequest::Write { stag, to, source, cookie }
+        }
+        Message::Untagged { source, cookie, .. } => {
+            WorkRequest::Send { source, solicited: false, invalidate: None, cookie }
+        }
+    })
+}
+
+/// What DDP would have told of it.
+fn seen(event: &Event) -> Option<ddp::Event> {
+    use rdmap::Event as Heard;
+    Some(match event {
+        Event::Ddp(event) => event.clone(),
+        Event::Rdmap(Heard::Received { data, .. }) => {
+            let (qn, msn) = (ddp::MESSAGE_QUEUE, ddp::Msn(0));
+            ddp::Event::UntaggedDelivered { qn, msn, data: data.clone(), rsvd_ulp: [0; 5] }
+        }
+        Event::Rdmap(Heard::WriteDelivered { stag, to, len }) => {
+            ddp::Event::TaggedDelivered { stag: *stag, to: *to, len: *len, rsvd_ulp: 0 }
+        }
+        Event::Rdmap(Heard::Completed { cookie, .. }) => ddp::Event::Sent { cookie: *cookie },
+        Event::Rdmap(Heard::Flushed { cookie }) => ddp::Event::Flushed { cookie: *cookie },
+        Event::Rdmap(Heard::PeerClosed { incomplete }) => {
+            ddp::Event::PeerClosed { incomplete: *incomplete }
+        }
+        Event::Rdmap(Heard::Error(rdmap::Error::Ddp(error))) => ddp::Event::Error(error.clone()),
+        Event::Rdmap(Heard::Failed(why)) => ddp::Event::Failed(*why),
+        _ => return None,
+    })
+}
+
 fn fate(fault: Fault) -> Fate {
     match fault {
         Fault::None => Fate::Pass,
@@ -46,7 +91,7 @@ fn fate(fault: Fault) -> Fate {
     }
 }
 
-impl<const MARKERS: bool, const DROP: bool> Endpoints<MARKERS, DROP> {
+impl<const MARKERS: bool, const DROP: bool, const RDMAP: bool> Endpoints<MARKERS, DROP, RDMAP> {
     fn node(&self, side: Side) -> &Node {
         match side {
             Side::A => &self.net.a,
@@ -62,15 +107,23 @@ impl<const MARKERS: bool, const DROP: bool> Endpoints<MARKERS, DROP> {
     }
 }
 
-impl<const MARKERS: bool, const DROP: bool> Pair for Endpoints<MARKERS, DROP> {
+impl<const MARKERS: bool, const DROP: bool, const RDMAP: bool> Pair
+    for Endpoints<MARKERS, DROP, RDMAP>
+{
     const PLACES_OUT_OF_ORDER: bool = MARKERS;
 
     fn new() -> Self {
         let plans = Plans::default();
         let cut = Rc::new(Cell::new(false));
-        let mut net = established(config(MARKERS, DROP), config(MARKERS, DROP));
+        let config = || config(MARKERS, DROP);
+        let a = Node::initiator_of(config(), ulp(RDMAP), b"");
+        let mut net = Net::new(a, Node::responder_of(config(), ulp(RDMAP)));
+        net.run_until(|net| net.a.is_established() && net.b.is_established());
         // Only the initiator's first FPDU lets the responder send.
-        net.a.write(0, b"", 0);
+        let source = ddp::Source::Octets([].into());
+        let to = ddp::TaggedOffset(0);
+        post(&mut net.a, Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: 0 })
+            .expect("room to post");
         net.run();
         let (planned, is_cut) = (plans.clone(), cut.clone());
         let net = net.with_fate(move |side, _, segment| {
@@ -96,7 +149,7 @@ impl<const MARKERS: bool, const DROP: bool> Pair for Endpoints<MARKERS, DROP> {
     }
 
     fn post(&mut self, side: Side, message: Message<VecMemory>) -> Result<(), PostError> {
-        self.node_mut(side).ep().post(message)
+        post(self.node_mut(side), message)
     }
 
     fn close(&mut self, side: Side) {
@@ -131,7 +184,7 @@ impl<const MARKERS: bool, const DROP: bool> Pair for Endpoints<MARKERS, DROP> {
     }
 
     fn events(&mut self, side: Side) -> Vec<ddp::Event> {
-        let events = self.node(side).ddp_events();
+        let events: Vec<ddp::Event> = self.node(side).events.iter().filter_map(seen).collect();
         let seen = core::mem::replace(&mut self.seen[side as usize], events.len());
         events[seen..].to_vec()
     }
@@ -145,15 +198,17 @@ impl<const MARKERS: bool, const DROP: bool> Pair for Endpoints<MARKERS, DROP> {
     }
 }
 
-type Markers = Endpoints<true, false>;
-type Plain = Endpoints<false, false>;
-type Dropping = Endpoints<true, true>;
+type Markers = Endpoints<true, false, false>;
+type Plain = Endpoints<false, false, false>;
+type Dropping = Endpoints<true, true, false>;
+type Rdmap = Endpoints<true, false, true>;
 
 #[test]
 fn mpa_exposes_mulpdu_and_its_changes() {
     conformance::mulpdu_and_its_changes_are_exposed::<Markers>();
     conformance::mulpdu_and_its_changes_are_exposed::<Plain>();
     conformance::mulpdu_and_its_changes_are_exposed::<Dropping>();
+    conformance::mulpdu_and_its_changes_are_exposed::<Rdmap>();
 }
 
 #[test]
@@ -161,6 +216,7 @@ fn mpa_keeps_segments_when_mulpdu_changes() {
     conformance::segments_survive_a_change_of_mulpdu::<Markers>();
     conformance::segments_survive_a_change_of_mulpdu::<Plain>();
     conformance::segments_survive_a_change_of_mulpdu::<Dropping>();
+    conformance::segments_survive_a_change_of_mulpdu::<Rdmap>();
 }
 
 #[test]
@@ -168,6 +224,7 @@ fn mpa_is_reliable_or_says_so() {
     conformance::transfer_is_reliable_or_reported::<Markers>();
     conformance::transfer_is_reliable_or_reported::<Plain>();
     conformance::transfer_is_reliable_or_reported::<Dropping>();
+    conformance::transfer_is_reliable_or_reported::<Rdmap>();
 }
 
 #[test]
@@ -175,6 +232,7 @@ fn mpa_preserves_boundaries() {
     conformance::boundaries_are_preserved::<Markers>();
     conformance::boundaries_are_preserved::<Plain>();
     conformance::boundaries_are_preserved::<Dropping>();
+    conformance::boundaries_are_preserved::<Rdmap>();
 }
 
 #[test]
@@ -182,6 +240,7 @@ fn mpa_tells_the_order() {
     conformance::segments_out_of_order_carry_their_order::<Markers>();
     conformance::segments_out_of_order_carry_their_order::<Plain>();
     conformance::segments_out_of_order_carry_their_order::<Dropping>();
+    conformance::segments_out_of_order_carry_their_order::<Rdmap>();
 }
 
 #[test]
@@ -189,6 +248,7 @@ fn mpa_passes_nothing_corrupt() {
     conformance::nothing_corrupt_is_placed::<Markers>();
     conformance::nothing_corrupt_is_placed::<Plain>();
     conformance::nothing_corrupt_is_placed::<Dropping>();
+    conformance::nothing_corrupt_is_placed::<Rdmap>();
 }
 
 #[test]
@@ -196,6 +256,7 @@ fn mpa_provides_lengths() {
     conformance::lengths_are_provided::<Markers>();
     conformance::lengths_are_provided::<Plain>();
     conformance::lengths_are_provided::<Dropping>();
+    conformance::lengths_are_provided::<Rdmap>();
 }
 
 #[test]
@@ -203,6 +264,7 @@ fn mpa_carries_nothing_after_an_error() {
     conformance::an_erroneous_stream_carries_nothing_more::<Markers>();
     conformance::an_erroneous_stream_carries_nothing_more::<Plain>();
     conformance::an_erroneous_stream_carries_nothing_more::<Dropping>();
+    conformance::an_erroneous_stream_carries_nothing_more::<Rdmap>();
 }
 
 #[test]
@@ -210,6 +272,7 @@ fn mpa_indicates_graceful_teardown() {
     conformance::graceful_teardown_is_indicated::<Markers>();
     conformance::graceful_teardown_is_indicated::<Plain>();
     conformance::graceful_teardown_is_indicated::<Dropping>();
+    conformance::graceful_teardown_is_indicated::<Rdmap>();
 }
 
 #[test]
@@ -217,6 +280,7 @@ fn mpa_connection_ends_with_its_stream() {
     conformance::the_connection_ends_with_its_streams::<Markers>();
     conformance::the_connection_ends_with_its_streams::<Plain>();
     conformance::the_connection_ends_with_its_streams::<Dropping>();
+    conformance::the_connection_ends_with_its_streams::<Rdmap>();
 }
 
 #[test]
@@ -224,4 +288,5 @@ fn mpa_passes_no_duplicate() {
     conformance::duplicates_are_not_passed::<Markers>();
     conformance::duplicates_are_not_passed::<Plain>();
     conformance::duplicates_are_not_passed::<Dropping>();
+    conformance::duplicates_are_not_passed::<Rdmap>();
 }

@@ -29,6 +29,7 @@ pub(super) struct Node {
     pub(super) config: Arc<EndpointConfig>,
     pub(super) ep: Option<Endpoint<VecMemory>>,
     pub(super) policy: Policy,
+    pub(super) ulp: UlpConfig,
     pub(super) memory: VecMemory,
     pub(super) events: Vec<Event>,
     pub(super) stags: StagTable<VecMemory>,
@@ -65,7 +66,7 @@ impl Node {
             stream: None,
             base_to: TaggedOffset(0),
             len: REGION as u64,
-            access: Access::REMOTE_WRITE,
+            access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::ATOMIC,
             memory: memory.clone(),
             memory_offset: 0,
         };
@@ -74,6 +75,7 @@ impl Node {
             config: Arc::new(config),
             ep,
             policy: Policy::Accept(Vec::new()),
+            ulp: stream_config().into(),
             memory,
             events: Vec::new(),
             stags,
@@ -86,18 +88,31 @@ impl Node {
 
     /// A host that opens a stream.
     pub(super) fn initiator(config: EndpointConfig, private_data: &[u8]) -> Self {
-        let open =
-            Open { pd: PD, ulp: stream_config().into(), private_data: private_data.to_vec() };
+        Node::initiator_of(config, stream_config().into(), private_data)
+    }
+
+    /// A host that opens a stream that speaks this.
+    pub(super) fn initiator_of(
+        config: EndpointConfig,
+        ulp: UlpConfig,
+        private_data: &[u8],
+    ) -> Self {
+        let open = Open { pd: PD, ulp: ulp.clone(), private_data: private_data.to_vec() };
         let now = Instant::from_millis(1000);
         let (id, iss) = (StreamId(1), SeqNumber(u32::MAX - 3000));
         let arc = Arc::new(config.clone());
         let ep = Endpoint::connect(arc, id, tuple(true), iss, MSS, now, open).expect("it fits");
-        Node::new(config, Some(ep))
+        Node { ulp, ..Node::new(config, Some(ep)) }
     }
 
     /// A host that waits for one.
     pub(super) fn responder(config: EndpointConfig) -> Self {
         Node::new(config, None)
+    }
+
+    /// A host that waits for one and speaks this.
+    pub(super) fn responder_of(config: EndpointConfig, ulp: UlpConfig) -> Self {
+        Node { ulp, ..Node::responder(config) }
     }
 
     /// A host with no listener.
@@ -166,6 +181,14 @@ impl Node {
         self.events.iter().filter_map(of).collect()
     }
 
+    pub(super) fn rdmap_events(&self) -> Vec<rdmap::Event> {
+        let of = |event: &Event| match event {
+            Event::Rdmap(event) => Some(event.clone()),
+            _ => None,
+        };
+        self.events.iter().filter_map(of).collect()
+    }
+
     /// Untagged messages delivered: queue and octets.
     pub(super) fn messages(&self) -> Vec<(Qn, Vec<u8>)> {
         let of = |event: ddp::Event| match event {
@@ -187,15 +210,20 @@ impl Node {
             if let Event::Ddp(ddp::Event::UntaggedDelivered { qn, .. }) = &event {
                 self.ep().post_buffers(*qn, 1).expect("the queue exists");
             }
+            if let Event::Rdmap(rdmap::Event::Received { .. }) = &event {
+                self.ep().post_buffers(MESSAGE_QUEUE, 1).expect("the queue exists");
+            }
             self.events.push(event);
             if !request {
                 continue;
             }
             match self.policy.clone() {
                 Policy::Wait => {}
-                Policy::Accept(private_data) => self
-                    .with(|ep, cx| ep.mpa_accept(now, PD, &private_data, stream_config(), cx))
-                    .expect("a request"),
+                Policy::Accept(private_data) => {
+                    let ulp = self.ulp.clone();
+                    self.with(|ep, cx| ep.mpa_accept(now, PD, &private_data, ulp, cx))
+                        .expect("a request");
+                }
                 Policy::Reject(private_data) => {
                     self.ep().mpa_reject(now, &private_data).expect("a request");
                 }

@@ -1,0 +1,532 @@
+//! RDMAP between two workers: operations, services that the worker does by itself, and how streams begin
+//! and end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::rdmap::{self, AtomicOp, Outcome, WorkRequest};
+use ddp::{Access, RegionMemory, Source, Stag, StreamId, TaggedOffset};
+use tcp_lite::endpoint::{CloseReason, EndpointConfig, UlpConfig};
+use tcp_lite::mpa::{self, Enhanced, EnhancedRepr, Revision, Revisions, RtrSet};
+
+use super::wire_pair::*;
+use crate::api::{Command, Connect, ConnectError, Event, InterfaceId, PostFailure};
+use crate::api::{Service, Sources, Ticket};
+use crate::memory::Memory;
+
+const PORT: u16 = 4792;
+const REGION: Stag = Stag(0x4100);
+const LOCAL: Stag = Stag(0x4200);
+const LEN: usize = 1 << 20;
+
+fn ulp() -> UlpConfig {
+    rdmap::Config { ird: 4, ord: 4, recv_buffers: 8, ..rdmap::Config::default() }.into()
+}
+
+fn mpa() -> mpa::Config {
+    mpa::Config { initiate: Revision::Two, ..mpa::Config::default() }
+}
+
+fn endpoint(mpa: mpa::Config) -> EndpointConfig {
+    EndpointConfig { mpa, ..EndpointConfig::default() }
+}
+
+/// Two hosts with a region each, and what is in the second one's.
+struct Bench {
+    net: Net,
+    local: Memory,
+    remote: Memory,
+}
+
+fn bench() -> Bench {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    let rights = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::ATOMIC;
+    let remote = net.hosts[1].region(REGION.0, LEN, rights);
+    let local = net.hosts[0].region(LOCAL.0, LEN, Access::NONE);
+    net.hosts[1].listen_as(PORT, 100, 100, endpoint(mpa()));
+    Bench { net, local, remote }
+}
+
+fn connect(net: &mut Net, mpa: mpa::Config) -> Ticket {
+    net.hosts[0].tell(0, |ticket| {
+        Command::Connect(Box::new(Connect {
+            ticket,
+            interface: InterfaceId(0),
+            local: None,
+            remote: SocketAddr::new(v4(2), PORT),
+            endpoint: Arc::new(endpoint(mpa)),
+            ulp: ulp(),
+            service: Service::Control,
+            pd: PD,
+            private_data: b"hello".to_vec(),
+            timeout: Duration::from_secs(20),
+        }))
+    })
+}
+
+impl Bench {
+    /// Opens a stream; the second host's end is served so.
+    fn open(&mut self, service: Service) -> (StreamId, StreamId) {
+        self.open_with(mpa(), service)
+    }
+
+    fn open_with(&mut self, mpa: mpa::Config, service: Service) -> (StreamId, StreamId) {
+        connect(&mut self.net, mpa);
+        let there = self.net.until("a request", |net| {
+            net.hosts[1].take(|e| match e {
+                Event::Incoming { stream, .. } => Some(*stream),
+                _ => None,
+            })
+        });
+        let (pd, private_data) = (PD, b"welcome".to_vec());
+        let accept = Command::Accept { stream: there, pd, private_data, ulp: ulp(), service };
+        self.net.hosts[1].tell(there.worker().into(), |_| accept);
+        let here = self.net.until("both ends", |net| {
+            net.hosts[0].take(|e| match e {
+                Event::Established { stream, ticket: Some(_), .. } => Some(*stream),
+                Event::ConnectFailed { reason, .. } => panic!("{reason}"),
+                _ => None,
+            })
+        });
+        (here, there)
+    }
+
+    fn post(&mut self, stream: StreamId, request: WorkRequest<Memory>) -> Ticket {
+        let region = match &request {
+            WorkRequest::Read { .. } => Some(LOCAL),
+            _ => None,
+        };
+        let worker = stream.worker().into();
+        self.net.hosts[0].tell(worker, |ticket| Command::PostRdmap {
+            stream,
+            request,
+            region,
+            ticket,
+        })
+    }
+
+    fn finished(&mut self, ticket: Ticket) -> Outcome {
+        self.net.until("a completion", |net| {
+            net.hosts[0].take(|e| match e {
+                Event::Completed { ticket: t, outcome, .. } if *t == ticket => Some(*outcome),
+                Event::PostFailed { ticket: t, reason, .. } if *t == ticket => panic!("{reason}"),
+                _ => None,
+            })
+        })
+    }
+
+    /// The next Send that a host hears of.
+    fn heard(&mut self, host: usize) -> Vec<u8> {
+        self.net.until("a Send", |net| {
+            net.hosts[host].take(|e| match e {
+                Event::Received { data, .. } => Some(data.clone()),
+                _ => None,
+            })
+        })
+    }
+
+    fn end(&mut self, host: usize) -> CloseReason {
+        self.net.until("the end", |net| {
+            net.hosts[host].take(|e| match e {
+                Event::Closed { reason, .. } => Some(reason.clone()),
+                _ => None,
+            })
+        })
+    }
+}
+
+fn send(octets: &[u8]) -> WorkRequest<Memory> {
+    let source = Source::Octets(octets.into());
+    WorkRequest::Send { source, solicited: false, invalidate: None, cookie: 0 }
+}
+
+fn read(len: u32) -> WorkRequest<Memory> {
+    WorkRequest::Read {
+        sink_stag: LOCAL,
+        sink_to: TaggedOffset(0),
+        source_stag: REGION,
+        source_to: TaggedOffset(0),
+        len,
+        cookie: 0,
+    }
+}
+
+#[test]
+fn every_operation_between_two_workers() {
+    let mut b = bench();
+    let (here, there) = b.open(Service::Control);
+    b.local.write(0, &pattern(LEN));
+    let source = Source::Region { memory: b.local.clone(), offset: 0, len: LEN as u32 };
+    let to = TaggedOffset(0);
+    let write = b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: 0 });
+    let op = AtomicOp::swap(77);
+    let swap =
+        WorkRequest::Atomic { op, stag: REGION, to: TaggedOffset(LEN as u64 - 8), cookie: 0 };
+    let swap = b.post(here, swap);
+    let immediate = WorkRequest::Immediate { data: [5; 8], solicited: true, cookie: 0 };
+    let immediate = b.post(here, immediate);
+    let last = b.post(here, send(b"all of it"));
+    assert_eq!(b.finished(write), Outcome::Written);
+    let before: [u8; 8] = pattern(LEN)[LEN - 8..].try_into().expect("8 octets");
+    let original = u64::from_ne_bytes(before);
+    assert_eq!(b.finished(swap), Outcome::Atomic { original });
+    assert_eq!(b.finished(immediate), Outcome::Sent);
+    assert_eq!(b.finished(last), Outcome::Sent);
+    let said = b.net.until("the immediate data", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::Immediate { stream, data, solicited } => Some((*stream, *data, *solicited)),
+            _ => None,
+        })
+    });
+    assert_eq!(said, (there, [5; 8], true));
+    assert_eq!(b.heard(1), b"all of it");
+    // A Write is no concern of this service.
+    assert!(!b.net.hosts[1].events.iter().any(|(_, e)| matches!(e, Event::TaggedDelivered { .. })));
+    let back = b.post(here, read(LEN as u32));
+    assert_eq!(b.finished(back), Outcome::Read { len: LEN as u32 });
+    let mut expected = pattern(LEN);
+    expected[LEN - 8..].copy_from_slice(&77_u64.to_ne_bytes());
+    assert!(octets_of(&b.local) == expected && octets_of(&b.remote) == expected);
+}
+
+#[test]
+fn the_region_service_hears_of_writes_and_atomics() {
+    let mut b = bench();
+    let (here, there) = b.open(Service::Region);
+    let source = Source::Octets([1; 100].into());
+    let to = TaggedOffset(40);
+    b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: 0 });
+    let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
+    b.post(here, WorkRequest::Atomic { op, stag: REGION, to: TaggedOffset(800), cookie: 0 });
+    for expected in [(there, REGION, 40, 100), (there, REGION, 800, 8)] {
+        let heard = b.net.until("delivery", |net| {
+            net.hosts[1].take(|e| match e {
+                Event::TaggedDelivered { stream, stag, to, len, .. } => {
+                    Some((*stream, *stag, to.0, *len))
+                }
+                _ => None,
+            })
+        });
+        assert_eq!(heard, expected);
+    }
+}
+
+#[test]
+fn the_worker_echoes_by_itself() {
+    let mut b = bench();
+    let (here, _) = b.open(Service::Echo);
+    for n in 0..200_u8 {
+        let sent = vec![n; usize::from(n) * 9];
+        b.post(here, send(&sent));
+        assert_eq!(b.heard(0), sent);
+        b.net.hosts[0].tell(0, |_| Command::PostBuffers {
+            stream: here,
+            qn: ddp::Qn(0),
+            buffers: 1,
+        });
+    }
+    let immediate = WorkRequest::Immediate { data: [9; 8], solicited: true, cookie: 0 };
+    b.post(here, immediate);
+    let back = b.net.until("the immediate data", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::Immediate { data, solicited, .. } => Some((*data, *solicited)),
+            _ => None,
+        })
+    });
+    assert_eq!(back, ([9; 8], true));
+    // The control thread there has heard of nothing but the stream.
+    let quiet = |e: &Event| matches!(e, Event::Established { .. } | Event::Done { .. });
+    assert!(b.net.hosts[1].events.iter().all(|(_, e)| quiet(e)), "{:?}", b.net.hosts[1].events);
+}
+
+#[test]
+fn an_echo_that_cannot_answer_keeps_its_buffers() {
+    // The peer has 8 buffers and takes no answer: the rest of its messages find no buffer there.
+    let mut b = bench();
+    let (here, _) = b.open(Service::Echo);
+    let mut last = None;
+    for n in 0..8_u8 {
+        last = Some(b.post(here, send(&[n; 10])));
+    }
+    b.finished(last.expect("some"));
+    for n in 0..8_u8 {
+        assert_eq!(b.heard(0), [n; 10]);
+    }
+    assert_eq!(b.net.hosts[1].count("streams"), 1);
+}
+
+#[test]
+fn the_worker_takes_what_goes_into_a_sink() {
+    let mut b = bench();
+    let (here, _) = b.open(Service::Sink);
+    let mut last = None;
+    for n in 0..100_u8 {
+        let ticket = b.post(here, send(&[n; 4000]));
+        // No more than it has buffers for.
+        if n % 8 == 7 {
+            b.finished(ticket);
+        }
+        last = Some(ticket);
+    }
+    b.finished(last.expect("some"));
+    let quiet = |e: &Event| matches!(e, Event::Established { .. } | Event::Done { .. });
+    assert!(b.net.hosts[1].events.iter().all(|(_, e)| quiet(e)));
+}
+
+#[test]
+fn a_large_read_does_not_hold_up_other_streams() {
+    let mut b = bench();
+    let (one, _) = b.open(Service::Echo);
+    let (other, _) = b.open(Service::Echo);
+    b.remote.write(0, &pattern(LEN));
+    let reads: Vec<Ticket> = (0..4).map(|_| b.post(one, read(LEN as u32))).collect();
+    let mut rounds = 0;
+    while !b.net.hosts[0]
+        .events
+        .iter()
+        .any(|(_, e)| matches!(e, Event::Completed { ticket, .. } if *ticket == reads[0]))
+    {
+        b.post(other, send(b"ping"));
+        assert_eq!(b.heard(0), b"ping");
+        b.net.hosts[0].tell(0, |_| Command::PostBuffers {
+            stream: other,
+            qn: ddp::Qn(0),
+            buffers: 1,
+        });
+        rounds += 1;
+    }
+    assert!(rounds >= 3, "{rounds} rounds while a Read of 1 MiB ran");
+    for ticket in reads {
+        assert_eq!(b.finished(ticket), Outcome::Read { len: LEN as u32 });
+    }
+    assert!(octets_of(&b.local) == pattern(LEN));
+}
+
+#[test]
+fn the_requests_words_reach_the_control_thread() {
+    let mut b = bench();
+    let enhanced = Enhanced { peer_to_peer: true, rtr: RtrSet::ALL, required_ord: 0 };
+    connect(&mut b.net, mpa::Config { enhanced, ..mpa() });
+    let said = b.net.until("a request", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::Incoming { revision, enhanced, private_data, .. } => {
+                Some((*revision, *enhanced, private_data.clone()))
+            }
+            _ => None,
+        })
+    });
+    let enhanced = Some(EnhancedRepr { ird: 4, ord: 4, rtr: Some(RtrSet::ALL) });
+    assert_eq!(said, (Revision::Two, enhanced, b"hello".to_vec()));
+}
+
+#[test]
+fn a_server_may_speak_first_in_the_peer_to_peer_model() {
+    for rtr in [
+        RtrSet { send: true, ..RtrSet::default() },
+        RtrSet { write: true, ..RtrSet::default() },
+        RtrSet { read: true, ..RtrSet::default() },
+    ] {
+        let mut b = bench();
+        let enhanced = Enhanced { peer_to_peer: true, rtr, required_ord: 0 };
+        let (_, there) = b.open_with(mpa::Config { enhanced, ..mpa() }, Service::Control);
+        b.net.until("the responder", |net| {
+            net.hosts[1].take(|e| matches!(e, Event::Established { .. }).then_some(()))
+        });
+        b.net.hosts[1].tell(there.worker().into(), |ticket| Command::PostRdmap {
+            stream: there,
+            request: send(b"first"),
+            region: None,
+            ticket,
+        });
+        assert_eq!(b.heard(0), b"first");
+        let heard = |e: &Event| matches!(e, Event::Received { .. } | Event::Completed { .. });
+        assert!(!b.net.hosts[0].events.iter().any(|(_, e)| heard(e)));
+        assert!(!b.net.hosts[1].events.iter().any(|(_, e)| matches!(e, Event::Received { .. })));
+    }
+}
+
+#[test]
+fn a_peer_without_revision_two_is_tried_with_revision_one() {
+    for retry_rev1 in [true, false] {
+        let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+        let revisions = Revisions { one: true, ..Revisions::NONE };
+        net.hosts[1].listen_as(PORT, 10, 10, endpoint(mpa::Config { revisions, ..mpa() }));
+        let ticket = connect(&mut net, mpa::Config { retry_rev1, ..mpa() });
+        if !retry_rev1 {
+            let reason = net.until("the refusal", |net| {
+                net.hosts[0].take(|e| match e {
+                    Event::ConnectFailed { ticket: t, reason } if *t == ticket => {
+                        Some(reason.clone())
+                    }
+                    _ => None,
+                })
+            });
+            assert_eq!(reason, ConnectError::Closed(CloseReason::PeerReset));
+            continue;
+        }
+        let retrying = net.until("the second attempt", |net| {
+            net.hosts[0].take(|e| match e {
+                Event::Retrying { ticket, reason } => Some((*ticket, reason.clone())),
+                _ => None,
+            })
+        });
+        assert_eq!(retrying, (ticket, CloseReason::PeerReset));
+        let revision = net.until("a request", |net| {
+            net.hosts[1].take(|e| match e {
+                Event::Incoming { revision, enhanced: None, stream, .. } => {
+                    Some((*revision, *stream))
+                }
+                _ => None,
+            })
+        });
+        assert_eq!(revision.0, Revision::One);
+        let (pd, private_data, service) = (PD, Vec::new(), Service::Echo);
+        let accept = Command::Accept { stream: revision.1, pd, private_data, ulp: ulp(), service };
+        net.hosts[1].tell(0, |_| accept);
+        let params = net.until("the stream", |net| {
+            net.hosts[0].take(|e| match e {
+                Event::Established { ticket: Some(t), params, .. } if *t == ticket => Some(*params),
+                _ => None,
+            })
+        });
+        assert_eq!((params.revision, params.agreed), (Revision::One, None));
+        net.pass(Duration::from_secs(1));
+        assert_eq!(net.hosts[0].count("streams"), 1);
+    }
+}
+
+#[test]
+fn wrong_uses_end_in_a_terminate_and_leave_others_alone() {
+    let mut b = bench();
+    let (wrong, there) = b.open(Service::Echo);
+    let (good, _) = b.open(Service::Echo);
+    let source = Source::Octets([1; 4].into());
+    let to = TaggedOffset(LEN as u64 - 2);
+    b.post(wrong, WorkRequest::Write { stag: REGION, to, source, cookie: 0 });
+    let error = b.net.until("the error", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::RdmapError { stream, error } if *stream == there => Some(error.clone()),
+            _ => None,
+        })
+    });
+    assert!(matches!(error, rdmap::Error::Ddp(_)), "{error}");
+    let said = |e: &Event| match e {
+        Event::Terminated { by_peer, terminate, .. } => {
+            Some((*by_peer, (terminate.layer, terminate.error_type, terminate.code)))
+        }
+        _ => None,
+    };
+    let sent = b.net.until("the Terminate", |net| net.hosts[1].take(said));
+    let received = b.net.until("the Terminate", |net| net.hosts[0].take(said));
+    assert_eq!((sent, received), ((false, (1, 1, 1)), (true, (1, 1, 1))));
+    assert_eq!(b.end(0).numbers(), Some((1, 1, 1)));
+    assert_eq!(b.end(1).numbers(), Some((1, 1, 1)));
+    assert_eq!(octets_of(&b.remote)[LEN - 2..], [0, 0]);
+    b.post(good, send(b"still here"));
+    assert_eq!(b.heard(0), b"still here");
+}
+
+#[test]
+fn a_peer_ends_a_region_of_its_stream() {
+    for service in [Service::Control, Service::Echo] {
+        let mut b = bench();
+        let (here, there) = b.open(service);
+        b.net.hosts[1].tell_all(|ticket| Command::BindStag {
+            stag: REGION,
+            stream: Some(there),
+            ticket,
+        });
+        b.net.settle();
+        let (source, invalidate) = (Source::Octets(b"bye"[..].into()), Some(REGION));
+        b.post(here, WorkRequest::Send { source, solicited: false, invalidate, cookie: 0 });
+        let ended = b.net.until("the end of the region", |net| {
+            net.hosts[1].take(|e| match e {
+                Event::Received { invalidated, .. } => *invalidated,
+                Event::Invalidated { stag, .. } => Some(*stag),
+                _ => None,
+            })
+        });
+        assert_eq!(ended, REGION);
+        let removal = b.net.hosts[1].tell(0, |ticket| Command::RemoveStag {
+            stag: REGION,
+            sources: Sources::Wait,
+            ticket,
+        });
+        assert_eq!(b.net.wait_done(1, removal), Ok(()));
+        let source = Source::Octets([1; 4].into());
+        let to = TaggedOffset(0);
+        b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: 0 });
+        assert_eq!(b.end(0).numbers(), Some((1, 1, 0)));
+        assert_eq!(octets_of(&b.remote)[..4], [0; 4]);
+    }
+}
+
+#[test]
+fn a_region_that_goes_ends_the_reads_from_it() {
+    let mut b = bench();
+    let (here, there) = b.open(Service::Control);
+    let ticket = b.post(here, read(LEN as u32));
+    b.net.until("the Read to begin", |net| {
+        net.turn();
+        (net.hosts[1].count("tx_octets") > 100_000).then_some(())
+    });
+    let removal = b.net.hosts[1].tell(there.worker().into(), |ticket| Command::RemoveStag {
+        stag: REGION,
+        sources: Sources::Wait,
+        ticket,
+    });
+    assert_eq!(b.net.wait_done(1, removal), Ok(()));
+    assert_eq!(b.end(0).numbers(), Some((0, 1, 0)));
+    let flushed = b.net.hosts[0].take(|e| match e {
+        Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
+        _ => None,
+    });
+    assert_eq!(flushed, Some(PostFailure::Flushed));
+}
+
+#[test]
+fn the_sink_of_a_read_waits_for_its_removal() {
+    let mut b = bench();
+    let (here, _) = b.open(Service::Control);
+    let ticket = b.post(here, read(LEN as u32));
+    b.net.until("the Read to begin", |net| {
+        net.turn();
+        (net.hosts[0].count("rx_octets") > 100_000).then_some(())
+    });
+    let removal = b.net.hosts[0].tell(here.worker().into(), |ticket| Command::RemoveStag {
+        stag: LOCAL,
+        sources: Sources::Abort,
+        ticket,
+    });
+    assert_eq!(b.net.wait_done(0, removal), Ok(()));
+    let flushed = b.net.until("the flush", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
+            _ => None,
+        })
+    });
+    assert_eq!(flushed, PostFailure::Flushed);
+}
+
+#[test]
+fn impossible_operations_are_refused() {
+    let mut b = bench();
+    let (here, _) = b.open(Service::Control);
+    let refused = |b: &mut Bench, ticket: Ticket| {
+        b.net.until("the refusal", |net| {
+            net.hosts[0].take(|e| match e {
+                Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
+                _ => None,
+            })
+        })
+    };
+    let (stream, request, region) = (here, send(b"x"), Some(Stag(9)));
+    let ticket =
+        b.net.hosts[0].tell(0, |ticket| Command::PostRdmap { stream, request, region, ticket });
+    assert_eq!(refused(&mut b, ticket), PostFailure::NoRegion);
+    let ticket = b.post(StreamId(u64::from(u32::MAX)), send(b"x"));
+    assert_eq!(refused(&mut b, ticket), PostFailure::NoStream);
+    let ticket = b.net.hosts[0].send(here, b"bare");
+    assert_eq!(refused(&mut b, ticket), PostFailure::Refused(ddp::PostError::OtherUlp));
+}

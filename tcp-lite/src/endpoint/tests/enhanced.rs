@@ -1,0 +1,254 @@
+//! Revision 2 over TCP: who sends first and with what, and the errors that a Terminate tells.
+
+use super::net::{Net, Side};
+use super::peers::*;
+use super::startup::{reply, request};
+use crate::endpoint::*;
+use crate::mpa::testing::{Stream, hex};
+use crate::mpa::{self, Agreed, Depths, Enhanced, EnhancedRepr, Peer, Readiness, Rtr, RtrSet};
+use core::time::Duration;
+
+const WRITE: RtrSet = RtrSet { send: false, write: true, read: false };
+const READ: RtrSet = RtrSet { send: false, write: false, read: true };
+const SEND: RtrSet = RtrSet { send: true, write: false, read: false };
+
+/// Revision 2, no markers, no CRCs: frames as siw's.
+pub(super) fn two(rtr: Option<RtrSet>, peer: Peer) -> EndpointConfig {
+    let enhanced = Enhanced {
+        peer_to_peer: rtr.is_some(),
+        rtr: rtr.unwrap_or(RtrSet::ALL),
+        ..Enhanced::default()
+    };
+    with_mpa(mpa::Config {
+        initiate: Revision::Two,
+        markers: false,
+        crc: false,
+        enhanced,
+        peer,
+        ..mpa::Config::default()
+    })
+}
+
+pub(super) fn rdmap(ird: u16, ord: u16) -> UlpConfig {
+    rdmap::Config { ird, ord, ..rdmap::Config::default() }.into()
+}
+
+fn send(octets: &[u8]) -> WorkRequest<ddp::VecMemory> {
+    let source = ddp::Source::Octets(octets.into());
+    WorkRequest::Send { source, solicited: false, invalidate: None, cookie: 7 }
+}
+
+/// FPDUs without markers and CRC.
+fn fpdus(ulpdus: &[&str]) -> Vec<u8> {
+    let mut stream = Stream::new(false, false);
+    for ulpdu in ulpdus {
+        stream.fpdu(&hex(ulpdu));
+    }
+    stream.octets
+}
+
+fn agreed(node: &Node) -> Agreed {
+    node.params().and_then(|params| params.agreed).expect("negotiated")
+}
+
+/// RFC 6581 §9.1: both ends keep to what was agreed on, and their ULPs hear what the other said.
+#[test]
+fn reads_are_negotiated() {
+    let a = Node::initiator_of(two(None, Peer::Siw), rdmap(4, 9), b"hi");
+    let b = Node::responder_of(two(None, Peer::Siw), rdmap(3, 8));
+    let mut net = Net::new(a, b);
+    net.run_until(|net| net.a.is_established() && net.b.is_established());
+    let enhanced = Some(EnhancedRepr { ird: 4, ord: 9, rtr: None });
+    let (revision, private_data) = (Revision::Two, b"hi".to_vec());
+    assert_eq!(net.b.events[0], Event::MpaRequest { private_data, revision, enhanced });
+    let here = agreed(&net.a);
+    assert_eq!((here.depths, here.peer), (Depths { ird: 4, ord: 3 }, Depths { ird: 3, ord: 4 }));
+    let there = agreed(&net.b);
+    assert_eq!((there.depths, there.peer), (Depths { ird: 3, ord: 4 }, Depths { ird: 4, ord: 9 }));
+    assert_eq!(net.a.params().map(|params| params.ulp), Some(UlpKind::Rdmap));
+}
+
+/// RFC 6581 §10: bare DDP has no use for enhancements and opens with revision 1.
+#[test]
+fn bare_ddp_opens_with_revision_one() {
+    let mut net = Net::new(Node::initiator(two(None, Peer::Siw), b""), Raw::listen());
+    net.run_for(Duration::from_secs(1));
+    assert_eq!(net.b.up.received, request(0, 1, b""));
+}
+
+/// RFC 6581 §9.2: each ready-to-receive message, octet by octet as siw sends and takes it.
+#[test]
+fn initiator_sends_the_message_that_was_agreed_on() {
+    // Lengths, DDP and RDMAP control, then what a Send, a Write and a Read Request of no octets have.
+    let send = "4143 00000000 00000000 00000001 00000000";
+    let write = "c140 00000001 0000000000000000";
+    let read = "4141 00000000 00000001 00000001 00000000\
+                00000000 0000000000000000 00000000 00000001 0000000000000000";
+    for (rtr, words, fpdu) in [
+        (SEND, b"\xc0\x10\0\x10", send),
+        (WRITE, b"\x80\x10\x80\x10", write),
+        (READ, b"\x80\x10\x40\x10", read),
+    ] {
+        let a = Node::initiator_of(two(Some(RtrSet::ALL), Peer::Siw), rdmap(16, 16), b"");
+        let mut net = Net::new(a, Raw::listen());
+        net.b.say(&reply(0x10, 2, words));
+        net.run_until(|net| net.a.is_established());
+        net.a.ep().post_rdmap(self::send(b"ulp")).expect("room to post");
+        net.run_for(Duration::from_secs(1));
+        assert_eq!(net.b.up.received[..24], request(0x10, 2, b"\xc0\x10\xc0\x10"));
+        let stripped = fpdu.replace([' ', '\n'], "");
+        let expected = fpdus(&[&stripped]);
+        let rest = &net.b.up.received[24..];
+        assert_eq!(rest[..expected.len()], expected, "{rtr:?}");
+        // Its end is not told to the ULP.
+        let msn = if rtr == SEND { 2 } else { 1 };
+        let ulp = format!("4143000000000000000000{:06x}00000000756c70", msn);
+        assert_eq!(rest[expected.len()..], fpdus(&[&stripped, &ulp])[expected.len()..]);
+        net.run_for(Duration::from_secs(1));
+        let done = net.a.rdmap_events();
+        let outcome = rdmap::Outcome::Sent;
+        match rtr == READ {
+            // Operations end in order, and the Read has no response.
+            true => assert_eq!(done, []),
+            false => assert_eq!(done, [rdmap::Event::Completed { cookie: 7, outcome }]),
+        }
+    }
+}
+
+/// RFC 6581 §9.2: the responder is established by the message and sends then, not before.
+#[test]
+fn responder_waits_to_be_told() {
+    for (rtr, readiness) in [(SEND, Rtr::Send), (WRITE, Rtr::Write), (READ, Rtr::Read)] {
+        let config = two(Some(rtr), Peer::Standard);
+        let a = Node::initiator_of(config, rdmap(1, 1), b"");
+        let b = Node::responder_of(two(None, Peer::Standard), rdmap(1, 1));
+        let mut net = Net::new(a, b);
+        net.run_until(|net| net.b.state() == Some(State::Readying));
+        assert!(!net.b.is_established(), "{rtr:?}");
+        let early = net.b.ep().post_rdmap(send(b"early"));
+        assert_eq!(early, Err(PostError::Closed));
+        net.run_until(|net| net.b.is_established());
+        assert_eq!(agreed(&net.a).readiness, Readiness::Sends(readiness));
+        assert_eq!(agreed(&net.b).readiness, Readiness::Awaits(rtr));
+        net.b.ep().post_rdmap(send(b"server first")).expect("room to post");
+        net.run_for(Duration::from_secs(1));
+        let data = b"server first".to_vec();
+        let received = rdmap::Event::Received { data, solicited: false, invalidated: None };
+        assert_eq!(net.a.rdmap_events(), [received]);
+        let ours = net.b.rdmap_events();
+        let told = |event: &&rdmap::Event| {
+            !matches!(event, rdmap::Event::WriteDelivered { .. } | rdmap::Event::ReadServed { .. })
+        };
+        let outcome = rdmap::Outcome::Sent;
+        let done = rdmap::Event::Completed { cookie: 7, outcome };
+        assert_eq!(ours.iter().filter(told).collect::<Vec<_>>(), [&done]);
+        // An empty Send of the ULP is one, whatever message the start-up used.
+        net.a.ep().post_rdmap(send(b"")).expect("room to post");
+        net.run_for(Duration::from_secs(1));
+        let (data, solicited, invalidated) = (Vec::new(), false, None);
+        let empty = rdmap::Event::Received { data, solicited, invalidated };
+        assert_eq!(net.b.rdmap_events().last(), Some(&empty));
+        net.a.ep().shutdown(net.now);
+        net.run();
+        assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
+        net.a.assert_nothing_left();
+        net.b.assert_nothing_left();
+    }
+}
+
+/// An initiator that never says that it is ready runs into the start-up's time limit.
+#[test]
+fn responder_is_never_told() {
+    let mut config = two(None, Peer::Standard);
+    config.mpa.startup_timeout = Duration::from_secs(3);
+    let mut net = Net::new(Raw::connect(), Node::responder_of(config, rdmap(1, 1)));
+    net.a.say(&request(0x10, 2, b"\x80\x01\x80\x01"));
+    net.run();
+    assert_eq!(net.b.reason(), Some(CloseReason::Startup(mpa::StartupError::Timeout)));
+    assert_eq!(net.a.up.received, reply(0x10, 2, b"\x80\x01\x80\x01"));
+    assert!(!net.b.is_established());
+    net.b.assert_nothing_left();
+}
+
+/// RFC 6581 §8: codes 5, 6 and 7 go out as Terminates, layer 2, type 0.
+#[test]
+fn errors_of_the_startup_are_terminates() {
+    let terminate = |code: &str| {
+        let ulpdu = format!("41470000000000000002000000010000000020{code}0000");
+        fpdus(&[&ulpdu])
+    };
+    for (words, code) in [(b"\x80\x04\x80\xc8", "06"), (b"\x80\x04\x40\x04", "07")] {
+        let a = Node::initiator_of(two(Some(WRITE), Peer::Siw), rdmap(4, 4), b"");
+        let mut net = Net::new(a, Raw::listen());
+        net.b.say(&reply(0x10, 2, words));
+        net.run_for(Duration::from_secs(1));
+        assert_eq!(net.b.up.received[24..], terminate(code));
+        assert!(!net.a.is_established());
+        assert!(net.b.has(tcp::Event::RemoteClosed) && !net.has_reset(Side::A));
+        net.b.close();
+        net.run();
+        let numbers = net.a.reason().and_then(|reason| reason.numbers());
+        assert_eq!(numbers, Some((2, 0, code.parse().expect("a digit"))));
+        net.a.assert_nothing_left();
+    }
+    // An error of this end's own.
+    let a = Node::initiator_of(two(None, Peer::Siw), rdmap(4, 4), b"");
+    let mut net = Net::new(a, Raw::listen());
+    net.b.say(&reply(0x10, 2, b"\0\x04\0\x04"));
+    net.run_until(|net| net.a.is_established());
+    let now = net.now;
+    net.a.with(|ep, cx| ep.fail(now, cx));
+    net.run_for(Duration::from_secs(1));
+    assert_eq!(net.b.up.received[24..], terminate("05"));
+    assert_eq!(net.a.ep().state(), State::Failing);
+}
+
+/// RFC 6581 §9.1: a responder whose ULP needs more Reads rejects, and says how many.
+#[test]
+fn reject_for_want_of_reads() {
+    let mut config = two(None, Peer::Siw);
+    config.mpa.enhanced.required_ord = 3;
+    let a = Node::initiator_of(two(None, Peer::Siw), rdmap(2, 2), b"");
+    let mut net = Net::new(a, Node::responder_of(config, rdmap(8, 8)));
+    net.run();
+    let error = mpa::StartupError::InsufficientIrd { offered: 2, needed: 3 };
+    assert_eq!(net.b.reason(), Some(CloseReason::Startup(error)));
+    assert_eq!(net.b.reason().and_then(|reason| reason.numbers()), Some((2, 0, 6)));
+    let enhanced = Some(EnhancedRepr { ird: 2, ord: 3, rtr: None });
+    let private_data = Vec::new();
+    assert_eq!(net.a.reason(), Some(CloseReason::RejectedByPeer { private_data, enhanced }));
+    net.a.assert_nothing_left();
+    net.b.assert_nothing_left();
+}
+
+/// siw resets who sends behind a start-up frame: neither role does.
+#[test]
+fn nothing_behind_the_reply() {
+    let b = Node::responder_of(two(None, Peer::Siw), rdmap(1, 1));
+    let mut net = Net::new(Raw::connect(), b);
+    net.a.say(&request(0x10, 2, b"\0\x01\0\x01"));
+    net.run_until(|net| net.b.is_established());
+    net.b.ep().post_rdmap(send(b"early")).expect("room to post");
+    net.run_for(Duration::from_secs(2));
+    assert_eq!(net.a.up.received, reply(0x10, 2, b"\0\x01\0\x01"));
+    net.a.say(&fpdus(&["c14000000001 0000000000000000".replace(' ', "").as_str()]));
+    net.run_for(Duration::from_secs(1));
+    let ulp = fpdus(&["4143000000000000000000000001000000006561726c79"]);
+    assert_eq!(net.a.up.received[24..], ulp);
+}
+
+/// FPDUs that a responder sends right behind its reply are taken all the same: siw's programs may.
+#[test]
+fn fpdus_behind_the_reply_are_taken() {
+    for peer in Peer::ALL {
+        let a = Node::initiator_of(two(None, peer), rdmap(1, 1), b"");
+        let mut net = Net::new(a, Raw::listen());
+        let mut octets = reply(0x10, 2, b"\0\x01\0\x01");
+        octets.extend(fpdus(&["4143000000000000000000000001000000006561726c79"]));
+        net.b.say(&octets);
+        net.run_for(Duration::from_secs(1));
+        let data = b"early".to_vec();
+        let received = rdmap::Event::Received { data, solicited: false, invalidated: None };
+        assert_eq!(net.a.rdmap_events(), [received]);
+    }
+}

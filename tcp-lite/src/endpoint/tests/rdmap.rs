@@ -1,0 +1,218 @@
+//! Streams of RDMAP over TCP: operations both ways, and how a Terminate ends them.
+
+use super::enhanced::{rdmap, two};
+use super::net::{Fate, Net, Side};
+use super::peers::*;
+use crate::endpoint::*;
+use crate::mpa::{self, Peer};
+use ddp::rdmap::{AtomicOp, ErrorCode, Event as Heard, Outcome};
+use ddp::{RegionMemory, Source, TaggedOffset, VecMemory};
+
+fn config(markers: bool) -> EndpointConfig {
+    let mut config = two(None, Peer::Standard);
+    (config.mpa.markers, config.mpa.crc) = (markers, true);
+    config
+}
+
+fn pair(markers: bool) -> Net<Node, Node> {
+    let a = Node::initiator_of(config(markers), rdmap(4, 4), b"");
+    let mut net = Net::new(a, Node::responder_of(config(markers), rdmap(4, 4)));
+    net.run_until(|net| net.a.is_established() && net.b.is_established());
+    net
+}
+
+fn send(octets: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
+    let source = Source::Octets(octets.into());
+    WorkRequest::Send { source, solicited: true, invalidate: None, cookie }
+}
+
+fn write(stag: Stag, to: u64, octets: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
+    let source = Source::Octets(octets.into());
+    WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie }
+}
+
+fn read(from: Stag, at: u64, to: u64, len: u32, cookie: u64) -> WorkRequest<VecMemory> {
+    let (sink_stag, sink_to, source_to) = (STAG, TaggedOffset(to), TaggedOffset(at));
+    WorkRequest::Read { sink_stag, sink_to, source_stag: from, source_to, len, cookie }
+}
+
+/// How operations of a side ended, in order.
+fn completed(node: &Node) -> Vec<(u64, Outcome)> {
+    let of = |event: Heard| match event {
+        Heard::Completed { cookie, outcome } => Some((cookie, outcome)),
+        _ => None,
+    };
+    node.rdmap_events().into_iter().filter_map(of).collect()
+}
+
+/// What the ends were told to have gone wrong: numbers at the side that found it and at the peer.
+fn end_of(mut net: Net<Node, Node>) -> ((u8, u8, u8), (u8, u8, u8)) {
+    net.run();
+    let numbers = |node: &Node| node.reason().and_then(|reason| reason.numbers()).expect("numbers");
+    assert_eq!(net.a.reason().map(|reason| reason.name()), Some("terminated_by_peer"));
+    assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
+    net.a.assert_nothing_left();
+    net.b.assert_nothing_left();
+    (numbers(&net.b), numbers(&net.a))
+}
+
+/// Every operation in one order, over a path that loses and reorders.
+#[test]
+fn operations_complete_in_order() {
+    for markers in [false, true] {
+        let mut net = pair(markers).with_fate(|_, n, _| match n % 17 {
+            5 => Fate::Drop,
+            11 => Fate::Delay(core::time::Duration::from_millis(3)),
+            _ => Fate::Pass,
+        });
+        let octets: Vec<u8> = (0..60_000_u32).map(|i| (i % 251) as u8).collect();
+        net.b.memory.write(100_000, &octets);
+        let ep = net.a.ep();
+        ep.post_rdmap(write(STAG, 5, &octets, 1)).expect("room");
+        ep.post_rdmap(read(STAG, 100_000, 300_000, 60_000, 2)).expect("room");
+        let (to, op) = (TaggedOffset(800_000), AtomicOp::FetchAdd { add: 5, mask: 0 });
+        ep.post_rdmap(WorkRequest::Atomic { op, stag: STAG, to, cookie: 3 }).expect("room");
+        let immediate = WorkRequest::Immediate { data: *b"immediat", solicited: false, cookie: 4 };
+        ep.post_rdmap(immediate).expect("room");
+        ep.post_rdmap(send(b"done", 5)).expect("room");
+        net.run_until(|net| completed(&net.a).len() == 5);
+        assert_eq!(
+            completed(&net.a),
+            [
+                (1, Outcome::Written),
+                (2, Outcome::Read { len: 60_000 }),
+                (3, Outcome::Atomic { original: 0 }),
+                (4, Outcome::Sent),
+                (5, Outcome::Sent),
+            ]
+        );
+        assert_eq!(net.b.memory.to_vec()[5..60_005], octets);
+        assert_eq!(net.a.memory.to_vec()[300_000..360_000], octets);
+        assert_eq!(net.b.memory.to_vec()[800_000..800_008], 5_u64.to_ne_bytes());
+        let data = b"done".to_vec();
+        let received = Heard::Received { data, solicited: true, invalidated: None };
+        assert!(net.b.rdmap_events().contains(&received));
+        assert_eq!(net.b.stats().rdmap.reads_received, 1);
+        net.a.ep().shutdown(net.now);
+        net.run();
+        assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
+        assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
+        net.a.assert_nothing_left();
+        net.b.assert_nothing_left();
+    }
+}
+
+/// A graceful close waits for the responses of what was posted before it.
+#[test]
+fn shutdown_waits_for_reads() {
+    let mut net = pair(true);
+    net.b.memory.write(0, &[9; 50_000]);
+    let now = net.now;
+    net.a.ep().post_rdmap(read(STAG, 0, 500_000, 50_000, 1)).expect("room");
+    net.a.ep().shutdown(now);
+    let late = net.a.ep().post_rdmap(send(b"late", 2));
+    assert_eq!(late, Err(PostError::Closed));
+    net.run();
+    assert_eq!(completed(&net.a), [(1, Outcome::Read { len: 50_000 })]);
+    assert_eq!(net.a.memory.to_vec()[500_000..550_000], [9; 50_000]);
+    assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
+    assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
+}
+
+/// Messages of the other protocol are refused, and nothing happens.
+#[test]
+fn messages_of_the_other_protocol() {
+    let mut net = pair(true);
+    let source = Source::Octets(b"x"[..].into());
+    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: 0 };
+    assert_eq!(net.a.ep().post(message), Err(PostError::OtherUlp));
+    assert_eq!(net.a.ep().post_buffers(Qn(1), 1), Err(PostError::NoSuchQueue(1)));
+    let mut plain = established(EndpointConfig::default(), EndpointConfig::default());
+    assert_eq!(plain.a.ep().post_rdmap(send(b"x", 1)), Err(PostError::OtherUlp));
+}
+
+/// RFC 5040 §7: what a peer does wrong reaches it as a Terminate with layer, type and code.
+#[test]
+fn errors_reach_the_peer() {
+    type Wrong = fn(&mut Node);
+    let cases: [(Wrong, (u8, u8, u8)); 5] = [
+        (|a| a.ep().post_rdmap(write(Stag(9), 0, b"x", 1)).expect("room"), (1, 1, 0)),
+        (|a| a.ep().post_rdmap(write(STAG, REGION as u64, b"x", 1)).expect("room"), (1, 1, 1)),
+        (|a| a.ep().post_rdmap(read(Stag(9), 0, 0, 8, 1)).expect("room"), (0, 1, 0)),
+        (|a| a.ep().post_rdmap(read(STAG, REGION as u64, 0, 8, 1)).expect("room"), (0, 1, 1)),
+        (|a| a.ep().post_rdmap(send(&[0; 5000], 1)).expect("room"), (1, 2, 5)),
+    ];
+    for (wrong, expected) in cases {
+        let mut net = pair(true);
+        wrong(&mut net.a);
+        assert_eq!(end_of(net), (expected, expected));
+    }
+}
+
+/// RFC 5040 §7.1: an error of MPA is a Terminate of layer 2 with MPA's code.
+#[test]
+fn a_wrong_crc_is_a_terminate() {
+    let mut net = pair(true).with_fate(|side, n, octets| match side {
+        Side::A if n > 3 && has_data(octets) => Fate::Corrupt,
+        _ => Fate::Pass,
+    });
+    // The first FPDU must be good, or nothing may be answered.
+    net.a.ep().post_rdmap(send(b"good", 1)).expect("room");
+    let mut clean = net.with_fate(|_, _, _| Fate::Pass);
+    clean.run_until(|net| !net.b.rdmap_events().is_empty());
+    let mut net = clean.with_fate(|side, _, octets| match side {
+        Side::A if has_data(octets) => Fate::Corrupt,
+        _ => Fate::Pass,
+    });
+    net.a.ep().post_rdmap(send(&[7; 900], 2)).expect("room");
+    assert_eq!(end_of(net), ((2, 0, 2), (2, 0, 2)));
+}
+
+fn has_data(octets: &[u8]) -> bool {
+    super::net::has_payload(octets)
+}
+
+/// A region that ends under a peer's Read: the stream ends by a Terminate, and no octet more goes out.
+#[test]
+fn a_region_that_ends_under_a_read() {
+    let mut net = pair(true);
+    net.a.ep().post_rdmap(read(STAG, 0, 0, 900_000, 1)).expect("room");
+    net.run_until(|net| net.b.stats().rdmap.reads_received == 1);
+    net.b.stags.remove(STAG).expect("it is there");
+    let now = net.now;
+    assert!(net.b.with(|ep, cx| ep.revoked(now, STAG, cx)));
+    assert_eq!(end_of(net), ((0, 1, 0), (0, 1, 0)));
+}
+
+/// The first FPDU of an initiator is a Terminate: the responder is told and closes.
+#[test]
+fn terminate_first() {
+    let a = Node::initiator_of(
+        two(Some(mpa::RtrSet { send: false, write: false, read: true }), Peer::Standard),
+        rdmap(1, 1),
+        b"",
+    );
+    // The responder takes no Reads, so it offers what the initiator cannot send.
+    let mut net = Net::new(a, Node::responder_of(two(None, Peer::Standard), rdmap(0, 1)));
+    net.run();
+    assert_eq!(net.a.reason(), Some(CloseReason::Startup(mpa::StartupError::NoRtr)));
+    let reason = net.b.reason().expect("it is over");
+    assert_eq!((reason.name(), reason.numbers()), ("terminated_by_peer", Some((2, 0, 7))));
+    assert_eq!(reason.origin(), Origin::Peer);
+    assert!(!net.a.is_established() && !net.b.is_established());
+}
+
+/// The words for people, and the names for machines.
+#[test]
+fn reasons_have_names_and_numbers() {
+    let llp = CloseReason::Llp { error_type: 0, code: 1 };
+    assert_eq!((llp.name(), llp.numbers()), ("llp_error", Some((2, 0, 1))));
+    let short = CloseReason::InvalidTerminate { len: 2 };
+    assert_eq!((short.name(), short.numbers()), ("invalid_terminate", None));
+    assert!(short.to_string().contains("2 octets"));
+    let said = rdmap::Terminate::new(1, 2, 5);
+    let reason = CloseReason::Terminated(Box::new(said));
+    assert_eq!(reason.numbers(), Some((1, 2, 5)));
+    assert!(reason.to_string().starts_with("terminated by the peer: "));
+    assert_eq!(ErrorCode::CannotInvalidate.code(), 9);
+}

@@ -29,6 +29,9 @@ pub(super) fn tcp(mut section: Section<'_, '_>) -> TcpSection {
         receive_window: section.or("receive_window", 4 << 20, &window),
         send_window: section.or("send_window", 4 << 20, &window),
         sack: section.or("sack", true, boolean),
+        path_mtu_probing: section.or("path_mtu_probing", true, boolean),
+        min_path_mtu: section.or("min_path_mtu", 576, int(68, 1280)),
+        path_mtu_raise: section.or("path_mtu_raise", ms(600_000), duration(ms(300_000), 24 * HOUR)),
         timestamps: section.or("timestamps", true, boolean),
         ecn: section.or("ecn", true, boolean),
         zero_window_timeout: section.or(

@@ -410,6 +410,12 @@ pub struct TcpSection {
     pub send_window: u32,
     /// Selective acknowledgements (RFC 2018).
     pub sack: bool,
+    /// Find the path's MTU by probes where routers do not report it (RFC 4821).
+    pub path_mtu_probing: bool,
+    /// Reports of a smaller MTU of an IPv4 path are not believed, 68 to 1280 octets.
+    pub min_path_mtu: u16,
+    /// After this time a size that a path did not carry is tried again (RFC 1191 §6.3).
+    pub path_mtu_raise: Duration,
     /// Timestamps (RFC 7323).
     pub timestamps: bool,
     /// Explicit congestion notification (RFC 3168).

@@ -180,6 +180,10 @@ fn values() {
             "t.toml:2: tcp.keepalive_probes: has no meaning without `keepalive`: remove it",
         ),
         (
+            "[tcp]\nmin_path_mtu = 60",
+            "t.toml:2: tcp.min_path_mtu: is 60, but must be from 68 to 1280",
+        ),
+        (
             "[tcp]\nmin_rto = \"2 s\"",
             "t.toml:2: tcp.min_rto: is longer than `initial_rto`: lower it, or raise `initial_rto`",
         ),

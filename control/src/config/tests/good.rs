@@ -71,6 +71,7 @@ fn the_pci_file_shows_every_section() {
     assert_eq!(config.listeners[0].mpa.private_data_limit, 252);
     assert_eq!(config.listeners[0].limits.idle_timeout, Some(Duration::from_secs(600)));
     assert_eq!(config.tcp.keepalive.unwrap().idle, Duration::from_secs(120));
+    assert!(config.tcp.path_mtu_probing && config.tcp.min_path_mtu == 576);
     let on_bad_crc = OnBadCrc::Retransmit;
     assert_eq!(config.mpa, MpaReceiveSection { max_fpdu: 65536, on_bad_crc, bad_crc_tries: 5 });
     assert_eq!(config.limits.streams_per_peer, Some(1024));

@@ -2,7 +2,7 @@
 //! what goes down is its outbound stream.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,15 +18,20 @@ use super::streams::Streams;
 pub(super) struct Plain {
     config: Arc<Config>,
     mss: u16,
+    v6: bool,
     connection: Option<Connection>,
     up: Above,
     /// What was made of the last report of a router.
     last_icmp: tcp::TooBig,
 }
 
-/// The two addresses that dialogues use.
-pub(super) fn tuple() -> FourTuple {
-    let address = |last, port| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, last)), port);
+/// The two addresses that dialogues use, of IPv4 or IPv6.
+pub(super) fn tuple(v6: bool) -> FourTuple {
+    let ip = |last: u8| match v6 {
+        true => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last.into()).into(),
+        false => IpAddr::V4(Ipv4Addr::new(192, 0, 2, last)),
+    };
+    let address = |last, port| SocketAddr::new(ip(last), port);
     FourTuple { local: address(1, LOCAL_PORT), remote: address(2, PEER_PORT) }
 }
 
@@ -85,9 +90,12 @@ impl Subject for Plain {
     fn new(settings: &Settings, streams: &Streams) -> Result<Self, ScriptError> {
         let mut config = without_ecn(Config::default());
         let mut mss = 1460;
+        let mut v6 = false;
         settings.apply(|key, value| {
             if key == "mss" {
                 mss = number(value)? as u16;
+            } else if key == "ip" {
+                v6 = value == "6";
             } else if !tcp_setting(&mut config, key, value)? {
                 return Err(format!("`{key}` is no setting of plain TCP"));
             }
@@ -102,6 +110,7 @@ impl Subject for Plain {
         Ok(Plain {
             config: Arc::new(config),
             mss,
+            v6,
             connection: None,
             up,
             last_icmp: tcp::TooBig::NoNews,
@@ -110,13 +119,13 @@ impl Subject for Plain {
 
     fn connect(&mut self, now: Instant, iss: SeqNumber) -> Result<(), String> {
         let config = Arc::clone(&self.config);
-        self.connection = Some(Connection::connect(config, tuple(), iss, self.mss, now));
+        self.connection = Some(Connection::connect(config, tuple(self.v6), iss, self.mss, now));
         Ok(())
     }
 
     fn accept(&mut self, now: Instant, iss: SeqNumber, syn: &tcp::Segment<'_>) {
         let config = Arc::clone(&self.config);
-        self.connection = Some(Connection::accept(config, tuple(), iss, self.mss, syn, now));
+        self.connection = Some(Connection::accept(config, tuple(self.v6), iss, self.mss, syn, now));
         self.up.restart();
     }
 

@@ -225,14 +225,15 @@ impl Subject for Stream {
             private_data: self.setup.private_data.clone(),
         };
         let (config, mss) = (Arc::clone(&self.config), self.setup.mss);
-        let endpoint = Endpoint::connect(config, StreamId(1), tuple(), iss, mss, now, open);
+        let endpoint = Endpoint::connect(config, StreamId(1), tuple(false), iss, mss, now, open);
         self.endpoint = Some(endpoint.map_err(|e| e.to_string())?);
         Ok(())
     }
 
     fn accept(&mut self, now: Instant, iss: SeqNumber, syn: &tcp::Segment<'_>) {
         let (config, mss) = (Arc::clone(&self.config), self.setup.mss);
-        self.endpoint = Some(Endpoint::accept(config, StreamId(1), tuple(), iss, mss, syn, now));
+        self.endpoint =
+            Some(Endpoint::accept(config, StreamId(1), tuple(false), iss, mss, syn, now));
     }
 
     fn is_open(&self) -> bool {

@@ -1,0 +1,198 @@
+//! The path's MTU changes in mid-stream, with and without reports of the routers (RFC 1191, RFC 4821): the
+//! transfer goes on, with the right octets, and segments begin with an FPDU again.
+
+use core::time::Duration;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use ddp::VecMemory;
+use link::{Loss, Probability, Rate, Rng};
+use sim::host::HostConfig;
+use sim::pair::{Config, Pair};
+use sim::path;
+use tcp_lite::endpoint::EndpointStats;
+use tcp_lite::tcp;
+use wire::Instant;
+
+const LEN: usize = 8 << 20;
+
+/// A path of 200 Mbit/s and 2 ms each way.
+fn direction(seed: u64, mtu: usize, loss: f64) -> path::Config {
+    let rate = Rate {
+        bits_per_second: NonZeroU64::new(200_000_000).expect("not zero"),
+        queue_octets: 200_000,
+    };
+    let percent = |p| Probability::from_percent(p).expect("a percentage");
+    let loss = if loss > 0.0 { Loss::Random(percent(loss)) } else { Loss::None };
+    let delay = Duration::from_millis(2);
+    path::Config::new(
+        mtu,
+        link::Config { loss, rate: Some(rate), delay, ..link::Config::seeded(seed) },
+    )
+}
+
+/// How it goes.
+#[derive(Clone, Copy)]
+struct Case {
+    markers: bool,
+    icmp: bool,
+    loss: f64,
+    /// MTU of the interfaces, and of the path at first.
+    mtu: usize,
+    /// From when on it is another one.
+    changes: &'static [(u64, usize)],
+    /// After this time what a path did not carry is tried again.
+    raise: Duration,
+    probing: bool,
+}
+
+const CASE: Case = Case {
+    markers: true,
+    icmp: true,
+    loss: 0.0,
+    mtu: 1500,
+    changes: &[(1100, 1400)],
+    raise: Duration::from_secs(600),
+    probing: true,
+};
+
+/// What there was at the end of the sender and the receiver, and the sender's EMSS.
+struct Result {
+    client: EndpointStats,
+    server: EndpointStats,
+    emss: usize,
+    took: Duration,
+}
+
+fn run(seed: u64, case: Case) -> Result {
+    let mut host = HostConfig { region: LEN, mtu: case.mtu, ..HostConfig::default() };
+    host.endpoint.mpa.markers = case.markers;
+    host.endpoint.tcp = Arc::new(tcp::Config {
+        path_mtu_raise: case.raise,
+        path_mtu_probing: case.probing,
+        ..tcp::Config::default()
+    });
+    let mut forward = direction(seed, case.mtu, case.loss);
+    forward.mtu_changes =
+        case.changes.iter().map(|&(ms, mtu)| (Instant::from_millis(ms), mtu)).collect();
+    let mut pair = Pair::new(Config {
+        client: host.clone(),
+        server: host,
+        forward,
+        backward: direction(!seed, case.mtu, case.loss),
+        icmp: case.icmp,
+        cost: Default::default(),
+    });
+    let mut rng = Rng::new(seed);
+    let octets: Vec<u8> = (0..LEN).map(|_| rng.next_u64() as u8).collect();
+    // Half of it from memory that may change: its packets are kept, the others framed again.
+    let changing = VecMemory::from_vec(octets.clone());
+    let stable = VecMemory::from_vec(octets.clone()).into_stable();
+    for (n, at) in (0..LEN as u64).step_by(64 * 1024).enumerate() {
+        let source = if n % 2 == 0 { &stable } else { &changing };
+        pair.client.write(source, at..at + 64 * 1024, at);
+    }
+    let begin = pair.now;
+    pair.client.connect(pair.now).expect("no private data");
+    let done = pair.run_until(Duration::from_secs(100), |pair| {
+        pair.server.stats().ddp.tagged_delivered == (LEN / (64 * 1024)) as u64
+    });
+    assert_eq!(done, Ok(()), "{:?}\n{}", pair.client.stats(), pair.last_segments());
+    assert!(pair.server.region() == octets, "the octets are those that were sent");
+    Result {
+        client: pair.client.stats(),
+        server: pair.server.stats(),
+        emss: pair.client.endpoint().expect("there").connection().emss(),
+        took: pair.now - begin,
+    }
+}
+
+/// EMSS of an MTU, timestamps deducted.
+fn emss(mtu: usize) -> usize {
+    mtu - 40 - 12
+}
+
+// RFC 1191 §6.3, §6.5; RFC 5927 §7.2: the report waits for the loss, then holds.
+#[test]
+fn a_reported_mtu_is_used() {
+    for markers in [false, true] {
+        let result = run(1, Case { markers, ..CASE });
+        assert_eq!(result.emss, emss(1400));
+        assert_eq!(result.client.tcp.path_mtu_reductions, 1);
+        assert_eq!(result.client.tcp.path_mtu_black_holes, 0);
+        assert!(result.took < Duration::from_secs(2), "{:?}", result.took);
+    }
+}
+
+// RFC 4821 §7.7, §7.3: without reports the black hole is found, and what passes by probes.
+#[test]
+fn a_black_hole_is_found_and_left() {
+    for (mtu, changes, found) in [
+        (1500, &[(1100, 1400)], 1400),
+        (1500, &[(1100, 1300)], 1280),
+        (9000, &[(1100, 1500)], 1500),
+        (1500, &[(1100, 1000)], 576),
+    ] {
+        for markers in [false, true] {
+            let case = Case { markers, icmp: false, mtu, changes, ..CASE };
+            let result = run(2, case);
+            assert!(result.client.tcp.path_mtu_black_holes > 0, "{mtu} {changes:?}");
+            let carried = emss(changes[0].1);
+            // FPDUs are whole words, so a probe may be three octets short.
+            let range = emss(found) - 3..=carried;
+            assert!(range.contains(&result.emss), "{} of {carried}", result.emss);
+        }
+    }
+}
+
+// RFC 4821 §7.6.2: a path that carries more again is made use of after a while; a lost probe is no
+// congestion.
+#[test]
+fn a_path_that_grows_again_is_made_use_of() {
+    for icmp in [false, true] {
+        let raise = Duration::from_millis(150);
+        // A black hole takes some time-outs to be found.
+        let changes: &[_] =
+            if icmp { &[(1050, 1300), (1400, 1500)] } else { &[(1050, 1300), (4500, 1500)] };
+        let result = run(3, Case { icmp, changes, raise, ..CASE });
+        if icmp {
+            assert_eq!(result.emss, emss(1500));
+            assert!(result.client.tcp.path_mtu_raises > 0);
+        }
+        assert!(result.client.tcp.path_mtu_probes > 0);
+    }
+}
+
+// RFC 5044 §4.5: what was posted is cut where it must be, and at once segments begin with an FPDU again.
+#[test]
+fn alignment_is_regained_at_once() {
+    let result = run(4, CASE);
+    let (cut, segments) = (result.server.mpa_rx.alignment_lost, result.server.tcp.segments_in);
+    // Two pieces for each FPDU that was under way, one of them not at the beginning.
+    assert!(cut > 0 && cut <= 300, "{cut} of {segments} segments");
+    // Probes cost no alignment: they hold FPDUs that fit by themselves.
+    let raise = Duration::from_millis(100);
+    let probed = run(4, Case { raise, ..CASE });
+    let client = probed.client.tcp;
+    assert!(client.path_mtu_probes_lost > 0, "{client:?}");
+    assert_eq!(probed.server.mpa_rx.alignment_lost, cut, "lost probes were cut between FPDUs");
+}
+
+#[test]
+fn losses_besides_do_not_confuse() {
+    for seed in 0..4 {
+        for icmp in [false, true] {
+            for loss in [0.1, 1.0] {
+                let result = run(seed, Case { icmp, loss, ..CASE });
+                assert!(result.emss <= emss(1400) && result.emss >= emss(1280) - 3);
+            }
+        }
+    }
+}
+
+// Without probing and without reports only give-up is left; with reports all is well.
+#[test]
+fn probing_can_be_turned_off() {
+    let result = run(5, Case { probing: false, ..CASE });
+    assert_eq!((result.emss, result.client.tcp.path_mtu_probes), (emss(1400), 0));
+}

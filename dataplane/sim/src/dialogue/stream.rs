@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ddp::rdmap::{self, WorkRequest};
 use ddp::{
     Access, BufferPool, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag, StagEntry,
     StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, VersionPolicy,
 };
-use tcp_lite::endpoint::{Context, Endpoint, EndpointConfig, OnPeerClose, Open};
-use tcp_lite::mpa::{HoldBudget, OnBadCrc, Revision, Revisions};
+use tcp_lite::endpoint::{Context, Endpoint, EndpointConfig, OnPeerClose, Open, UlpConfig};
+use tcp_lite::mpa::{HoldBudget, OnBadCrc, Peer, Revision, Revisions, RtrSet};
 use tcp_lite::tcp::{self, SeqNumber};
 use wire::Instant;
 
@@ -44,6 +45,8 @@ struct Setup {
     access: Access,
     private_data: Vec<u8>,
     stream: StreamConfig,
+    /// RDMAP is spoken, like this.
+    rdmap: Option<rdmap::Config>,
     endpoint: EndpointConfig,
 }
 
@@ -58,6 +61,7 @@ impl Default for Setup {
             access: Access::REMOTE_WRITE,
             private_data: Vec::new(),
             stream: StreamConfig::default(),
+            rdmap: None,
             endpoint: EndpointConfig {
                 tcp: Arc::new(without_ecn(tcp::Config::default())),
                 ..EndpointConfig::default()
@@ -93,6 +97,21 @@ impl Setup {
                     two: all.contains(&Revision::Two),
                 };
             }
+            "peer" => mpa.peer = Peer::from_name(value).ok_or("no such peer")?,
+            "peer-to-peer" => mpa.enhanced.peer_to_peer = switch(value)?,
+            "required-ord" => mpa.enhanced.required_ord = number(value)? as u16,
+            "rtr" => {
+                let has = |name| value.split_whitespace().any(|word| word == name);
+                let (send, write, read) = (has("send"), has("write"), has("read"));
+                mpa.enhanced.rtr = RtrSet { send, write, read };
+            }
+            "ulp" => {
+                let depths = value.strip_prefix("rdmap ").ok_or("ulp rdmap IRD ORD")?;
+                let mut n = depths.split_whitespace().map(number);
+                let mut next = || n.next().unwrap_or(Err("ulp rdmap IRD ORD".into()));
+                let (ird, ord) = (next()? as u16, next()? as u16);
+                self.rdmap = Some(rdmap::Config { ird, ord, ..rdmap::Config::default() });
+            }
             "startup-timeout" => mpa.startup_timeout = seconds()?,
             "max-fpdu" => mpa.max_fpdu = number(value)? as u32,
             "bad-crc-tries" => mpa.bad_crc_tries = number(value)? as u8,
@@ -126,6 +145,15 @@ impl Setup {
             other => return Err(format!("`{other}` is no setting, or cannot be `{value}`")),
         }
         Ok(())
+    }
+}
+
+impl Setup {
+    fn ulp(&self) -> UlpConfig {
+        match &self.rdmap {
+            Some(config) => config.clone().into(),
+            None => self.stream.clone().into(),
+        }
     }
 }
 
@@ -170,6 +198,24 @@ impl Stream {
             other => return Err(format!("do post tagged|untagged, not {other:?}")),
         };
         self.with(|endpoint, _| endpoint.post(message))?.map_err(|e| e.to_string())
+    }
+
+    fn post_rdmap(&mut self, args: &Args) -> Result<(), String> {
+        let (to, cookie) = (args.number("to", 0)?, args.number("cookie", 0)?);
+        let len = args.number("len", 0)? as usize;
+        let source = Source::Octets(Arc::from(pattern_octets(to, len)));
+        let request = match args.word(1) {
+            Some("send") => {
+                let (solicited, invalidate) = (false, None);
+                WorkRequest::Send { source, solicited, invalidate, cookie }
+            }
+            Some("write") => {
+                let stag = Stag(args.number("stag", 0)? as u32);
+                WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie }
+            }
+            other => return Err(format!("do post send|write, not {other:?}")),
+        };
+        self.with(|endpoint, _| endpoint.post_rdmap(request))?.map_err(|e| e.to_string())
     }
 
     /// `FROM..TO` in TOs: every octet is the pattern's, or (`placed` false) zero.
@@ -219,11 +265,8 @@ impl Subject for Stream {
     }
 
     fn connect(&mut self, now: Instant, iss: SeqNumber) -> Result<(), String> {
-        let open = Open {
-            pd: PD,
-            ulp: self.setup.stream.clone().into(),
-            private_data: self.setup.private_data.clone(),
-        };
+        let open =
+            Open { pd: PD, ulp: self.setup.ulp(), private_data: self.setup.private_data.clone() };
         let (config, mss) = (Arc::clone(&self.config), self.setup.mss);
         let endpoint = Endpoint::connect(config, StreamId(1), tuple(false), iss, mss, now, open);
         self.endpoint = Some(endpoint.map_err(|e| e.to_string())?);
@@ -271,14 +314,16 @@ impl Subject for Stream {
         };
         match args.word(0) {
             Some("accept") => {
-                let stream = self.setup.stream.clone();
-                self.with(|e, cx| e.mpa_accept(now, PD, &private_data, stream, cx))?
+                let ulp = self.setup.ulp();
+                self.with(|e, cx| e.mpa_accept(now, PD, &private_data, ulp, cx))?
                     .map_err(|e| e.to_string())
             }
             Some("reject") => {
                 self.with(|e, _| e.mpa_reject(now, &private_data))?.map_err(|e| e.to_string())
             }
+            Some("post") if self.setup.rdmap.is_some() => self.post_rdmap(args),
             Some("post") => self.post(args),
+            Some("fail") => self.with(|e, cx| e.fail(now, cx)),
             Some("buffers") => {
                 let (qn, n) = (args.number("qn", 0)? as u32, args.number("n", 1)? as u32);
                 self.with(|e, _| e.post_buffers(Qn(qn), n))?.map_err(|e| e.to_string())

@@ -208,7 +208,15 @@ fn append(stream: &mut Stream, kind: &str, args: &Args) -> Result<(), String> {
 }
 
 fn start_frame(key: [u8; 16], args: &Args) -> Result<StartFrame, String> {
-    args.only(&["rev", "markers", "crc", "reject", "reserved", "pd", "pdlen"])?;
+    args.only(&["rev", "markers", "crc", "reject", "reserved", "enhanced", "pd", "pdlen"])?;
+    let mut private_data = Vec::new();
+    let mut reserved = args.number("reserved", 0)? as u8;
+    if let Some(text) = args.get("enhanced") {
+        // RFC 6581 §6: S is the highest of what were reserved bits.
+        reserved |= 0x10;
+        private_data.extend(enhanced(text)?);
+    }
+    private_data.extend(args.get("pd").map_or(Ok(Vec::new()), octets)?);
     let claimed_length = match args.get("pdlen") {
         Some(text) => Some(number(text)? as u16),
         None => None,
@@ -218,11 +226,23 @@ fn start_frame(key: [u8; 16], args: &Args) -> Result<StartFrame, String> {
         markers: args.switch("markers", false)?,
         crc: args.switch("crc", true)?,
         reject: args.switch("reject", false)?,
-        reserved: args.number("reserved", 0)? as u8,
+        reserved,
         revision: args.number("rev", 1)? as u8,
         claimed_length,
-        private_data: args.get("pd").map_or(Ok(Vec::new()), octets)?,
+        private_data,
     })
+}
+
+/// `IRD/ORD` or `IRD/ORD/FLAGS` (RFC 6581 §9), FLAGS of the letters A to D.
+fn enhanced(text: &str) -> Result<[u8; 4], String> {
+    let mut parts = text.split('/');
+    let mut next = || parts.next().ok_or("enhanced=IRD/ORD/FLAGS");
+    let (ird, ord) = (number(next()?)? as u16, number(next()?)? as u16);
+    let flags = parts.next().unwrap_or("");
+    let bit = |letter: char, bit: u16| if flags.contains(letter) { bit } else { 0 };
+    let first = (ird | bit('A', 0x8000) | bit('B', 0x4000)).to_be_bytes();
+    let second = (ord | bit('C', 0x8000) | bit('D', 0x4000)).to_be_bytes();
+    Ok([first[0], first[1], second[0], second[1]])
 }
 
 /// The draft's Start Key (draft-culley-iwarp-mpa-03 §8.1.1): 15 octets of key, then M, C, reserved

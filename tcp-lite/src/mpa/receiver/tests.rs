@@ -440,3 +440,31 @@ fn an_idle_receiver_is_small() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
     assert_eq!(bench.receiver.pieces.capacity(), 0, "nothing is kept for later");
 }
+
+/// Streams that hold as much as they can ahead of gaps leave room to one that comes later: n of them a part
+/// in n + 1.
+#[test]
+fn no_stream_holds_more_than_it_leaves_to_others() {
+    let stream = stream(false, &[1000; 200]);
+    let b = stream.boundaries();
+    let mut budget = HoldBudget::new(120_000);
+    let mut sink = Collector::default();
+    let config = Config::default();
+    let mut fill = |budget: &mut HoldBudget| {
+        let mut receiver = Receiver::new(&config, &stream.params(), START);
+        for i in 1..b.len() - 1 {
+            let octets = &stream.octets[b[i]..b[i + 1]];
+            let _held_or_not = receiver.span(START + b[i] as u64, octets, &mut sink, budget);
+        }
+        receiver
+    };
+    let mut greedy: Vec<Receiver> = (0..3).map(|_| fill(&mut budget)).collect();
+    let held: Vec<u64> = greedy.iter().map(|receiver| receiver.stats().held).collect();
+    assert!((58_000..=60_000).contains(&held[0]), "{held:?}");
+    assert!((28_000..=31_000).contains(&held[1]), "{held:?}");
+    assert!(budget.room() > 14_000, "{held:?}");
+    for receiver in &mut greedy {
+        receiver.discard(&mut budget);
+    }
+    assert_eq!(budget.used(), 0);
+}

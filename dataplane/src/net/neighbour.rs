@@ -222,10 +222,8 @@ impl NeighbourCache {
                 }
                 ClaimOutcome::Noted
             }
-            State::Probe { .. } if claim.kind == (ClaimKind::Answer { overrides: true }) => {
-                self.learn(at, claim.mac, reachable);
-                ClaimOutcome::Noted
-            }
+            // The one that has the address is being asked; whoever else answers waits until it is silent,
+            // or a flood of forged answers would take the address over (RFC 4861 §7.2.5 would let it).
             State::Probe { .. } => ClaimOutcome::Ignored,
             State::Reachable { .. } | State::Stale | State::Delay { .. } => {
                 self.enter(at, State::Probe { tries: 0, next: now });

@@ -144,7 +144,9 @@ impl Connection {
             return Ok(());
         }
         let Some(stamps) = seg.options.timestamps else {
-            return Err(DropReason::NoTimestamp);
+            // RFC 5961 §4: a SYN is challenged whatever it looks like; its sender may have begun anew.
+            let syn = seg.flags.has(Flags::SYN);
+            return if syn { Ok(()) } else { Err(DropReason::NoTimestamp) };
         };
         if self.recv.is_old(stamps, now) {
             self.answer(now, seg.payload.is_empty());

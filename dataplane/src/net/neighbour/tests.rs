@@ -123,15 +123,21 @@ fn a_neighbour_that_asks_for_us_becomes_a_stale_entry() {
 }
 
 #[test]
-fn an_answer_without_override_does_not_replace_while_probing() {
-    // RFC 4861 §7.2.5 I
+fn nobody_elses_answer_replaces_one_that_is_being_asked() {
     let mut cache = resolved();
     say(&mut cache, 1, B, ClaimKind::Announcement, secs(1));
-    all(&mut cache, secs(1));
-    let weak = ClaimKind::Answer { overrides: false };
-    assert_eq!(say(&mut cache, 1, B, weak, secs(1)), ClaimOutcome::Ignored);
+    assert_eq!(all(&mut cache, secs(1)), [Action::Solicit(ip(1), Some(A))]);
+    for overrides in [false, true] {
+        let answer = ClaimKind::Answer { overrides };
+        assert_eq!(say(&mut cache, 1, B, answer, secs(1)), ClaimOutcome::Ignored);
+    }
     assert_eq!(cache.get(ip(1)), Some(A));
-    assert_eq!(say(&mut cache, 1, B, ANSWER, secs(1)), ClaimOutcome::Noted);
+    // Once it has been silent for three seconds everybody is asked, and the address may move.
+    for s in 2..=4 {
+        all(&mut cache, secs(s));
+    }
+    assert_eq!(state(&cache, 1), "incomplete");
+    assert_eq!(say(&mut cache, 1, B, ANSWER, secs(4)), ClaimOutcome::Resolved);
     assert_eq!(cache.get(ip(1)), Some(B));
 }
 

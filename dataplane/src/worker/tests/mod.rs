@@ -1,6 +1,7 @@
 //! Workers joined in memory, in virtual time: whole streams from ARP to placed octets, and what floods
 //! and faults do to them.
 
+mod attacks;
 mod cookies;
 mod floods;
 mod mesh;

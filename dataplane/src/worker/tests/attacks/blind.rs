@@ -1,0 +1,118 @@
+//! Off the path: who knows both ends of a stream and even where its window is, but not its exact numbers
+//! (RFC 5961).
+
+use tcp_lite::tcp::{Flags, Options, SeqNumber};
+
+use super::*;
+
+/// Segments in the client's name that lie in the victim's window, but not at its left edge.
+fn in_the_clients_name(
+    scene: &Scene,
+    make: impl Fn(&Scene, usize, Segment<'static>) -> Segment<'static>,
+) -> Vec<TestFrame> {
+    let Seen { port, seq, ack, stamps: timestamps } = scene.seen;
+    let segment = |n: usize| {
+        let inside = 20_000 + scene.noise(n) % 40_000;
+        let segment = Segment {
+            src_port: port,
+            dst_port: PORT,
+            seq: SeqNumber(seq.wrapping_add(inside)),
+            ack: SeqNumber(ack),
+            window: 500,
+            options: Options { timestamps, ..Options::default() },
+            ..Segment::default()
+        };
+        make(scene, n, segment)
+    };
+    (0..RATE).map(|n| scene.forge(v4(1), &segment(n))).collect()
+}
+
+/// The challenge acknowledgements of the client's stream.
+fn challenges(scene: &Scene) -> u64 {
+    let mut streams = scene.net.hosts[VICTIM].cores[0].streams();
+    streams.next().expect("it lives").stats().tcp.challenge_acks
+}
+
+fn survives(make: impl Fn(&Scene, usize, Segment<'static>) -> Segment<'static>) -> Scene {
+    let attack = |scene: &mut Scene| in_the_clients_name(scene, &make);
+    let (scene, time) = beside(|| Scene::new(Limits::default()), attack);
+    // RFC 5961 §7: ten in a second.
+    let most = 10 * (time.as_secs() + 1);
+    assert!((1..=most).contains(&challenges(&scene)), "{}", challenges(&scene));
+    assert_eq!(scene.count("streams"), 1);
+    scene
+}
+
+#[test]
+fn resets() {
+    let scene = survives(|_, _, s| Segment { flags: Flags::RST, ..s });
+    assert!(scene.count("tcp_blind_reset") > 1000);
+}
+
+#[test]
+fn syns() {
+    let scene = survives(|_, _, s| Segment { flags: Flags::SYN, ..s });
+    assert!(scene.count("tcp_unexpected_syn") > 1000);
+}
+
+// RFC 5961 §5: text that an acknowledgement out of range comes with is not taken.
+#[test]
+fn text() {
+    let scene = survives(|scene, n, s| {
+        let ack = SeqNumber(s.ack.0.wrapping_add(0x4000_0000 + scene.noise(n) % 0x4000_0000));
+        Segment { flags: Flags::ACK, ack, payload: &[0x5a; 900], ..s }
+    });
+    assert!(scene.count("tcp_bad_ack") > 1000);
+}
+
+#[test]
+fn optimistic_acknowledgements_in_the_clients_name() {
+    let scene = survives(|_, n, s| Segment {
+        flags: Flags::ACK,
+        ack: SeqNumber(s.ack.0.wrapping_add(1 + n as u32)),
+        ..s
+    });
+    assert!(scene.count("tcp_bad_ack") > 1000);
+}
+
+// RFC 5961 §7, CVE-2016-5696: what one stream's attacker uses up is that stream's.
+#[test]
+fn challenges_are_used_up() {
+    let mut scene = Scene::new(Limits::default());
+    let (other, _) = scene.net.open(ATTACKER, 0, VICTIM, (v4(2), PORT).into());
+    let port = scene.net.hosts[ATTACKER].cores[0].streams().next().expect("it is there");
+    let port = port.connection().tuple().local.port();
+    scene
+        .transfer(|scene| in_the_clients_name(scene, |_, _, s| Segment { flags: Flags::RST, ..s }));
+    let used = challenges(&scene);
+    assert!(used >= 10);
+    // The other stream's peer has begun anew and does not know the stream any more.
+    let syn = Segment { src_port: port, dst_port: PORT, flags: Flags::SYN, ..Segment::default() };
+    let frame = scene.forge(v4(3), &syn);
+    scene.net.hosts[VICTIM].arrive(frame);
+    scene.step();
+    let each = scene.net.hosts[VICTIM].cores[0].streams().map(|s| s.stats().tcp.challenge_acks);
+    assert_eq!(each.sum::<u64>(), used + 1, "it is challenged at once");
+    let ticket = scene.net.hosts[ATTACKER].send(other, b"and lives on");
+    scene.net.wait_sent(ATTACKER, ticket);
+}
+
+#[test]
+fn anything_at_all() {
+    // Numbers from all of the space, all flags: what a flood without any knowledge sends.
+    let attack = |scene: &mut Scene| {
+        let segment = |n: usize| Segment {
+            src_port: scene.seen.port,
+            dst_port: PORT,
+            seq: SeqNumber(scene.noise(n)),
+            ack: SeqNumber(scene.noise(n + 50)),
+            flags: Flags(scene.noise(n + 90) as u8),
+            window: scene.noise(n + 70) as u16,
+            payload: &[7; 300],
+            ..Segment::default()
+        };
+        (0..RATE).map(|n| scene.forge(v4(1), &segment(n))).collect()
+    };
+    let (scene, _) = beside(|| Scene::new(Limits::default()), attack);
+    assert_eq!(scene.count("streams"), 1);
+}

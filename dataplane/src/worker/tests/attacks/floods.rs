@@ -1,0 +1,296 @@
+//! Floods: what anybody can send, and what a peer with a true address can make us remember.
+
+use tcp_lite::tcp::{Flags, Options, SeqNumber};
+
+use super::peers::rewritten;
+use super::*;
+use crate::api::{Command, SynCookieMode};
+
+fn limits() -> Limits {
+    Limits {
+        streams: 64,
+        half_open: 32,
+        half_open_per_peer: 8,
+        streams_per_peer: 16,
+        neighbours: 64,
+        ..Limits::default()
+    }
+}
+
+/// Addresses on the link and behind the gateway, of which nobody answers.
+fn anybody(scene: &Scene, n: usize) -> IpAddr {
+    match scene.noise(n) {
+        far if far & 1 == 0 => [198, 51, (far >> 8) as u8, (far >> 16) as u8].into(),
+        near => v4(100 + (near >> 8) as u8 % 100),
+    }
+}
+
+fn syn(port: u16, seq: u32) -> Segment<'static> {
+    let options = Options { mss: Some(1460), ..Options::default() };
+    let (flags, seq) = (Flags::SYN, SeqNumber(seq));
+    Segment {
+        src_port: port,
+        dst_port: PORT,
+        seq,
+        flags,
+        window: 1000,
+        options,
+        ..Segment::default()
+    }
+}
+
+fn syns(scene: &mut Scene) -> Vec<TestFrame> {
+    let forge = |n| scene.forge(anybody(scene, n), &syn(1024 + n as u16, scene.noise(n + 5)));
+    (0..RATE).map(forge).collect()
+}
+
+fn within_bounds(scene: &Scene, limits: &Limits) {
+    assert!(scene.count("streams") <= u64::from(limits.streams));
+    assert!(scene.count("half_open") <= u64::from(limits.half_open));
+    assert!(scene.count("neighbours") <= limits.neighbours as u64);
+}
+
+// RFC 4987: real clients still get in.
+#[test]
+fn syns_from_anybody() {
+    for mode in [SynCookieMode::Auto, SynCookieMode::Always, SynCookieMode::Never] {
+        let limits = Limits { syn_cookies: mode, ..limits() };
+        let (mut scene, _) = beside(|| Scene::new(limits), syns);
+        within_bounds(&scene, &limits);
+        // No amplification: one answer for one SYN, and few again.
+        let answers = scene.count("cookies_sent") + scene.count("half_open") * 6;
+        assert!(answers <= scene.n * RATE as u64 + 32 * 6);
+        if mode == SynCookieMode::Never {
+            continue;
+        }
+        assert!(scene.count("cookies_sent") > 1000, "{mode:?}");
+        let ticket = scene.net.hosts[ATTACKER].connect(0, (v4(2), PORT).into());
+        for _ in 0..400 {
+            for frame in syns(&mut scene) {
+                scene.net.hosts[VICTIM].arrive(frame);
+            }
+            scene.step();
+            let incoming = |e: &Event| match e {
+                Event::Incoming { stream, .. } => Some(*stream),
+                _ => None,
+            };
+            if let Some(stream) = scene.net.hosts[VICTIM].take(incoming) {
+                scene.net.accept(VICTIM, stream);
+            }
+        }
+        let established = |e: &Event| match e {
+            Event::Established { ticket: t, .. } => (*t == Some(ticket)).then_some(()),
+            _ => None,
+        };
+        assert!(scene.net.hosts[ATTACKER].take(established).is_some(), "{mode:?}");
+        assert_eq!(
+            scene.count("cookies_accepted"),
+            if mode == SynCookieMode::Auto { 1 } else { 2 }
+        );
+    }
+}
+
+#[test]
+fn acknowledgements_and_resets_from_anybody() {
+    let attack = |scene: &mut Scene| {
+        let flags = [Flags::ACK, Flags::RST, Flags::SYN.with(Flags::ACK), Flags::FIN];
+        let segment = |n: usize| Segment { flags: flags[n % 4], ..syn(7, scene.noise(n)) };
+        (0..RATE).map(|n| scene.forge(anybody(scene, n), &segment(n))).collect()
+    };
+    let limits = limits();
+    let (scene, time) = beside(|| Scene::new(limits), attack);
+    within_bounds(&scene, &limits);
+    // About a thousand resets in a second, and what a tenth of one may bring at once.
+    let most = 1000.0 * time.as_secs_f64() * 1.5 + 250.0;
+    assert!(scene.count("resets_sent") as f64 <= most, "{}", scene.count("resets_sent"));
+}
+
+/// The attacker's host is a true one; its stream is opened again and again.
+fn connects(scene: &mut Scene) {
+    if scene.n.is_multiple_of(5) {
+        scene.net.hosts[ATTACKER].connect(0, (v4(2), PORT).into());
+    }
+}
+
+fn incoming(scene: &mut Scene) -> Option<StreamId> {
+    scene.net.hosts[VICTIM].take(|e| match e {
+        Event::Incoming { stream, .. } => Some(*stream),
+        _ => None,
+    })
+}
+
+#[test]
+fn handshakes_that_lead_nowhere() {
+    // TCP comes up, and then nothing: the MPA request never arrives.
+    let make = || {
+        let mut scene = Scene::new(limits());
+        scene.mangle = Box::new(|from, frame| match from {
+            ATTACKER => vec![rewritten(&frame, |s| s.payload = &[])],
+            _ => vec![frame],
+        });
+        scene
+    };
+    let (scene, _) = beside(make, |scene| {
+        connects(scene);
+        quiet(scene)
+    });
+    within_bounds(&scene, &limits());
+    assert!(scene.count("half_open") <= 8, "one peer has its share");
+    assert!(scene.count("peer_limit") > 0);
+    // A cookie would only let it fill its share again.
+    assert!(scene.count("cookies_sent") < scene.count("peer_limit"));
+}
+
+#[test]
+fn streams_that_end_at_once() {
+    let limits = Limits { half_open_per_peer: 64, streams_per_peer: 64, ..limits() };
+    let (scene, _) = beside(
+        || Scene::new(limits),
+        |scene| {
+            connects(scene);
+            // Rejecting closes from the victim's end, which has to remember it.
+            if let Some(stream) = incoming(scene) {
+                let reject = Command::Reject { stream, private_data: Vec::new() };
+                scene.net.hosts[VICTIM].tell(0, |_| reject);
+            }
+            quiet(scene)
+        },
+    );
+    within_bounds(&scene, &limits);
+    assert!(scene.count("time_wait_recycled") > 10, "{}", scene.count("time_wait_recycled"));
+    assert_eq!(scene.count("stream_limit"), 0);
+}
+
+#[test]
+fn one_peer_opens_stream_after_stream() {
+    let (scene, _) = beside(
+        || Scene::new(limits()),
+        |scene| {
+            connects(scene);
+            if let Some(stream) = incoming(scene) {
+                scene.net.accept(VICTIM, stream);
+            }
+            quiet(scene)
+        },
+    );
+    within_bounds(&scene, &limits());
+    // Sixteen of the peer and the client's.
+    assert_eq!(scene.count("streams"), 17);
+    assert!(scene.count("peer_streams") > 0);
+}
+
+/// A neighbour's question, or what it says of itself, in a frame of its own.
+fn arp(operation: u16, sender: IpAddr, mac: [u8; 6], target: IpAddr) -> TestFrame {
+    let octets = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => ip.octets(),
+        IpAddr::V6(_) => [0; 4],
+    };
+    let mut frame = [[2, 0, 0, 0, 0, 2], mac].concat();
+    frame.extend([8, 6, 0, 1, 8, 0, 6, 4]);
+    frame.extend(operation.to_be_bytes());
+    frame.extend(mac);
+    frame.extend(octets(sender));
+    frame.extend([2, 0, 0, 0, 0, 2]);
+    frame.extend(octets(target));
+    TestFrame(frame)
+}
+
+#[test]
+fn arp_requests_and_replies() {
+    let attack = |scene: &mut Scene| {
+        let mac = |n: usize| [2, 9, scene.noise(n) as u8, (scene.noise(n) >> 8) as u8, 1, 1];
+        let frame = |n: usize| match n % 3 {
+            0 => arp(1, v4(scene.noise(n + 3) as u8), mac(n), v4(2)),
+            1 => arp(2, v4(scene.noise(n + 3) as u8), mac(n), v4(2)),
+            // It claims to be the client, asked and unasked.
+            _ => arp(1 + (n / 3 % 2) as u16, v4(1), mac(n), v4(1)),
+        };
+        (0..RATE).map(frame).collect()
+    };
+    let limits = limits();
+    let (scene, time) = beside(|| Scene::new(limits), attack);
+    within_bounds(&scene, &limits);
+    let answers = scene.count("neighbour_answers") as f64;
+    assert!(answers <= 1000.0 + 10_000.0 * time.as_secs_f64(), "{answers}");
+    let interface = &scene.net.hosts[VICTIM].cores[0].stack.interfaces[0];
+    assert_eq!(interface.neighbours.get(v4(1)), Some([2, 0, 0, 0, 0, 1]));
+}
+
+#[test]
+fn neighbour_discovery() {
+    // Each frame is a true solicitation of a host whose number is its own.
+    let questions: Vec<TestFrame> = (10..250)
+        .map(|n| {
+            let mut host = Host::new(&Plan::new(n));
+            let mut out = crate::net::Outbox::default();
+            host.cores[0].stack.resolve(0, v6(2), START, &mut out);
+            let frame = out.iter().next().expect("a solicitation").1.to_vec();
+            TestFrame(frame)
+        })
+        .collect();
+    let limits = limits();
+    let (scene, time) = beside(
+        || Scene::with(limits, v6(2)),
+        |scene| {
+            let begin = scene.n as usize * RATE;
+            (begin..begin + RATE).map(|n| questions[n % questions.len()].clone()).collect()
+        },
+    );
+    within_bounds(&scene, &limits);
+    let answers = scene.count("neighbour_answers") as f64;
+    assert!(answers > 100.0 && answers <= 1000.0 + 10_000.0 * time.as_secs_f64(), "{answers}");
+}
+
+// RFC 5927: a message about a segment that is not under way changes nothing.
+#[test]
+fn forged_icmp() {
+    let attack = |scene: &mut Scene| {
+        let message = |n: usize| {
+            // Hard errors, and "too big" with a small MTU.
+            let (kind, code) = [(3, 4), (3, 3), (3, 2), (11, 0), (4, 0)][n % 5];
+            let mut message = vec![kind, code, 0, 0, 0, 0, 2, 88];
+            message
+                .extend([0x45, 0, 5, 0xdc, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
+            message.extend(PORT.to_be_bytes());
+            message.extend(scene.seen.port.to_be_bytes());
+            message.extend(scene.noise(n).to_be_bytes());
+            let sum = !checksum::sum(&message);
+            message[2..4].copy_from_slice(&sum.to_be_bytes());
+            message
+        };
+        let frame = |n: usize| {
+            let message = message(n);
+            scene.packet(anybody(scene, n), IpProtocol::Icmp, message.len(), |p| {
+                p.copy_from_slice(&message);
+            })
+        };
+        (0..RATE).map(frame).collect()
+    };
+    let limits = limits();
+    let (scene, _) = beside(|| Scene::new(limits), attack);
+    assert_eq!(scene.count("path_mtu_updates"), 0);
+    assert_eq!(scene.count("streams"), 1);
+    within_bounds(&scene, &limits);
+}
+
+#[test]
+fn fragments() {
+    let attack = |scene: &mut Scene| {
+        let frame = |n: usize| {
+            let mut frame = scene.packet(anybody(scene, n), IpProtocol::Tcp, 1400, |p| p.fill(9));
+            let ip = &mut frame.0[14..34];
+            ip[4..6].copy_from_slice(&(scene.noise(n) as u16).to_be_bytes());
+            // First, middle and last parts of packets that are never whole.
+            let field = [0x2000u16, 0x2000 + 175 * (n as u16 % 30), 175 * 4][n % 3];
+            ip[6..8].copy_from_slice(&field.to_be_bytes());
+            ip[10..12].fill(0);
+            let sum = !checksum::sum(ip);
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+            frame
+        };
+        (0..RATE).map(frame).collect()
+    };
+    let limits = limits();
+    let (scene, _) = beside(|| Scene::new(limits), attack);
+    within_bounds(&scene, &limits);
+}

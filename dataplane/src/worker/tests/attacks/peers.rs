@@ -1,0 +1,204 @@
+//! Peers with a stream of their own who break the rules of TCP on it: they hurt nobody else's.
+
+use tcp_lite::tcp::{Flags, SeqNumber};
+
+use super::*;
+
+/// Octets that the victim sends to the attacker meanwhile.
+const BAIT: usize = 8 << 20;
+
+/// Writes the segment of a frame anew.
+pub(super) fn rewritten(frame: &TestFrame, change: impl FnOnce(&mut Segment<'_>)) -> TestFrame {
+    let Some((at, ip)) = tcp_at(&frame.0) else { return frame.clone() };
+    let octets = frame.0[at..].to_vec();
+    let Ok(mut segment) = Segment::parse(&octets) else { return frame.clone() };
+    change(&mut segment);
+    let mut out = frame.0[..at].to_vec();
+    out.resize(at + segment.wire_len(), 0);
+    segment.emit(&mut out[at..]);
+    let len = (out.len() - ip) as u16;
+    out[ip + 2..ip + 4].copy_from_slice(&len.to_be_bytes());
+    out[ip + 10..ip + 12].fill(0);
+    let sum = !checksum::sum(&out[ip..at]);
+    out[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
+    let sum = checksum::segment(v4(3), v4(2), TCP, &out[at..]);
+    out[at + 16..at + 18].copy_from_slice(&sum.to_be_bytes());
+    TestFrame(out)
+}
+
+/// True for an acknowledgement and nothing else.
+fn is_ack(frame: &TestFrame) -> bool {
+    tcp_at(&frame.0).is_some_and(|(at, _)| {
+        Segment::parse(&frame.0[at..]).is_ok_and(|s| s.flags == Flags::ACK && s.payload.is_empty())
+    })
+}
+
+/// The victim sends to the attacker, whose segments `mangle` writes anew once it has its stream, and its
+/// SYN too if `from_the_start`.
+fn misbehaves(
+    from_the_start: bool,
+    mut mangle: impl FnMut(TestFrame) -> Vec<TestFrame> + 'static,
+) -> Scene {
+    let make = || {
+        let mut scene = Scene::new(Limits::default());
+        let sink = scene.net.hosts[ATTACKER].region(SINK.0, BAIT, Access::REMOTE_WRITE);
+        assert_eq!(sink.len(), BAIT as u64);
+        scene
+    };
+    let bait = |scene: &mut Scene| {
+        let source = scene.net.hosts[VICTIM].region(SOURCE.0, BAIT, Access::NONE);
+        let ticket = scene.net.hosts[ATTACKER].connect(0, (v4(2), PORT).into());
+        let mut stream = None;
+        for _ in 0..500 {
+            scene.step();
+            let incoming = |e: &Event| match e {
+                Event::Incoming { stream, .. } => Some(*stream),
+                _ => None,
+            };
+            if let Some(there) = scene.net.hosts[VICTIM].take(incoming) {
+                scene.net.accept(VICTIM, there);
+                stream = Some(there);
+            }
+        }
+        let established = |e: &Event| match e {
+            Event::Established { ticket: t, stream, .. } => (*t == Some(ticket)).then_some(*stream),
+            _ => None,
+        };
+        let here = scene.net.hosts[ATTACKER].take(established).expect("a stream");
+        // RFC 5044 §7.1.2 (4): the responder waits for the first FPDU.
+        scene.net.hosts[ATTACKER].send(here, b"go on");
+        for _ in 0..50 {
+            scene.step();
+        }
+        let there = stream.expect("the victim's end");
+        scene.net.hosts[VICTIM].write(there, (SOURCE, &source), SINK, BAIT as u32);
+    };
+    // Alone: the attacker keeps the rules.
+    let mut scene = make();
+    bait(&mut scene);
+    let alone = scene.transfer(quiet);
+    let mut scene = make();
+    let mut armed = from_the_start;
+    let arm = std::rc::Rc::new(std::cell::Cell::new(armed));
+    let trigger = arm.clone();
+    scene.mangle = Box::new(move |from, frame| {
+        armed |= trigger.get();
+        if from != ATTACKER || !armed || tcp_at(&frame.0).is_none() {
+            return vec![frame];
+        }
+        mangle(frame)
+    });
+    bait(&mut scene);
+    arm.set(true);
+    let attacked = scene.transfer(quiet);
+    assert!(attacked * 9 <= alone * 10, "{attacked:?} instead of {alone:?}");
+    scene
+}
+
+/// The victim's end of the attacker's stream.
+fn of_attacker(scene: &Scene) -> (tcp::Info, tcp::Stats) {
+    let mut streams = scene.net.hosts[VICTIM].cores[0].streams();
+    let stream = streams.find(|s| s.connection().tuple().remote.ip() == v4(3)).expect("it lives");
+    (stream.connection().info(), stream.stats().tcp)
+}
+
+#[test]
+fn optimistic_acknowledgements() {
+    // Each acknowledgement runs ahead of what has arrived: by so much that it is of what was never sent.
+    let scene = misbehaves(false, |frame| {
+        vec![rewritten(&frame, |s| s.ack = SeqNumber(s.ack.0.wrapping_add(64 << 20)))]
+    });
+    let (_, stats) = of_attacker(&scene);
+    assert!(scene.count("tcp_bad_ack") > 0);
+    assert!(stats.octets_acknowledged <= stats.octets_out);
+}
+
+#[test]
+fn split_acknowledgements() {
+    // RFC 3465 §1: five acknowledgements instead of one. Octets are counted, not acknowledgements.
+    let mut last = None;
+    let scene = misbehaves(false, move |frame| {
+        let mut ack = 0;
+        rewritten(&frame, |s| ack = s.ack.0);
+        let from = last.replace(ack).unwrap_or(ack);
+        let part = ack.wrapping_sub(from) / 5;
+        let at = |n: u32| if n == 5 { ack } else { from.wrapping_add(part * n) };
+        (1..=5).map(|n| rewritten(&frame, |s| s.ack = SeqNumber(at(n)))).collect()
+    });
+    let (info, stats) = of_attacker(&scene);
+    assert!(info.cwnd <= 14_600 + 2 * stats.octets_acknowledged, "{info:?}");
+}
+
+#[test]
+fn a_storm_of_sack_blocks() {
+    let mut n = 0u32;
+    let scene = misbehaves(false, move |frame| {
+        if !is_ack(&frame) {
+            return vec![frame];
+        }
+        let storm = (0..RATE).map(|_| {
+            rewritten(&frame, |s| {
+                s.options.sack.clear();
+                for _ in 0..3 {
+                    n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    // One octet here and there in the window, sometimes outside of it or the wrong way.
+                    let left = s.ack.0.wrapping_add(n >> 12);
+                    let block = (SeqNumber(left), SeqNumber(left.wrapping_add(n % 3)));
+                    s.options.sack.push(block);
+                }
+            })
+        });
+        storm.collect()
+    });
+    of_attacker(&scene);
+}
+
+#[test]
+fn sacked_data_is_taken_back() {
+    // RFC 2018 §8: blocks in every other acknowledgement only; nothing is freed before it is
+    // acknowledged cumulatively.
+    let mut n = 0;
+    let scene = misbehaves(false, move |frame| {
+        n += 1;
+        vec![rewritten(&frame, |s| {
+            if is_bare(s) && n % 2 == 0 {
+                s.options.sack.clear();
+                let left = s.ack.0.wrapping_add(3000);
+                s.options.sack.push((SeqNumber(left), SeqNumber(left.wrapping_add(3000))));
+            }
+        })]
+    });
+    assert!(of_attacker(&scene).1.octets_acknowledged > 0);
+}
+
+fn is_bare(segment: &Segment<'_>) -> bool {
+    segment.flags == Flags::ACK && segment.payload.is_empty()
+}
+
+#[test]
+fn a_tiny_mss() {
+    let scene = misbehaves(true, |frame| {
+        vec![rewritten(&frame, |s| s.options.mss = s.options.mss.map(|_| 1))]
+    });
+    let (info, _) = of_attacker(&scene);
+    assert_eq!(info.emss, 88 - 12, "the least that is believed");
+}
+
+#[test]
+fn silly_windows() {
+    // RFC 9293 §3.8.6.2.1: one octet at a time is not sent.
+    let scene = misbehaves(false, |frame| {
+        vec![rewritten(&frame, |s| s.window = if s.flags.has(Flags::SYN) { s.window } else { 1 })]
+    });
+    let (info, stats) = of_attacker(&scene);
+    assert!(stats.segments_out < 3000, "{info:?} {stats:?}");
+}
+
+#[test]
+fn a_window_that_never_opens() {
+    let scene = misbehaves(false, |frame| vec![rewritten(&frame, |s| s.window = 0)]);
+    let (info, stats) = of_attacker(&scene);
+    assert_eq!(info.send_window, 0);
+    // RFC 9293 §3.8.6.1: probes, further and further apart.
+    assert!(stats.segments_out < 3000, "{stats:?}");
+}

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use ddp::rdmap::{self, Event as Heard, Outcome, WorkRequest};
 use ddp::{
-    Access, BufferPool, Message, PdId, PostError, Qn, QueueConfig, Source, Stag, StagEntry,
-    StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
+    Access, BufferPool, Message, PdId, PostError, Qn, QueueConfig, RegionMemory, Source, Stag,
+    StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
 };
 use tcp_lite::endpoint::{
-    AnswerError, Context, Endpoint, EndpointConfig, EndpointStats, Event, Open, State,
+    AnswerError, Context, Endpoint, EndpointConfig, EndpointStats, Event, Open, State, UlpConfig,
 };
 use tcp_lite::mpa::{HoldBudget, Revision};
 use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber};
@@ -20,6 +21,8 @@ use crate::packet::{Ecn, Packet};
 
 /// The region that every host offers: its STag and the TO of its first octet.
 pub const REGION: (Stag, TaggedOffset) = (Stag(0x00C0_FFEE), TaggedOffset(0x7000_0000_0000));
+/// Where a host's Reads go: its own region that no peer may reach otherwise.
+pub const SINK: (Stag, TaggedOffset) = (Stag(0x00DE_C0DE), TaggedOffset(0x1000));
 /// The untagged queue that every host has besides the error queue.
 pub const QUEUE: Qn = Qn(0);
 /// Buffers posted to it: bare DDP has no credits, so they must suffice for whatever is in flight.
@@ -49,6 +52,8 @@ pub struct HostConfig {
     pub iss: u32,
     /// Private data of its request or reply; not sent in Start Keys.
     pub private_data: Vec<u8>,
+    /// RDMAP is spoken, like this; `None`: bare DDP.
+    pub rdmap: Option<rdmap::Config>,
 }
 
 impl Default for HostConfig {
@@ -61,6 +66,7 @@ impl Default for HostConfig {
             hold: 16 << 20,
             iss: 1000,
             private_data: Vec::new(),
+            rdmap: None,
         }
     }
 }
@@ -76,7 +82,10 @@ pub struct Host {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
+    /// Where its Reads bring their octets.
+    sink: VecMemory,
     outbox: VecDeque<Message<VecMemory>>,
+    operations: VecDeque<WorkRequest<VecMemory>>,
     events: Vec<Event>,
     /// Segments that were dropped, by reason.
     drops: Vec<tcp::DropReason>,
@@ -94,13 +103,25 @@ impl Host {
             stream: None,
             base_to: REGION.1,
             len: config.region as u64,
-            access: Access::REMOTE_WRITE,
+            access: match config.rdmap {
+                Some(_) => Access::REMOTE_WRITE | Access::REMOTE_READ | Access::ATOMIC,
+                None => Access::REMOTE_WRITE,
+            },
             memory: memory.clone(),
             memory_offset: GUARD as u64,
         };
-        // An empty table and a region inside its memory: it cannot be refused.
-        let inserted = stags.insert(entry);
-        debug_assert!(inserted.is_ok());
+        let sink = VecMemory::new(config.region);
+        let own = StagEntry {
+            stag: SINK.0,
+            base_to: SINK.1,
+            access: Access::NONE,
+            memory: sink.clone(),
+            memory_offset: 0,
+            ..entry.clone()
+        };
+        // An empty table and regions inside their memory: they cannot be refused.
+        let inserted = [stags.insert(entry), stags.insert(own)];
+        debug_assert!(inserted.iter().all(Result::is_ok));
         let address = |n| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), 7174);
         let (local, remote) = if passive { (2, 1) } else { (1, 2) };
         Host {
@@ -111,7 +132,9 @@ impl Host {
             buffers: BufferPool::new(POOL),
             hold: HoldBudget::new(config.hold),
             memory,
+            sink,
             outbox: VecDeque::new(),
+            operations: VecDeque::new(),
             events: Vec::new(),
             drops: Vec::new(),
             passive,
@@ -131,7 +154,7 @@ impl Host {
             SeqNumber(self.config.iss),
             self.mss(),
             now,
-            Open { pd: PD, ulp: self.stream().into(), private_data: self.private_data() },
+            Open { pd: PD, ulp: self.ulp(), private_data: self.private_data() },
         )?;
         self.endpoint = Some(endpoint);
         Ok(())
@@ -142,9 +165,46 @@ impl Host {
         self.outbox.push_back(message);
     }
 
-    /// Messages that wait to be posted.
+    /// Puts an operation of RDMAP behind those that still wait to be posted.
+    pub fn operate(&mut self, request: WorkRequest<VecMemory>) {
+        self.operations.push_back(request);
+    }
+
+    /// Messages and operations that wait to be posted.
     pub fn backlog(&self) -> usize {
-        self.outbox.len()
+        self.outbox.len() + self.operations.len()
+    }
+
+    /// Puts octets into its own region.
+    pub fn fill(&mut self, at: usize, octets: &[u8]) {
+        self.memory.write((GUARD + at) as u64, octets);
+    }
+
+    /// What its Reads have brought.
+    pub fn sink(&self) -> Vec<u8> {
+        self.sink.to_vec()
+    }
+
+    /// Sends of RDMAP delivered so far.
+    pub fn heard(&self) -> Vec<&[u8]> {
+        let heard = |event: &'_ Event| matches!(event, Event::Rdmap(Heard::Received { .. }));
+        self.events
+            .iter()
+            .filter(|event| heard(event))
+            .filter_map(|event| match event {
+                Event::Rdmap(Heard::Received { data, .. }) => Some(data.as_slice()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Operations of RDMAP that ended well so far, in order.
+    pub fn completed(&self) -> Vec<(u64, Outcome)> {
+        let completed = |event: &Event| match event {
+            Event::Rdmap(Heard::Completed { cookie, outcome }) => Some((*cookie, *outcome)),
+            _ => None,
+        };
+        self.events.iter().filter_map(completed).collect()
     }
 
     /// Writes octets `from` of `memory` to `at` in the peer's region.
@@ -342,6 +402,13 @@ impl Host {
                 Err(_) => self.outbox.clear(),
             }
         }
+        while let Some(request) = self.operations.front() {
+            match endpoint.post_rdmap(request.clone()) {
+                Ok(()) => drop(self.operations.pop_front()),
+                Err(PostError::Full) => break,
+                Err(_) => self.operations.clear(),
+            }
+        }
     }
 
     fn take_events(&mut self, now: Instant) {
@@ -350,15 +417,15 @@ impl Host {
                 Event::MpaRequest { revision, .. } => {
                     let private_data =
                         if *revision == Revision::Draft { Vec::new() } else { self.private_data() };
-                    let stream = self.stream();
-                    let accepted = self.with(|endpoint, cx| {
-                        endpoint.mpa_accept(now, PD, &private_data, stream, cx)
-                    });
+                    let ulp = self.ulp();
+                    let accepted = self
+                        .with(|endpoint, cx| endpoint.mpa_accept(now, PD, &private_data, ulp, cx));
                     // A stream may end between the request and the answer.
                     let over = Some(Err(AnswerError::NoRequest));
                     debug_assert!(accepted == Some(Ok(())) || accepted == over);
                 }
-                Event::Ddp(ddp::Event::UntaggedDelivered { qn, .. }) if *qn == QUEUE => {
+                Event::Ddp(ddp::Event::UntaggedDelivered { qn: QUEUE, .. })
+                | Event::Rdmap(Heard::Received { .. } | Heard::Immediate { .. }) => {
                     if let Some(endpoint) = &mut self.endpoint {
                         // Refused only when the stream is over.
                         let _ = endpoint.post_buffers(QUEUE, 1);
@@ -377,6 +444,13 @@ impl Host {
         let Host { endpoint, stags, buffers, hold, .. } = self;
         let endpoint = endpoint.as_mut()?;
         Some(f(endpoint, &mut Context { stags, buffers, hold }))
+    }
+
+    fn ulp(&self) -> UlpConfig {
+        match &self.config.rdmap {
+            Some(config) => config.clone().into(),
+            None => self.stream().into(),
+        }
     }
 
     fn stream(&self) -> StreamConfig {

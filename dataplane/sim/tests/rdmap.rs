@@ -1,0 +1,218 @@
+//! RDMAP between two hosts, markers on and off, over loss, reordering and re-segmentation: whatever the
+//! path does, operations complete once, in order, with the octets that they should have.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use ddp::rdmap::{self, AtomicOp, Outcome, WorkRequest};
+use ddp::{Source, TaggedOffset, VecMemory};
+use link::{Loss, Probability, Reorder, Rng};
+use sim::host::{Host, HostConfig, REGION, SINK};
+use sim::pair::{Config, Pair};
+use sim::{middlebox, path};
+use tcp_lite::endpoint::CloseReason;
+use tcp_lite::mpa::{Revision, RtrSet};
+
+/// The lower half of each region is written to, the upper half is read; its last octets are a counter.
+const LEN: usize = 1 << 20;
+const HALF: u64 = LEN as u64 / 2;
+const COUNTER: u64 = LEN as u64 - 8;
+
+/// What one side asks of the other, and what must come of it.
+struct Asked {
+    outcomes: Vec<(u64, Outcome)>,
+    sends: Vec<Vec<u8>>,
+    written: Vec<u8>,
+    /// Octets of the sink from its start on.
+    read: Vec<u8>,
+    counter: u64,
+}
+
+fn percent(p: f64) -> Probability {
+    Probability::from_percent(p).expect("a percentage")
+}
+
+fn lossy(rng: &mut Rng) -> path::Config {
+    let link = link::Config {
+        loss: Loss::Random(percent(rng.below(4) as f64)),
+        reorder: Reorder { probability: percent(3.0), delay: Duration::from_micros(400) },
+        duplicate: percent(0.5),
+        delay: Duration::from_micros(200),
+        ..link::Config::seeded(rng.next_u64())
+    };
+    let mut config = path::Config::new(1500, link);
+    if rng.below(2) == 0 {
+        config.middlebox = middlebox::Config {
+            split: percent(20.0),
+            min_piece: 1,
+            merge: percent(20.0),
+            max_payload: 9000,
+            hold: Duration::from_micros(50),
+        };
+    }
+    config
+}
+
+fn random(rng: &mut Rng, len: u64) -> Vec<u8> {
+    (0..len).map(|_| rng.next_u64() as u8 | 1).collect()
+}
+
+/// What the upper half of a host's region holds.
+fn readable(seed: u64) -> Vec<u8> {
+    let mut octets = random(&mut Rng::new(seed), HALF);
+    octets[HALF as usize - 8..].fill(0);
+    octets
+}
+
+fn ask(host: &mut Host, rng: &mut Rng, theirs: &[u8]) -> Asked {
+    let mut asked = Asked {
+        outcomes: Vec::new(),
+        sends: Vec::new(),
+        written: Vec::new(),
+        read: Vec::new(),
+        counter: 0,
+    };
+    for cookie in 0..120 {
+        let (request, outcome) = operation(&mut asked, rng, theirs, cookie);
+        host.operate(request);
+        asked.outcomes.push((cookie, outcome));
+    }
+    asked
+}
+
+fn operation(
+    asked: &mut Asked,
+    rng: &mut Rng,
+    theirs: &[u8],
+    cookie: u64,
+) -> (WorkRequest<VecMemory>, Outcome) {
+    let at = |offset: u64| TaggedOffset(REGION.1.0 + offset);
+    let (stag, solicited, invalidate) = (REGION.0, rng.below(2) == 0, None);
+    match rng.below(5) {
+        0 => {
+            let len = rng.below(8000);
+            let data = random(rng, len);
+            let source = Source::Octets(Arc::from(data.as_slice()));
+            asked.sends.push(data);
+            (WorkRequest::Send { source, solicited, invalidate, cookie }, Outcome::Sent)
+        }
+        1 | 2 => {
+            let len = rng.below(12_000).min(HALF - asked.written.len() as u64);
+            let data = random(rng, len);
+            let to = at(asked.written.len() as u64);
+            let source = match rng.below(2) {
+                0 => Source::Octets(Arc::from(data.as_slice())),
+                _ => {
+                    let memory = VecMemory::from_vec(data.clone());
+                    Source::Region { memory, offset: 0, len: len as u32 }
+                }
+            };
+            asked.written.extend(data);
+            (WorkRequest::Write { stag, to, source, cookie }, Outcome::Written)
+        }
+        3 => {
+            let len = rng.below(30_000).min(HALF - asked.read.len() as u64);
+            let from = rng.below(HALF - 8 - len.min(HALF - 8));
+            let sink_to = TaggedOffset(SINK.1.0 + asked.read.len() as u64);
+            asked.read.extend(&theirs[from as usize..(from + len) as usize]);
+            let (len, source_to) = (len as u32, at(HALF + from));
+            let (sink_stag, source_stag) = (SINK.0, stag);
+            let read =
+                WorkRequest::Read { sink_stag, sink_to, source_stag, source_to, len, cookie };
+            (read, Outcome::Read { len })
+        }
+        _ => {
+            let add = rng.below(1000);
+            let original = asked.counter;
+            asked.counter += add;
+            let (op, to) = (AtomicOp::FetchAdd { add, mask: 0 }, at(COUNTER));
+            (WorkRequest::Atomic { op, stag, to, cookie }, Outcome::Atomic { original })
+        }
+    }
+}
+
+fn verify(asked: &Asked, asker: &Host, other: &Host) {
+    assert_eq!(asker.completed(), asked.outcomes);
+    assert_eq!(other.heard(), asked.sends);
+    let region = other.region();
+    assert!(region[..asked.written.len()] == asked.written, "what was written");
+    assert!(region[asked.written.len()..HALF as usize].iter().all(|&octet| octet == 0));
+    assert_eq!(region[COUNTER as usize..], asked.counter.to_ne_bytes());
+    let sink = asker.sink();
+    assert!(sink[..asked.read.len()] == asked.read, "what was read");
+    assert!(sink[asked.read.len()..].iter().all(|&octet| octet == 0));
+    assert!(asker.is_guard_untouched());
+}
+
+/// FPDUs placed beyond a gap, and octets sent again.
+fn play(seed: u64, markers: bool) -> (u64, u64) {
+    let mut rng = Rng::new(seed);
+    let ulp = rdmap::Config {
+        ird: 1 + rng.below(8) as u16,
+        ord: 1 + rng.below(8) as u16,
+        // There are no credits: they must suffice for whatever is under way.
+        recv_buffers: 1000,
+        recv_size: 8192,
+        max_operations: 4 + rng.below(60) as usize,
+        ..rdmap::Config::default()
+    };
+    // Nothing is negotiated with revision 1.
+    let (initiate, ord) = match rng.below(4) {
+        0 => (Revision::One, ulp.ird),
+        _ => (Revision::Two, ulp.ord),
+    };
+    let rdmap = Some(rdmap::Config { ord, ..ulp });
+    let mut host = HostConfig { region: LEN, rdmap, ..HostConfig::default() };
+    (host.endpoint.mpa.markers, host.endpoint.mpa.initiate) = (markers, initiate);
+    host.endpoint.mpa.enhanced.peer_to_peer = rng.below(2) == 0;
+    host.endpoint.mpa.enhanced.rtr = match rng.below(3) {
+        0 => RtrSet { send: true, ..RtrSet::default() },
+        1 => RtrSet { write: true, ..RtrSet::default() },
+        _ => RtrSet { read: true, ..RtrSet::default() },
+    };
+    let (forward, backward) = (lossy(&mut rng), lossy(&mut rng));
+    let (client, server) = (host.clone(), host);
+    let cost = Default::default();
+    let mut pair = Pair::new(Config { client, server, forward, backward, icmp: false, cost });
+    let (left, right) = (readable(seed), readable(!seed));
+    pair.client.fill(HALF as usize, &left);
+    pair.server.fill(HALF as usize, &right);
+    let asked = [ask(&mut pair.client, &mut rng, &right), ask(&mut pair.server, &mut rng, &left)];
+    pair.client.connect(pair.now).expect("no private data");
+    let done = |pair: &Pair| {
+        pair.client.completed().len() == 120 && pair.server.completed().len() == 120
+            || pair.client.closed().is_some()
+            || pair.server.closed().is_some()
+    };
+    let ran = pair.run_until(Duration::from_secs(120), done);
+    assert_eq!((ran, pair.client.closed(), pair.server.closed()), (Ok(()), None, None));
+    verify(&asked[0], &pair.client, &pair.server);
+    verify(&asked[1], &pair.server, &pair.client);
+    let now = pair.now;
+    pair.client.shutdown(now);
+    pair.run_until(Duration::from_secs(300), |pair| pair.client.is_done() && pair.server.is_done())
+        .expect("both ends go");
+    assert_eq!(pair.client.closed(), Some(&CloseReason::LocalShutdown));
+    assert_eq!(pair.server.closed(), Some(&CloseReason::PeerShutdown));
+    assert_eq!((pair.client.in_use(), pair.server.in_use()), ((0, 0), (0, 0)));
+    let sides = [pair.client.stats(), pair.server.stats()];
+    let beyond = sides.iter().map(|stats| stats.mpa_rx.placed_out_of_order).sum();
+    (beyond, sides.iter().map(|stats| stats.mpa_tx.retransmitted).sum())
+}
+
+fn play_all(seeds: core::ops::Range<u64>, markers: bool) -> (u64, u64) {
+    let add = |(a, b), (c, d)| (a + c, b + d);
+    seeds.map(|seed| play(seed, markers)).fold((0, 0), add)
+}
+
+#[test]
+fn operations_survive_the_path_with_markers() {
+    let (beyond, again) = play_all(0..12, true);
+    assert!(beyond > 100 && again > 100_000, "{beyond} beyond gaps, {again} octets again");
+}
+
+#[test]
+fn operations_survive_the_path_without_markers() {
+    let (beyond, again) = play_all(100..108, false);
+    assert!(beyond == 0 && again > 100_000, "{beyond} beyond gaps, {again} octets again");
+}

@@ -166,7 +166,7 @@ impl Default for Limits {
             hold_octets: 16 << 20,
             resets_per_second: 1000,
             icmp_per_second: 1000,
-            reassembly_packets: 64,
+            reassembly_packets: 256,
             reassembly_octets: 1 << 20,
             path_mtus: 1024,
             commands: 1024,

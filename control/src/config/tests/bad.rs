@@ -180,6 +180,10 @@ fn values() {
             "t.toml:2: tcp.keepalive_probes: has no meaning without `keepalive`: remove it",
         ),
         (
+            "[tcp]\npath_mtu_raise = \"1 min\"",
+            "t.toml:2: tcp.path_mtu_raise: is 60s, but must be from 300s to 86400s",
+        ),
+        (
             "[tcp]\nmin_path_mtu = 60",
             "t.toml:2: tcp.min_path_mtu: is 60, but must be from 68 to 1280",
         ),

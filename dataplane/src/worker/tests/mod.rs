@@ -5,6 +5,7 @@ mod attacks;
 mod cookies;
 mod floods;
 mod mesh;
+mod paths;
 mod pressure;
 mod rdmap;
 mod streams;

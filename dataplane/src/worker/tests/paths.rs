@@ -1,0 +1,260 @@
+//! Paths that cut packets or report them, and strangers who pretend to be such paths.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ddp::{Access, RegionMemory, Stag, StreamId};
+use smoltcp::wire::IpProtocol;
+
+use super::wire_pair::*;
+use crate::api::{ConnectError, Event};
+use crate::net::icmp::Unreachable;
+use crate::net::{checksum, path};
+
+const PORT: u16 = 4791;
+const SINK: Stag = Stag(9);
+const SOURCE: Stag = Stag(8);
+
+/// Frames that were taken off the wire.
+type Taken = Rc<RefCell<Vec<Vec<u8>>>>;
+
+/// Takes IPv4 frames longer than `len` from the first host off the wire.
+fn divert(net: &mut Net, len: usize) -> Taken {
+    let taken = Taken::default();
+    let keep = taken.clone();
+    net.loses = Box::new(move |from, frame| {
+        let long = from == 0 && frame.len() > len && frame[12..14] == [8, 0];
+        if long {
+            keep.borrow_mut().push(frame.to_vec());
+        }
+        long
+    });
+    taken
+}
+
+/// Octets `range` of the payload of an IPv4 frame, as a fragment.
+fn fragment(frame: &[u8], id: u16, range: std::ops::Range<usize>, more: bool) -> TestFrame {
+    let mut out = frame[..34].to_vec();
+    out[16..18].copy_from_slice(&(20 + range.len() as u16).to_be_bytes());
+    out[18..20].copy_from_slice(&id.to_be_bytes());
+    let field = (range.start / 8) as u16 | if more { 0x2000 } else { 0 };
+    out[20..22].copy_from_slice(&field.to_be_bytes());
+    out[24..26].fill(0);
+    let sum = !checksum::sum(&out[14..34]);
+    out[24..26].copy_from_slice(&sum.to_be_bytes());
+    out.extend(&frame[34..][range]);
+    TestFrame(out)
+}
+
+/// An ICMP message to the first host that quotes a frame of its.
+fn icmp(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFrame {
+    let mut message = vec![kind, code, 0, 0, 0, 0];
+    message.extend(mtu.to_be_bytes());
+    message.extend(&quoted[14..42]);
+    let sum = !checksum::sum(&message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let host = Host::new(&Plan::new(2));
+    let (interface, mac) = (&host.cores[0].stack.interfaces[0], [2, 0, 0, 0, 0, 1]);
+    let (mut out, ends) = (Vec::new(), (v4(2), v4(1)));
+    path::ip_frame(&mut out, interface, mac, ends, (IpProtocol::Icmp, 64), message.len(), |p| {
+        p.copy_from_slice(&message);
+    });
+    TestFrame(out)
+}
+
+fn write(net: &mut Net, stream: StreamId, len: usize) -> crate::memory::Memory {
+    let sink = net.hosts[1].region(SINK.0, len, Access::REMOTE_WRITE);
+    let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
+    source.write(0, &pattern(len));
+    net.hosts[0].write(stream, (SOURCE, &source), SINK, len as u32);
+    sink
+}
+
+fn emss(net: &Net, host: usize) -> usize {
+    let core = &net.hosts[host].cores[0];
+    let slot = core.conns.occupied().next().expect("a stream");
+    core.conns.get(slot).expect("occupied").endpoint.connection().emss()
+}
+
+// RFC 791 §3.2: fragments arrive at any worker, in any order; whole again they find the stream's owner.
+#[test]
+fn a_path_that_cuts_every_packet_is_no_obstacle() {
+    for workers in [1, 2, 3] {
+        let plan = |n| Plan { workers, ..Plan::new(n) };
+        let mut net = Net::new(&[plan(1), plan(2)]);
+        net.hosts[1].listen(PORT);
+        let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+        net.settle();
+        let taken = divert(&mut net, 800);
+        let len = 200_000;
+        let sink = write(&mut net, here, len);
+        let mut id = 0;
+        net.until("delivery", |net| {
+            for frame in taken.borrow_mut().drain(..) {
+                id += 1;
+                let len = frame.len() - 34;
+                net.hosts[1].arrive(fragment(&frame, id, 704..len, false));
+                net.hosts[1].arrive(fragment(&frame, id, 0..104, true));
+                net.hosts[1].arrive(fragment(&frame, id, 104..704, true));
+            }
+            net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+        });
+        assert!(octets_of(&sink) == pattern(len), "{workers} workers");
+        net.settle();
+        assert!(net.hosts[1].count("reassembled") > 100);
+        assert_eq!(net.hosts[1].count("reassembly_octets"), 0);
+    }
+}
+
+#[test]
+fn a_flood_of_fragments_stays_in_its_bound_and_hurts_no_stream() {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    net.hosts[1].listen(PORT);
+    let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    let taken = divert(&mut net, 800);
+    write(&mut net, here, 100_000);
+    while taken.borrow().is_empty() {
+        net.turn();
+    }
+    let frame = taken.borrow()[0].clone();
+    net.loses = Box::new(|_, _| false);
+    let bound = Plan::new(2).limits.reassembly_octets as u64;
+    for n in 0..5000u32 {
+        // From a hundred strangers, at any place, never whole.
+        let mut piece = fragment(&frame, n as u16, 24..1424, true).0;
+        piece[29] = 100 + (n % 100) as u8;
+        piece[24..26].fill(0);
+        let sum = !checksum::sum(&piece[14..34]);
+        piece[24..26].copy_from_slice(&sum.to_be_bytes());
+        net.hosts[1].arrive(TestFrame(piece));
+        if n % 16 == 15 {
+            net.turn();
+            assert!(net.hosts[1].count("reassembly_octets") <= bound);
+        }
+    }
+    net.until("delivery", |net| {
+        net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+    });
+    assert!(net.hosts[1].count("reassembly_evicted") > 1000);
+    // What is left goes by itself.
+    net.pass(Duration::from_secs(20));
+    assert_eq!(net.hosts[1].count("reassembly_octets"), 0);
+    assert!(net.hosts[1].count("reassembly_timeouts") > 0);
+}
+
+/// A pair with a stream whose first host has a long segment under way, which is returned.
+fn under_way() -> (Net, StreamId, Vec<u8>) {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    net.hosts[1].listen(PORT);
+    let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    let ticket = net.hosts[0].send(here, &[5; 4000]);
+    net.wait_sent(0, ticket);
+    net.settle();
+    let taken = divert(&mut net, 800);
+    write(&mut net, here, 100_000);
+    net.hosts[0].cores[0].turn(net.now);
+    net.turn();
+    let frame = taken.borrow()[0].clone();
+    (net, here, frame)
+}
+
+// RFC 5927 §4.1, §7.2: who does not know what is under way changes nothing, who knows it no more while data
+// gets through.
+#[test]
+fn forged_reports_change_nothing() {
+    let (mut net, _, frame) = under_way();
+    let full = emss(&net, 0);
+    // The segments were only late.
+    net.loses = Box::new(|_, _| false);
+    net.hosts[1].arrive(TestFrame(frame.clone()));
+    net.hosts[0].arrive(icmp(3, 4, 576, &frame));
+    for n in 0..2000u32 {
+        let mut guess = frame.clone();
+        guess[38..42].copy_from_slice(&(n << 20).to_be_bytes());
+        net.hosts[0].arrive(icmp(3, 4, 576, &guess));
+        guess[36..38].copy_from_slice(&(n as u16).to_be_bytes());
+        net.hosts[0].arrive(icmp(3, 1, 0, &guess));
+    }
+    net.until("delivery", |net| {
+        net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+    });
+    net.settle();
+    let host = &net.hosts[0];
+    assert!(host.count("icmp_not_in_flight") > 0 && host.count("icmp_no_stream") > 0);
+    assert!(host.count("icmp_rate_limited") > 1000, "{}", host.count("icmp_rate_limited"));
+    assert_eq!(host.count("path_mtu_remembered"), 1);
+    assert!(emss(&net, 0) >= full.min(524), "{} of {full}", emss(&net, 0));
+}
+
+// RFC 5927 §5.2: hard errors are soft once the connection is synchronized.
+#[test]
+fn unreachable_ends_no_stream_that_is_up() {
+    let (mut net, here, frame) = under_way();
+    net.loses = Box::new(|_, _| false);
+    for code in [0, 1, 2, 3, 13] {
+        net.hosts[0].arrive(icmp(3, code, 0, &frame));
+    }
+    net.turn();
+    assert_eq!(net.hosts[0].count("icmp_soft_errors"), 5);
+    let ticket = net.hosts[0].send(here, &[6; 2000]);
+    net.wait_sent(0, ticket);
+}
+
+/// Connects to nobody; each SYN is answered by this ICMP code.
+fn refused(code: u8) -> (ConnectError, usize) {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    let syns = divert(&mut net, 40);
+    let ticket = net.hosts[0].connect(0, (v4(2), PORT).into());
+    let mut answered = 0;
+    let reason = net.until("a refusal", |net| {
+        for syn in syns.borrow_mut().drain(..) {
+            answered += 1;
+            net.hosts[0].arrive(icmp(3, code, 0, &syn));
+        }
+        net.hosts[0].take(|e| match e {
+            Event::ConnectFailed { ticket: t, reason } if *t == ticket => Some(reason.clone()),
+            _ => None,
+        })
+    });
+    net.pass(Duration::from_secs(1));
+    assert_eq!(net.hosts[0].count("streams"), 0);
+    (reason, answered)
+}
+
+// RFC 1122 §4.2.3.9, RFC 5461 §4.1
+#[test]
+fn unreachable_ends_an_attempt_to_connect_with_its_reason() {
+    assert_eq!(refused(3), (ConnectError::Icmp(Unreachable::Port), 1));
+    assert_eq!(refused(2), (ConnectError::Icmp(Unreachable::Protocol), 1));
+    assert_eq!(refused(13), (ConnectError::Icmp(Unreachable::Prohibited), 1));
+    // What may pass is given a second chance.
+    assert_eq!(refused(1), (ConnectError::Icmp(Unreachable::Host), 2));
+}
+
+// RFC 1191 §3, §6.3: later streams to the peer begin with what is known.
+#[test]
+fn a_path_is_remembered_for_later_streams() {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    net.hosts[1].listen(PORT);
+    let (here, there) = net.open(0, 0, 1, (v4(2), PORT).into());
+    net.settle();
+    let full = emss(&net, 0);
+    let taken = divert(&mut net, 1014);
+    write(&mut net, here, 100_000);
+    net.until("delivery", |net| {
+        for frame in taken.borrow_mut().drain(..) {
+            net.hosts[0].arrive(icmp(3, 4, 1000, &frame));
+        }
+        net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+    });
+    let small = emss(&net, 0);
+    assert!(small < full && small >= 900, "{small} of {full}");
+    assert_eq!(net.hosts[0].count("path_mtus"), 1);
+    let long = taken.borrow().len();
+    let (second, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    assert!(second != here && there.0 > 0);
+    let ticket = net.hosts[0].send(second, &[7; 4000]);
+    net.wait_sent(0, ticket);
+    assert_eq!(taken.borrow().len(), long, "no long segment was tried");
+}

@@ -62,7 +62,7 @@ impl<M: RegionMemory> Stream<M> {
 
     fn sent(&mut self, event: DdpEvent) {
         match event {
-            DdpEvent::Sent { cookie: RESPONSE } => match self.responses.ended() {
+            DdpEvent::Sent { cookie: RESPONSE } => match self.responses.acknowledged() {
                 Some(Sent::Read { request, .. }) => {
                     self.counters.reads_served += 1;
                     self.counters.read_octets_served += u64::from(request.size);
@@ -70,7 +70,7 @@ impl<M: RegionMemory> Stream<M> {
                 }
                 Some(Sent::Atomic) | None => {}
             },
-            DdpEvent::Flushed { cookie: RESPONSE } => drop(self.responses.ended()),
+            DdpEvent::Flushed { cookie: RESPONSE } => self.responses.flushed(),
             DdpEvent::Sent { cookie: TERMINATE } | DdpEvent::Flushed { cookie: TERMINATE } => {}
             DdpEvent::Sent { cookie } => self.operations.acknowledged(cookie),
             DdpEvent::Flushed { cookie } => self.operations.flush(cookie),

@@ -86,9 +86,14 @@ impl<M> Responses<M> {
         Some(response)
     }
 
-    /// DDP is through with the oldest one that it has.
-    pub(crate) fn ended(&mut self) -> Option<Sent> {
+    /// The oldest one that DDP has is acknowledged.
+    pub(crate) fn acknowledged(&mut self) -> Option<Sent> {
         self.sent.pop_front()
+    }
+
+    /// DDP has flushed one: of several that it has, the last is the only one that can be cut.
+    pub(crate) fn flushed(&mut self) {
+        self.sent.pop_back();
     }
 
     /// The first Read of this STag whose octets are still to be fetched. `current`: the last one that

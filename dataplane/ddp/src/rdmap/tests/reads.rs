@@ -334,3 +334,18 @@ fn a_region_that_ends_under_the_last_response_is_read_no_more() {
     assert!(b.stream.revoked(STAG));
     assert!(b.pull(128).is_none() && !b.stream.has_unsent());
 }
+
+// A response that is out is served although the one behind it is flushed.
+#[test]
+fn a_flushed_response_is_not_the_one_that_is_acknowledged() {
+    let mut b = End::new();
+    b.give(&request(1, &read_request(STAG, 0, 10)));
+    b.give(&request(2, &read_request(STAG, 0, 20)));
+    let (_, token, len) = b.pull(1500).unwrap();
+    b.stream.llp_error(0, 2);
+    b.terminate();
+    assert_eq!(b.stream.outstanding(), 1);
+    b.stream.acknowledged(token, len);
+    assert_eq!(b.events(), [Event::ReadServed { len: 10 }]);
+    assert_eq!(b.stream.outstanding(), 0);
+}

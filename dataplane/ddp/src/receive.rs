@@ -273,7 +273,7 @@ impl Receiver {
                     env.ulp.as_ref().map_or(Access::REMOTE_WRITE, |_| Checks::needs(&tagged));
                 let target = check_tagged(&tagged, len, needed, env)?;
                 if let Some(checks) = &env.ulp {
-                    checks.admit(&header, len, in_order)?;
+                    checks.admit(&header, len)?;
                 }
                 let complete = in_order && self.advance(&segment, env.ulp.as_deref_mut())?;
                 if let Some((entry, mut offset)) = target {
@@ -303,7 +303,7 @@ impl Receiver {
                     &mut self.account,
                 )?;
                 if let Some(checks) = &env.ulp {
-                    checks.admit(&header, len, in_order)?;
+                    checks.admit(&header, len)?;
                 }
                 let complete = in_order && self.advance(&segment, env.ulp.as_deref_mut())?;
                 let pieces = ulpdu.pieces_from(UNTAGGED_HEADER_LEN);

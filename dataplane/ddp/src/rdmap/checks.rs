@@ -1,8 +1,9 @@
 //! RDMAP's part in the data sink: what is checked of a segment before it is placed, and as the order
 //! reaches it (RFC 5040 §7.2).
 //!
-//! A Read Response may fill what an outstanding Read asked for and nothing else. In order that is the
-//! oldest one; beyond a gap any of them will do, and the order decides later:
+//! A Read Response may fill what an outstanding Read asked for and nothing else. At arrival any of them
+//! will do; as the order reaches the segment, which for one in order is before placement, it must be the
+//! oldest one:
 //!
 //! ```text
 //!   reads, oldest first:  [====came====.......]  [..........]  [....]
@@ -107,12 +108,7 @@ impl Checks {
 
     /// RFC 5040 §7.2 (2), (3), and for a Read Response its place in what was asked for. Before
     /// placement.
-    pub(crate) fn admit(
-        &self,
-        header: &HeaderRepr,
-        len: u32,
-        in_order: bool,
-    ) -> Result<(), Reject> {
+    pub(crate) fn admit(&self, header: &HeaderRepr, len: u32) -> Result<(), Reject> {
         let (control, queue) = match header {
             HeaderRepr::Tagged(tagged) => (Control(tagged.rsvd_ulp), None),
             HeaderRepr::Untagged(untagged) => {
@@ -131,7 +127,7 @@ impl Checks {
         };
         match header {
             HeaderRepr::Tagged(tagged) if opcode == Opcode::ReadResponse => {
-                self.admit_response(tagged, len, in_order)
+                self.admit_response(tagged, len)
             }
             _ => Ok(()),
         }
@@ -149,7 +145,7 @@ impl Checks {
         }
     }
 
-    fn admit_response(&self, header: &TaggedRepr, len: u32, in_order: bool) -> Result<(), Reject> {
+    fn admit_response(&self, header: &TaggedRepr, len: u32) -> Result<(), Reject> {
         let Some(oldest) = self.reads.front() else {
             return Err(unexpected(Opcode::ReadResponse.bits()));
         };
@@ -157,11 +153,9 @@ impl Checks {
         if len == 0 {
             return Ok(());
         }
+        // Which of them it is the order says, before placement if the segment is in order.
         let fits = |read: &ReadWait| read.offset_of(header, len).is_some();
-        if fits(oldest) || (!in_order && self.reads.iter().any(fits)) {
-            return Ok(());
-        }
-        Err(oldest.stranger(header, len))
+        if self.reads.iter().any(fits) { Ok(()) } else { Err(oldest.stranger(header, len)) }
     }
 
     /// A tagged segment takes its place in the order.

@@ -7,6 +7,7 @@ mod leaks;
 mod net;
 mod peers;
 mod rdmap;
+mod rdmap_paths;
 mod startup;
 mod streams;
 mod teardown;

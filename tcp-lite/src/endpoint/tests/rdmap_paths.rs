@@ -1,0 +1,197 @@
+//! RDMAP over TCP on any path: markers on and off, loss, reordering, re-segmentation. The properties
+//! that bare DDP has in `streams.rs`, for every operation and in both directions at once.
+
+use super::enhanced::{rdmap, two};
+use super::net::{Fate, Net};
+use super::peers::*;
+use super::streams::dice;
+use crate::endpoint::*;
+use crate::mpa::Peer;
+use core::time::Duration;
+use ddp::rdmap::{AtomicOp, Event as Heard, Outcome};
+use ddp::{RegionMemory, Source, TaggedOffset, VecMemory};
+use proptest::prelude::*;
+
+/// Each region: octets that the peer reads, octets that it writes, octets that our Reads fill, and 64
+/// bits for atomics.
+const READ_FROM: usize = 0;
+const WRITTEN: usize = 256 << 10;
+const READ_TO: usize = 512 << 10;
+const COUNTER: u64 = 900_000;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Send(usize),
+    Write(usize),
+    Read(usize),
+    Add(u64),
+    Immediate,
+}
+
+fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        (0usize..4000).prop_map(Op::Send),
+        (0usize..15_000).prop_map(Op::Write),
+        (0usize..15_000).prop_map(Op::Read),
+        any::<u64>().prop_map(Op::Add),
+        Just(Op::Immediate),
+    ];
+    prop::collection::vec(op, 0..most)
+}
+
+#[derive(Clone, Debug)]
+struct Path {
+    seed: u64,
+    loss: u64,
+    delay: u64,
+    split: u64,
+    markers: bool,
+    ord: u16,
+}
+
+fn paths() -> impl Strategy<Value = Path> {
+    (any::<u64>(), 0u64..8, 0u64..30, 0u64..50, any::<bool>(), 1u16..5).prop_map(
+        |(seed, loss, delay, split, markers, ord)| Path { seed, loss, delay, split, markers, ord },
+    )
+}
+
+fn over(path: &Path) -> Net<Node, Node> {
+    let mut config = two(None, Peer::Standard);
+    (config.mpa.markers, config.mpa.crc) = (path.markers, true);
+    let a = Node::initiator_of(config.clone(), rdmap(4, path.ord), b"");
+    let mut roll = dice(path.seed);
+    let path = path.clone();
+    let b = Node::responder_of(config, rdmap(4, path.ord));
+    Net::new(a, b).with_fate(move |_, _, segment| {
+        let what = roll(100);
+        if what < path.loss {
+            Fate::Drop
+        } else if what < path.loss + path.delay {
+            Fate::Delay(Duration::from_micros(roll(3000)))
+        } else if what < path.loss + path.delay + path.split {
+            Fate::Split((0..3).map(|_| roll(segment.len() as u64) as usize).collect())
+        } else {
+            Fate::Pass
+        }
+    })
+}
+
+fn octets(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + i / 251 + seed * 7) as u8).collect()
+}
+
+/// What the operations of one end must do.
+#[derive(Default)]
+struct Expected {
+    outcomes: Vec<(u64, Outcome)>,
+    messages: Vec<Vec<u8>>,
+    written: Vec<u8>,
+    read: Vec<u8>,
+    counter: u64,
+}
+
+fn post(node: &mut Node, ops: &[Op], peer: &[u8]) -> Expected {
+    let mut expected = Expected::default();
+    for (i, op) in ops.iter().enumerate() {
+        let cookie = i as u64;
+        let at = |base: usize, done: usize| TaggedOffset((base + done) as u64);
+        let source = |data: &[u8]| Source::<VecMemory>::Octets(data.into());
+        let (request, outcome) = match *op {
+            Op::Send(len) => {
+                let data = octets(i, len);
+                expected.messages.push(data.clone());
+                let (solicited, invalidate) = (i % 2 == 0, None);
+                let source = source(&data);
+                (WorkRequest::Send { source, solicited, invalidate, cookie }, Outcome::Sent)
+            }
+            Op::Write(len) => {
+                let (stag, to, data) = (STAG, at(WRITTEN, expected.written.len()), octets(i, len));
+                expected.written.extend(&data);
+                (WorkRequest::Write { stag, to, source: source(&data), cookie }, Outcome::Written)
+            }
+            Op::Read(len) => {
+                let done = expected.read.len();
+                expected.read.extend(&peer[READ_FROM + done..][..len]);
+                let (sink_stag, source_stag) = (STAG, STAG);
+                let (sink_to, source_to) = (at(READ_TO, done), at(READ_FROM, done));
+                let len = len as u32;
+                let read =
+                    WorkRequest::Read { sink_stag, sink_to, source_stag, source_to, len, cookie };
+                (read, Outcome::Read { len })
+            }
+            Op::Add(add) => {
+                let original = expected.counter;
+                expected.counter = original.wrapping_add(add);
+                let (op, stag) = (AtomicOp::FetchAdd { add, mask: 0 }, STAG);
+                let to = TaggedOffset(COUNTER);
+                (WorkRequest::Atomic { op, stag, to, cookie }, Outcome::Atomic { original })
+            }
+            Op::Immediate => {
+                let data = [i as u8; 8];
+                expected.messages.push(data.to_vec());
+                (WorkRequest::Immediate { data, solicited: false, cookie }, Outcome::Sent)
+            }
+        };
+        expected.outcomes.push((cookie, outcome));
+        node.ep().post_rdmap(request).expect("room");
+    }
+    expected
+}
+
+fn completed(node: &Node) -> Vec<(u64, Outcome)> {
+    let of = |event: Heard| match event {
+        Heard::Completed { cookie, outcome } => Some((cookie, outcome)),
+        _ => None,
+    };
+    node.rdmap_events().into_iter().filter_map(of).collect()
+}
+
+fn received(node: &Node) -> Vec<Vec<u8>> {
+    let of = |event: Heard| match event {
+        Heard::Received { data, .. } => Some(data),
+        Heard::Immediate { data, .. } => Some(data.to_vec()),
+        _ => None,
+    };
+    node.rdmap_events().into_iter().filter_map(of).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// RFC 5040 §5.5, RFC 7306 §7: whatever the path does, every operation of both ends is done once,
+    /// with every octet, completes in order, and leaves nothing behind.
+    #[test]
+    fn any_path_carries_every_operation(path in paths(), of_a in ops(14), of_b in ops(8)) {
+        let mut net = over(&path);
+        net.run_until(|net| net.a.is_established() && net.b.is_established());
+        prop_assert!(net.a.is_established() && net.b.is_established());
+        let (at_a, at_b) = (octets(1000, WRITTEN), octets(2000, WRITTEN));
+        net.a.memory.write(READ_FROM as u64, &at_a);
+        net.b.memory.write(READ_FROM as u64, &at_b);
+        // A responder says nothing before its peer has.
+        let mut of_a = of_a;
+        of_a.insert(0, Op::Send(5));
+        let a = post(&mut net.a, &of_a, &at_b);
+        let b = post(&mut net.b, &of_b, &at_a);
+        net.run_until(|net| {
+            completed(&net.a).len() == of_a.len() && completed(&net.b).len() == of_b.len()
+        });
+        for (own, far, expected) in [(&net.a, &net.b, &a), (&net.b, &net.a, &b)] {
+            prop_assert_eq!(&completed(own), &expected.outcomes);
+            prop_assert_eq!(&received(far), &expected.messages);
+            let (own, far) = (own.memory.to_vec(), far.memory.to_vec());
+            prop_assert!(far[WRITTEN..][..expected.written.len()] == expected.written);
+            prop_assert!(own[READ_TO..][..expected.read.len()] == expected.read);
+            prop_assert_eq!(far[COUNTER as usize..][..8].to_vec(), expected.counter.to_ne_bytes());
+            // And not an octet beside.
+            prop_assert!(far[WRITTEN + expected.written.len()..READ_TO].iter().all(|o| *o == 0));
+            prop_assert!(own[READ_TO + expected.read.len()..COUNTER as usize].iter().all(|o| *o == 0));
+        }
+        let now = net.now;
+        net.a.ep().shutdown(now);
+        net.run();
+        prop_assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
+        net.a.assert_nothing_left();
+        net.b.assert_nothing_left();
+    }
+}

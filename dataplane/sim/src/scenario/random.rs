@@ -136,6 +136,7 @@ fn tcp(rng: &mut Rng) -> tcp::Config {
         timestamps: !one_in(rng, 3),
         window_scale: !one_in(rng, 4),
         ecn: one_in(rng, 2),
+        pacing: one_in(rng, 2),
         receive_window: 1 << (10 + rng.below(13)),
         min_path_mtu: 68,
         path_mtu_raise: Duration::from_millis(any_scale(rng, 4..20)),
@@ -175,7 +176,7 @@ fn direction(rng: &mut Rng, mtu: usize) -> path::Config {
         link.mark_octets = one_in(rng, 2).then(|| rng.below(50_000));
     }
     if one_in(rng, 6) {
-        link.black_holes.push(black_hole(rng));
+        link.black_holes = black_holes(rng);
     }
     let mut config = path::Config::new(mtu, link);
     if one_in(rng, 3) {
@@ -204,12 +205,14 @@ fn loss(rng: &mut Rng) -> Loss {
     }
 }
 
-/// Simulations start at 1 s. A repeated one leaves most of the time open.
-fn black_hole(rng: &mut Rng) -> BlackHole {
-    let length = Duration::from_millis(rng.below(1500));
-    BlackHole {
-        start: Instant::from_millis(1000 + rng.below(100)),
-        length,
-        every: one_in(rng, 2).then(|| length * 4 + Duration::from_secs(1)),
-    }
+/// Simulations start at 1 s. None is repeated for ever: a retransmission time-out that has grown to its
+/// bound could meet the hole each time.
+fn black_holes(rng: &mut Rng) -> Vec<BlackHole> {
+    let n = 1 + rng.below(4);
+    let hole = |rng: &mut Rng| BlackHole {
+        start: Instant::from_millis(1000 + any_scale(rng, 4..14)),
+        length: Duration::from_millis(rng.below(1500)),
+        every: None,
+    };
+    (0..n).map(|_| hole(rng)).collect()
 }

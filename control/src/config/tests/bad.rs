@@ -181,7 +181,7 @@ fn values() {
         ),
         (
             "[tcp]\npath_mtu_raise = \"1 min\"",
-            "t.toml:2: tcp.path_mtu_raise: is 60s, but must be from 300s to 86400s",
+            "t.toml:2: tcp.path_mtu_raise: is 1m, but must be from 5m to 1day",
         ),
         (
             "[tcp]\nmin_path_mtu = 60",

@@ -7,6 +7,7 @@ mod ordering;
 mod pair;
 mod properties;
 mod reads;
+mod recorded;
 mod sends;
 mod terminate;
 

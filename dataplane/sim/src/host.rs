@@ -13,7 +13,7 @@ use tcp_lite::endpoint::{
     AnswerError, Context, Endpoint, EndpointConfig, EndpointStats, Event, Open, State, UlpConfig,
 };
 use tcp_lite::mpa::{HoldBudget, Revision};
-use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber};
+use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber, SynCookies};
 use wire::Instant;
 
 use crate::dialogue::Batch;
@@ -48,6 +48,8 @@ pub struct HostConfig {
     pub buffer_size: u32,
     /// Octets that may be held ahead of gaps.
     pub hold: u64,
+    /// A host that waits answers SYNs with cookies and keeps nothing until one comes back.
+    pub syn_cookies: bool,
     /// Initial sequence number.
     pub iss: u32,
     /// Private data of its request or reply; not sent in Start Keys.
@@ -64,6 +66,7 @@ impl Default for HostConfig {
             region: 1 << 20,
             buffer_size: 64 * 1024,
             hold: 16 << 20,
+            syn_cookies: false,
             iss: 1000,
             private_data: Vec::new(),
             rdmap: None,
@@ -246,13 +249,11 @@ impl Host {
         };
         segment.ce = packet.ecn == Ecn::Ce;
         let alive = self.endpoint.as_ref().is_some_and(|e| !e.is_done());
-        if !alive {
-            let syn = segment.flags.has(tcp::Flags::SYN) && !segment.flags.has(tcp::Flags::ACK);
-            if self.passive && self.endpoint.is_none() && syn {
-                self.accept(now, &segment);
-            } else {
-                tcp::reset_for(&segment, tx);
-            }
+        if !alive && !(self.passive && self.endpoint.is_none() && self.open(now, &segment, tx)) {
+            tcp::reset_for(&segment, tx);
+            return;
+        }
+        if self.endpoint.is_none() || segment.flags.has(tcp::Flags::SYN) && !alive {
             return;
         }
         let result = self.with(|endpoint, cx| endpoint.input(now, &segment, cx));
@@ -261,16 +262,32 @@ impl Host {
         }
     }
 
-    fn accept(&mut self, now: Instant, syn: &Segment<'_>) {
-        self.endpoint = Some(Endpoint::accept(
-            Arc::clone(&self.shared),
-            StreamId(2),
-            self.tuple,
-            SeqNumber(self.config.iss),
-            self.mss(),
-            syn,
-            now,
-        ));
+    /// A segment for a host that waits: a SYN, or an acknowledgement with a cookie. False: it is neither.
+    fn open(&mut self, now: Instant, segment: &Segment<'_>, tx: &mut Batch) -> bool {
+        let (config, tcp) = (Arc::clone(&self.shared), Arc::clone(&self.shared.tcp));
+        let (tuple, mss, iss) = (self.tuple, self.mss(), SeqNumber(self.config.iss));
+        let [syn, ack] = [tcp::Flags::SYN, tcp::Flags::ACK].map(|f| segment.flags.has(f));
+        let cookies = SynCookies::new([0x51; 16]);
+        match (syn, ack) {
+            (true, false) if self.config.syn_cookies => {
+                // A full batch loses the answer; the SYN comes again.
+                cookies.answer(&tcp, &tuple, (mss, Endpoint::<VecMemory>::ROOM), segment, now, tx);
+                true
+            }
+            (true, false) => {
+                let endpoint = Endpoint::accept(config, StreamId(2), tuple, iss, mss, segment, now);
+                self.endpoint = Some(endpoint);
+                true
+            }
+            (false, true) if self.config.syn_cookies => {
+                let cookie = cookies.check(&tcp, &tuple, segment, now);
+                self.endpoint = cookie.map(|cookie| {
+                    Endpoint::accept_cookie(config, StreamId(2), tuple, mss, &cookie, now)
+                });
+                self.endpoint.is_some()
+            }
+            _ => false,
+        }
     }
 
     /// Runs timers that are due, posts what there is to post, and writes segments.

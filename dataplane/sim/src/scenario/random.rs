@@ -41,6 +41,12 @@ impl Scenario {
             config.client.endpoint.mpa.crc = true;
             config.server.endpoint.mpa.crc = true;
         }
+        let boxes = [&config.forward.middlebox, &config.backward.middlebox];
+        if mtu >= 1280 && boxes.iter().all(|b| b.split.is_never()) {
+            // The request is one segment: were it several, the loss of the first would cost the connection,
+            // because a cookie comes back in the first octet's segment alone (RFC 4987 §3.6).
+            config.server.syn_cookies = one_in(&mut rng, 3);
+        }
         let load = |rng: &mut Rng| Load {
             seed: rng.next_u64(),
             octets: 1 + any_scale(rng, 8..20),

@@ -39,12 +39,12 @@ impl<Io: PortIo> Core<Io> {
             Command::Credits { listener, more } => self.listeners.add_credits(listener, more),
             Command::Accept { stream, pd, private_data, ulp, service } => {
                 self.serve_by(stream, service);
-                self.answer(stream, |endpoint, cx| {
+                self.answer(stream, now, |endpoint, cx| {
                     endpoint.mpa_accept(now, pd, &private_data, ulp, cx)
                 });
             }
             Command::Reject { stream, private_data } => {
-                self.answer(stream, |endpoint, _| endpoint.mpa_reject(now, &private_data));
+                self.answer(stream, now, |endpoint, _| endpoint.mpa_reject(now, &private_data));
             }
             Command::Connect(connect) => self.connect(*connect, now),
             Command::Post { stream, message, region, ticket } => {
@@ -88,13 +88,14 @@ impl<Io: PortIo> Core<Io> {
     fn answer(
         &mut self,
         stream: StreamId,
+        now: Instant,
         how: impl FnOnce(&mut Endpoint<Memory>, &mut Context<'_, Memory>) -> Result<(), AnswerError>,
     ) {
         let Some(slot) = self.conns.find(stream) else { return };
         let Some(conn) = self.conns.get_mut(slot) else { return };
         match how(&mut conn.endpoint, &mut lend!(self)) {
             Ok(()) | Err(AnswerError::NoRequest) => {}
-            Err(AnswerError::PrivateData(_)) => conn.endpoint.abort(&mut lend!(self)),
+            Err(AnswerError::PrivateData(_)) => conn.endpoint.fail(now, &mut lend!(self)),
         }
         self.touch(slot);
     }

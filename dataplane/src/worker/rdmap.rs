@@ -50,7 +50,10 @@ impl<Io: PortIo> Core<Io> {
                 }
             },
             Heard::WriteDelivered { stag, to, len } => match service {
-                Service::Region => Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp: 0 },
+                // Without octets nobody has looked at its STag.
+                Service::Region if len > 0 => {
+                    Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp: 0 }
+                }
                 _ => return,
             },
             Heard::AtomicServed { stag, to } => match service {

@@ -1,6 +1,7 @@
 //! Whole streams in virtual time: two endpoints, or one and a plain TCP program, over a path that
 //! loses, reorders and re-segments as a test says.
 
+mod captured;
 mod conformance;
 mod enhanced;
 mod leaks;

@@ -530,3 +530,34 @@ fn impossible_operations_are_refused() {
     let ticket = b.net.hosts[0].send(here, b"bare");
     assert_eq!(refused(&mut b, ticket), PostFailure::Refused(ddp::PostError::OtherUlp));
 }
+
+#[test]
+fn an_accept_that_cannot_be_done_is_a_local_error() {
+    let mut b = bench();
+    connect(&mut b.net, mpa());
+    let stream = b.net.until("a request", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::Incoming { stream, .. } => Some(*stream),
+            _ => None,
+        })
+    });
+    let (pd, private_data, service) = (PD, vec![0; 509], Service::Control);
+    let accept = Command::Accept { stream, pd, private_data, ulp: ulp(), service };
+    b.net.hosts[1].tell(0, |_| accept);
+    let reason = b.end(1);
+    assert_eq!(reason, CloseReason::Startup(mpa::StartupError::Local));
+    assert_eq!(reason.numbers(), Some((2, 0, 5)));
+}
+
+#[test]
+fn an_empty_write_is_not_told_to_the_region() {
+    let mut b = bench();
+    let (here, _) = b.open(Service::Region);
+    let (stag, to) = (Stag(77), TaggedOffset(3));
+    let source = Source::Octets([].into());
+    let empty = b.post(here, WorkRequest::Write { stag, to, source, cookie: 0 });
+    assert_eq!(b.finished(empty), Outcome::Written);
+    b.post(here, send(b"behind it"));
+    assert_eq!(b.heard(1), b"behind it");
+    assert!(!b.net.hosts[1].events.iter().any(|(_, e)| matches!(e, Event::TaggedDelivered { .. })));
+}

@@ -1,0 +1,96 @@
+//! Start-ups of Linux's siw as they were captured between two of its kind, each role played by us in
+//! turn: every octet that we send is the one that siw sent.
+
+use super::enhanced::{rdmap, two};
+use super::net::Net;
+use super::peers::*;
+use crate::endpoint::*;
+use crate::mpa::testing::hex;
+use crate::mpa::{EnhancedRepr, Peer, RtrSet};
+use core::time::Duration;
+
+/// One connection in the peer-to-peer model: frames, and FPDUs until the initiator's first message.
+struct Captured {
+    rtr: RtrSet,
+    /// What the responder's program takes.
+    takes: RtrSet,
+    request: &'static str,
+    reply: &'static str,
+    ready: &'static str,
+    /// What the responder answers to that.
+    answer: &'static str,
+}
+
+const CAPTURED: [Captured; 2] = [
+    Captured {
+        rtr: RtrSet { send: false, write: true, read: true },
+        takes: RtrSet { send: false, write: true, read: false },
+        request: "4d504120494420526571204672616d65100200048004c004",
+        reply: "4d504120494420526570204672616d651002001880048004\
+                00007f6aef5900008667970000100000e3c1bb00",
+        ready: "000ec14000000001000000000000000000000000",
+        answer: "",
+    },
+    Captured {
+        rtr: RtrSet { send: false, write: false, read: true },
+        takes: RtrSet { send: false, write: false, read: true },
+        request: "4d504120494420526571204672616d651002000480044004",
+        reply: "4d504120494420526570204672616d651002001880044004\
+                00007f42dd7d10005aad990000100000c0c62100",
+        ready: "002e414100000000000000010000000100000000000000000000000000000000\
+                0000000000000001000000000000000000000000",
+        answer: "000ec14200000000000000000000000000000000",
+    },
+];
+
+#[test]
+fn we_are_the_initiator() {
+    for captured in &CAPTURED {
+        let a = Node::initiator_of(two(Some(captured.rtr), Peer::Siw), rdmap(4, 4), b"");
+        let mut net = Net::new(a, Raw::listen());
+        net.run_for(Duration::from_millis(100));
+        assert_eq!(net.b.up.received, hex(captured.request));
+        net.b.say(&hex(captured.reply));
+        net.run_for(Duration::from_millis(100));
+        let Event::Established { private_data, .. } = &net.a.events[0] else { panic!("up") };
+        assert_eq!(private_data[..], hex(captured.reply)[24..]);
+        assert_eq!(net.b.up.received[24..], hex(captured.ready));
+        net.b.say(&hex(captured.answer));
+        net.run_for(Duration::from_millis(100));
+        assert_eq!((net.a.ep().state(), net.a.rdmap_events()), (State::Established, vec![]));
+    }
+}
+
+#[test]
+fn we_are_the_responder() {
+    for captured in &CAPTURED {
+        let mut config = two(None, Peer::Siw);
+        config.mpa.enhanced.rtr = captured.takes;
+        let mut b = Node::responder_of(config, rdmap(4, 4));
+        b.policy = Policy::Accept(hex(captured.reply)[24..].to_vec());
+        let mut net = Net::new(Raw::connect(), b);
+        net.a.say(&hex(captured.request));
+        net.run_for(Duration::from_millis(100));
+        assert_eq!(net.a.up.received, hex(captured.reply));
+        assert_eq!(net.b.state(), Some(State::Readying));
+        net.a.say(&hex(captured.ready));
+        net.run_for(Duration::from_millis(100));
+        assert!(net.b.is_established());
+        assert_eq!(net.a.up.received[44..], hex(captured.answer));
+    }
+}
+
+/// The reject of a program, with the request's words and its own private data.
+#[test]
+fn we_reject_as_siw_does() {
+    let mut b = Node::responder_of(two(None, Peer::Siw), rdmap(4, 4));
+    b.policy = Policy::Reject(b"nope".to_vec());
+    let mut net = Net::new(Raw::connect(), b);
+    net.a.say(&hex("4d504120494420526571204672616d651002000b0004000470726976617465"));
+    net.run_for(Duration::from_millis(100));
+    let enhanced = Some(EnhancedRepr { ird: 4, ord: 4, rtr: None });
+    let (revision, private_data) = (Revision::Two, b"private".to_vec());
+    assert_eq!(net.b.events[0], Event::MpaRequest { private_data, revision, enhanced });
+    let rejected = hex("4d504120494420526570204672616d6530020008000400046e6f7065");
+    assert_eq!(net.a.up.received, rejected);
+}

@@ -9,7 +9,7 @@ use ddp::{Stag, StreamId};
 use hashbrown::HashMap;
 use tcp_lite::endpoint::{CloseReason, Context, Endpoint, EndpointConfig, Open, UlpConfig};
 use tcp_lite::mpa::{Revision, StartupError};
-use tcp_lite::tcp::{Flags, FourTuple, HEADER_LEN, Segment};
+use tcp_lite::tcp::{Flags, FourTuple, HEADER_LEN, Segment, SeqNumber};
 use wire::Instant;
 
 use super::conn::{Conn, Origin, Stage};
@@ -33,19 +33,20 @@ const PORT_TRIES: u16 = 4096;
 const RETRY: Duration = Duration::from_secs(1);
 
 impl<Io: PortIo> Core<Io> {
-    /// A segment that belongs to no stream: a SYN may begin one.
+    /// A segment that belongs to no stream: a SYN may begin one, beyond `last` if the flow had one before.
     pub(super) fn no_stream(
         &mut self,
         flow: FlowKey,
         mac: Mac,
         segment: &Segment<'_>,
+        last: Option<SeqNumber>,
         now: Instant,
     ) {
         let flags = segment.flags;
         let outcome = if flags.has(Flags::SYN) {
             match flags.any(Flags::ACK.with(Flags::RST).with(Flags::FIN)) {
                 true => Err(DropReason::NoStream),
-                false => self.syn(flow, mac, segment, now),
+                false => self.syn(flow, mac, segment, last, now),
             }
         } else if flags.has(Flags::ACK) && !flags.has(Flags::RST) {
             match self.take_cookie(flow, segment, now) {
@@ -70,6 +71,7 @@ impl<Io: PortIo> Core<Io> {
         flow: FlowKey,
         mac: Mac,
         segment: &Segment<'_>,
+        last: Option<SeqNumber>,
         now: Instant,
     ) -> Result<(), DropReason> {
         let at = usize::from(flow.interface);
@@ -83,7 +85,7 @@ impl<Io: PortIo> Core<Io> {
         if self.only_cookies() {
             return self.send_cookie(&listener, &flow, mac, segment, now);
         }
-        match self.accept(&listener, flow, path, segment, now) {
+        match self.accept(&listener, flow, path, segment, last, now) {
             Err(reason) if self.cookie_helps(&listener, &flow, reason) => {
                 self.send_cookie(&listener, &flow, mac, segment, now)
             }
@@ -97,6 +99,7 @@ impl<Io: PortIo> Core<Io> {
         flow: FlowKey,
         path: Path,
         segment: &Segment<'_>,
+        last: Option<SeqNumber>,
         now: Instant,
     ) -> Result<(), DropReason> {
         let (local, remote) = (flow.local, flow.remote);
@@ -105,6 +108,8 @@ impl<Io: PortIo> Core<Io> {
         self.listeners.take(listener.id, peer, stream, progress)?;
         let (tuple, mss) = (FourTuple { local, remote }, self.mss(&path));
         let iss = self.isn.isn(&tuple, now);
+        // RFC 9293 §3.6.1: beyond what the last incarnation used, which may have run ahead of the clock.
+        let iss = last.filter(|l| !iss.after(*l)).map_or(iss, |l| l.add(1 << 16));
         let config = Arc::clone(&listener.endpoint);
         let endpoint = Endpoint::accept(config, stream, tuple, iss, mss, segment, now);
         let origin = Origin::Accepted { listener: listener.id, peer, progress };

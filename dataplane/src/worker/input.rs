@@ -234,15 +234,17 @@ impl<Io: PortIo> Core<Io> {
         let slot =
             arrival.slot.filter(|&s| self.conns.get(s).is_some_and(|c| c.key == arrival.flow));
         let Some(slot) = slot.or_else(|| self.flows.find(arrival.hash, &arrival.flow)) else {
-            return self.no_stream(arrival.flow, arrival.source_mac, &segment, now);
+            return self.no_stream(arrival.flow, arrival.source_mac, &segment, None, now);
         };
         let Some(conn) = self.conns.get_mut(slot) else { return };
         if conn.endpoint.connection().may_reopen(&segment) {
             // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place. The burst that brought this
             // SYN may have ended the old one, and nobody has heard of it yet.
+            let last = conn.endpoint.connection().snd_nxt();
             self.report(slot, now);
             self.forget(slot);
-            return self.no_stream(arrival.flow, arrival.source_mac, &segment, now);
+            let source_mac = arrival.source_mac;
+            return self.no_stream(arrival.flow, source_mac, &segment, Some(last), now);
         }
         self.give(slot, &segment, now);
     }

@@ -238,6 +238,11 @@ impl Connection {
         self.send.iss().wire()
     }
 
+    /// SND.NXT: a new incarnation of the connection begins beyond it (RFC 9293 §3.6.1).
+    pub fn snd_nxt(&self) -> SeqNumber {
+        self.send.nxt.wire()
+    }
+
     /// State.
     pub fn state(&self) -> State {
         self.state

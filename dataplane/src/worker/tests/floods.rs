@@ -235,9 +235,16 @@ fn time_wait_gives_way_to_a_new_stream_of_the_same_flow() {
     // What the client sends last is remembered on its way.
     let last = std::rc::Rc::new(std::cell::Cell::new(0));
     let seen = last.clone();
+    // And what the victim sends, its numbers in order.
+    let numbers = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let noted = numbers.clone();
     net.loses = Box::new(move |from, frame| {
-        if from == 0 && frame.len() >= 54 && frame[23] == 6 {
-            seen.set(u32::from_be_bytes([frame[38], frame[39], frame[40], frame[41]]));
+        if frame.len() >= 54 && frame[23] == 6 {
+            let seq = u32::from_be_bytes([frame[38], frame[39], frame[40], frame[41]]);
+            match from {
+                0 => seen.set(seq),
+                _ => noted.borrow_mut().push(SeqNumber(seq)),
+            }
         }
         false
     });
@@ -255,6 +262,10 @@ fn time_wait_gives_way_to_a_new_stream_of_the_same_flow() {
     net.hosts[1].arrive(new);
     net.turn();
     assert_eq!((net.hosts[1].count("half_open"), net.hosts[1].count("streams")), (1, 1));
+    // RFC 9293 §3.6.1: its numbers begin beyond those of the old one.
+    let numbers = numbers.borrow();
+    let [.., before, anew] = numbers[..] else { panic!("{numbers:?}") };
+    assert!(anew.after(before), "{before:?} {anew:?}");
 }
 
 #[test]

@@ -249,12 +249,16 @@ impl Host {
         };
         segment.ce = packet.ecn == Ecn::Ce;
         let alive = self.endpoint.as_ref().is_some_and(|e| !e.is_done());
-        if !alive && !(self.passive && self.endpoint.is_none() && self.open(now, &segment, tx)) {
-            tcp::reset_for(&segment, tx);
-            return;
-        }
-        if self.endpoint.is_none() || segment.flags.has(tcp::Flags::SYN) && !alive {
-            return;
+        if !alive {
+            let waits = self.passive && self.endpoint.is_none();
+            if !waits || !self.open(now, &segment, tx) {
+                tcp::reset_for(&segment, tx);
+                return;
+            }
+            // A SYN has done all that it does; what brings a cookie may bring data.
+            if segment.flags.has(tcp::Flags::SYN) {
+                return;
+            }
         }
         let result = self.with(|endpoint, cx| endpoint.input(now, &segment, cx));
         if let Some(Err(reason)) = result {

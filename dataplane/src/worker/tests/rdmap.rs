@@ -72,6 +72,15 @@ impl Bench {
     }
 
     fn open_with(&mut self, mpa: mpa::Config, service: Service) -> (StreamId, StreamId) {
+        self.open_as(mpa, ulp(), service)
+    }
+
+    fn open_as(
+        &mut self,
+        mpa: mpa::Config,
+        ulp: UlpConfig,
+        service: Service,
+    ) -> (StreamId, StreamId) {
         connect(&mut self.net, mpa);
         let there = self.net.until("a request", |net| {
             net.hosts[1].take(|e| match e {
@@ -80,7 +89,7 @@ impl Bench {
             })
         });
         let (pd, private_data) = (PD, b"welcome".to_vec());
-        let accept = Command::Accept { stream: there, pd, private_data, ulp: ulp(), service };
+        let accept = Command::Accept { stream: there, pd, private_data, ulp, service };
         self.net.hosts[1].tell(there.worker().into(), |_| accept);
         let here = self.net.until("both ends", |net| {
             net.hosts[0].take(|e| match e {
@@ -241,17 +250,20 @@ fn the_worker_echoes_by_itself() {
 }
 
 #[test]
-fn an_echo_that_cannot_answer_keeps_its_buffers() {
-    // The peer has 8 buffers and takes no answer: the rest of its messages find no buffer there.
+fn answers_that_find_no_room_wait_and_keep_their_order() {
     let mut b = bench();
-    let (here, _) = b.open(Service::Echo);
-    let mut last = None;
-    for n in 0..8_u8 {
-        last = Some(b.post(here, send(&[n; 10])));
-    }
-    b.finished(last.expect("some"));
-    for n in 0..8_u8 {
-        assert_eq!(b.heard(0), [n; 10]);
+    let one = rdmap::Config { max_operations: 1, recv_buffers: 8, ..rdmap::Config::default() };
+    let (here, _) = b.open_as(mpa(), one.into(), Service::Echo);
+    for round in 0..4_u8 {
+        for n in 0..8_u8 {
+            b.post(here, send(&[round * 8 + n; 10]));
+        }
+        for n in 0..8_u8 {
+            assert_eq!(b.heard(0), [round * 8 + n; 10]);
+        }
+        let (qn, buffers) = (ddp::Qn(0), 8);
+        b.net.hosts[0].tell(0, |_| Command::PostBuffers { stream: here, qn, buffers });
+        b.net.settle();
     }
     assert_eq!(b.net.hosts[1].count("streams"), 1);
 }

@@ -3,6 +3,7 @@
 
 mod attacks;
 mod cookies;
+mod ecn;
 mod floods;
 mod mesh;
 mod paths;

@@ -1,0 +1,90 @@
+//! ECN from IP header to congestion window and back (RFC 3168).
+
+use std::net::IpAddr;
+
+use ddp::{Access, RegionMemory, Stag};
+
+use super::wire_pair::*;
+use crate::api::Event;
+use crate::net::checksum;
+
+const PORT: u16 = 4791;
+const SINK: Stag = Stag(0x1234);
+const SOURCE: Stag = Stag(0x77);
+const LEN: usize = 1 << 20;
+
+/// The ECN field of a frame without a tag, and octets of its TCP text.
+fn field_and_text(frame: &[u8]) -> Option<(u8, usize)> {
+    let (field, tcp, end) = match frame[12..14] {
+        [8, 0] if frame[23] == 6 => {
+            (frame[15] & 3, 34, 14 + usize::from(u16::from_be_bytes([frame[16], frame[17]])))
+        }
+        [0x86, 0xdd] if frame[20] == 6 => {
+            (frame[15] >> 4 & 3, 54, 54 + usize::from(u16::from_be_bytes([frame[18], frame[19]])))
+        }
+        _ => return None,
+    };
+    Some((field, end - tcp - usize::from(frame[tcp + 12] >> 4) * 4))
+}
+
+/// A router with a long queue marks what it may.
+fn mark(frame: &mut [u8]) {
+    if frame[12..14] == [8, 0] {
+        frame[15] |= 3;
+        frame[24..26].fill(0);
+        let sum = !checksum::sum(&frame[14..34]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    } else {
+        frame[15] |= 3 << 4;
+    }
+}
+
+/// Writes a megabyte through that router; returns marked frames, and reductions of the sender's window.
+fn through_a_full_router(remote: IpAddr) -> (u64, u64) {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    net.hosts[1].listen(PORT);
+    let sink = net.hosts[1].region(SINK.0, LEN, Access::REMOTE_WRITE);
+    let source = net.hosts[0].region(SOURCE.0, LEN, Access::NONE);
+    source.write(0, &pattern(LEN));
+    let (here, _) = net.open(0, 0, 1, (remote, PORT).into());
+    net.settle();
+    net.hosts[0].write(here, (SOURCE, &source), SINK, LEN as u32);
+    let mut marked = 0;
+    for _ in 0..10_000 {
+        net.now += std::time::Duration::from_micros(50);
+        for from in 0..2 {
+            net.hosts[from].cores[0].turn(net.now);
+            for mut frame in net.hosts[from].sent() {
+                if let Some((field, text)) = field_and_text(&frame.0) {
+                    // RFC 3168 §6.1.4: nothing but data is capable.
+                    assert_eq!(field, if text > 0 { 0b10 } else { 0 });
+                    if text > 0 && from == 0 {
+                        mark(&mut frame.0);
+                        marked += 1;
+                    }
+                }
+                net.hosts[1 - from].arrive(frame);
+            }
+        }
+        while let Some(event) = net.hosts[1].handles[0].poll() {
+            if matches!(event, Event::TaggedDelivered { .. }) {
+                assert!(octets_of(&sink) == pattern(LEN));
+                let stream = net.hosts[0].cores[0].streams().next().expect("the stream");
+                let stats = stream.stats().tcp;
+                assert_eq!(stats.segments_retransmitted, 0);
+                return (marked, stats.ecn_reductions);
+            }
+        }
+    }
+    panic!("never delivered");
+}
+
+#[test]
+fn marks_slow_a_stream_down_over_both_versions_of_ip() {
+    for remote in [v4(2), v6(2)] {
+        let (marked, reductions) = through_a_full_router(remote);
+        assert!(marked > 500, "{marked}");
+        // Once per window of data, not once per mark.
+        assert!(reductions > 3 && reductions < marked / 2, "{reductions} for {marked} marks");
+    }
+}

@@ -295,6 +295,8 @@ fn tcp_config(section: &TcpSection) -> tcp::Config {
         min_path_mtu: section.min_path_mtu,
         path_mtu_raise: section.path_mtu_raise,
         timestamps: section.timestamps,
+        pacing: section.pacing,
+        tail_loss_probe: section.tail_loss_probe,
         ecn: section.ecn,
         zero_window_limit: section.zero_window_timeout,
         delayed_ack: section.delayed_ack,

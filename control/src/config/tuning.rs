@@ -33,6 +33,8 @@ pub(super) fn tcp(mut section: Section<'_, '_>) -> TcpSection {
         min_path_mtu: section.or("min_path_mtu", 576, int(68, 1280)),
         path_mtu_raise: section.or("path_mtu_raise", ms(600_000), duration(ms(300_000), 24 * HOUR)),
         timestamps: section.or("timestamps", true, boolean),
+        pacing: section.or("pacing", true, boolean),
+        tail_loss_probe: section.or("tail_loss_probe", true, boolean),
         ecn: section.or("ecn", true, boolean),
         zero_window_timeout: section.or(
             "zero_window_timeout",

@@ -418,6 +418,10 @@ pub struct TcpSection {
     pub path_mtu_raise: Duration,
     /// Timestamps (RFC 7323).
     pub timestamps: bool,
+    /// Bursts are spread over the round trip where that is long enough.
+    pub pacing: bool,
+    /// Overdue acknowledgements are asked for (RFC 8985 §7).
+    pub tail_loss_probe: bool,
     /// Explicit congestion notification (RFC 3168).
     pub ecn: bool,
     /// A stream whose peer keeps its window closed for this long while data waits is aborted; `None` for

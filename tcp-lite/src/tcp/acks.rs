@@ -213,8 +213,12 @@ impl Sender {
         if self.dup_acks == 1 {
             self.flight_before_dups = flight;
         }
-        if !self.sack && !matches!(self.phase, Phase::Loss { .. }) {
-            let most = self.flight().saturating_sub(self.emss as u64);
+        if !self.sack {
+            // After a time-out only what was sent since can be arriving (RFC 5682 §2.1 step 3a).
+            let most = match self.phase {
+                Phase::Loss { point } => self.nxt.since(point),
+                _ => self.flight().saturating_sub(self.emss as u64),
+            };
             self.reno_sacked = (self.reno_sacked + self.emss as u64).min(most);
         }
     }

@@ -69,6 +69,8 @@ pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result
         "sack" => config.sack = switch(value)?,
         "timestamps" => config.timestamps = switch(value)?,
         "ecn" => config.ecn = switch(value)?,
+        "tail-loss-probe" => config.tail_loss_probe = switch(value)?,
+        "pacing" => config.pacing = switch(value)?,
         "congestion" if value == "newreno" => {
             config.congestion = tcp::CongestionControl::NewReno;
         }
@@ -197,6 +199,24 @@ impl Subject for Plain {
             "cwnd" => connection.info().cwnd.to_string(),
             "ecn" => connection.info().ecn.to_string(),
             "flight" => connection.info().flight.to_string(),
+            "ssthresh" => connection.info().ssthresh.to_string(),
+            "lost" => connection.stats().segments_lost.to_string(),
+            "recoveries" => connection.stats().fast_recoveries.to_string(),
+            "probes" => connection.stats().tail_loss_probes.to_string(),
+            "repaired" => connection.stats().tail_losses_repaired.to_string(),
+            "d-sacks" => connection.stats().d_sacks_in.to_string(),
+            "undone" => {
+                let stats = connection.stats();
+                let by = (stats.undone_by_frto, stats.undone_by_timestamp, stats.undone_by_d_sack);
+                match by {
+                    (0, 0, 0) => "no",
+                    (1, 0, 0) => "frto",
+                    (0, 1, 0) => "timestamp",
+                    (0, 0, 1) => "d-sack",
+                    _ => "often",
+                }
+                .to_owned()
+            }
             "retransmitted" => connection.stats().segments_retransmitted.to_string(),
             "timeouts" => connection.stats().timeouts.to_string(),
             "received" => {

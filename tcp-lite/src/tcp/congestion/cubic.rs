@@ -50,7 +50,7 @@ impl Cubic {
         let epoch = *self.epoch.get_or_insert_with(|| Epoch::start(now, cwnd, w_max));
         let rtt = srtt.as_secs_f64().max(1e-6);
         let t = now.saturating_since(epoch.start).as_secs_f64();
-        let friendly = epoch.cwnd + ALPHA_AIMD * t / rtt; // Eq. 4
+        let friendly = friendly(epoch.cwnd, self.w_last_max, t / rtt);
         let segments = acked as f64 / smss;
         let grow = if epoch.at(t) < friendly {
             (friendly - cwnd).max(0.0).min(segments) // §4.2; never faster than slow start
@@ -87,6 +87,17 @@ impl Cubic {
     pub(super) fn pause(&mut self) {
         self.epoch = None;
     }
+}
+
+/// The window of a standard TCP with CUBIC's decrease, `rounds` round trips after it was `cwnd` (RFC 8312
+/// §4.2, Eq. 4). From `prior` on, the window before the decrease, it grows by a whole segment per round trip
+/// (RFC 9438 §4.3).
+fn friendly(cwnd: f64, prior: f64, rounds: f64) -> f64 {
+    let until_prior = ((prior - cwnd) / ALPHA_AIMD).max(0.0);
+    if rounds <= until_prior {
+        return cwnd + ALPHA_AIMD * rounds;
+    }
+    cwnd + ALPHA_AIMD * until_prior + (rounds - until_prior)
 }
 
 impl Epoch {

@@ -78,8 +78,10 @@ impl Sender {
         self.judge_probe(info, &told, duplicate, stats);
         self.leave_recovery(before, &told);
         let undone = self.undo_if_spurious(info, &told, duplicate, stats);
-        let lost = if undone { 0 } else { self.find_losses(now, config, stats) };
-        self.adjust_window(now, before, &told, lost, config);
+        if !undone {
+            let lost = self.find_losses(now, config, stats);
+            self.adjust_window(now, before, &told, lost, config);
+        }
         self.forget_episode();
         told.advanced
     }

@@ -11,6 +11,7 @@ mod options;
 mod reset;
 mod script;
 mod segments;
+mod spurious;
 mod timeouts;
 pub(super) mod upper;
 mod window;

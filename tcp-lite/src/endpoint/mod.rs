@@ -23,6 +23,7 @@
 
 mod config;
 mod event;
+mod post;
 mod teardown;
 mod upper;
 
@@ -38,11 +39,8 @@ use crate::mpa::{
 use crate::seam::TxBatch;
 use crate::tcp::{self, Connection, DropReason, FourTuple, Segment, SeqNumber};
 use core::time::Duration;
-use ddp::rdmap::{self, WorkRequest};
-use ddp::{
-    MESSAGE_QUEUE, Message, PdId, PeerId, PostError, Qn, RegionMemory, Stag, StreamId, Ulp,
-    UlpEvent,
-};
+use ddp::rdmap;
+use ddp::{PdId, PeerId, RegionMemory, StreamId, Ulp, UlpEvent};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use thiserror::Error;
@@ -353,46 +351,6 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(())
     }
 
-    /// Posts a message. It is sent in order behind what was posted before.
-    ///
-    /// # Errors
-    /// Before Full Operation, after a close, on a stream of RDMAP, and as [`ddp::Stream::post`] says.
-    pub fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
-        if self.state != State::Established {
-            return Err(PostError::Closed);
-        }
-        match &mut self.upper.full_mut().ok_or(PostError::Closed)?.stream {
-            Ulp::Ddp(stream) => stream.post(message),
-            Ulp::Rdmap(_) => Err(PostError::OtherUlp),
-        }
-    }
-
-    /// Starts an operation of RDMAP. It is done in order behind what was posted before.
-    ///
-    /// # Errors
-    /// Before Full Operation, after a close, on a stream of bare DDP, and as [`rdmap::Stream::post`] says.
-    pub fn post_rdmap(&mut self, request: WorkRequest<M>) -> Result<(), PostError> {
-        if self.state != State::Established {
-            return Err(PostError::Closed);
-        }
-        match &mut self.upper.full_mut().ok_or(PostError::Closed)?.stream {
-            Ulp::Ddp(_) => Err(PostError::OtherUlp),
-            Ulp::Rdmap(stream) => stream.post(request),
-        }
-    }
-
-    /// Adds `n` receive buffers to a queue; RDMAP's ULP has [`MESSAGE_QUEUE`] alone.
-    ///
-    /// # Errors
-    /// Before Full Operation, after the end, and when there is no such queue.
-    pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
-        match &mut self.upper.full_mut().ok_or(PostError::Closed)?.stream {
-            Ulp::Ddp(stream) => stream.post_buffers(qn, n),
-            Ulp::Rdmap(stream) if qn == MESSAGE_QUEUE => stream.post_buffers(n),
-            Ulp::Rdmap(_) => Err(PostError::NoSuchQueue(qn.0)),
-        }
-    }
-
     /// Closes gracefully: what is posted is sent, then the FIN; what the peer still sends is placed and
     /// delivered until it closes too.
     pub fn shutdown(&mut self, now: Instant) {
@@ -402,19 +360,6 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Ends the stream at once, with a reset.
     pub fn abort(&mut self, cx: &mut Context<'_, M>) {
         self.abort_for(CloseReason::LocalAbort, cx);
-    }
-
-    /// An STag of the worker's table has ended: a peer's Read from it that is not wholly answered ends the
-    /// stream by a Terminate. Says whether there was one.
-    pub fn revoked(&mut self, now: Instant, stag: Stag, cx: &mut Context<'_, M>) -> bool {
-        let Some(Ulp::Rdmap(stream)) = self.upper.full_mut().map(|full| &mut full.stream) else {
-            return false;
-        };
-        let ended = stream.revoked(stag);
-        if ended {
-            self.after(now, cx);
-        }
-        ended
     }
 
     /// This end cannot go on for a reason of its own: the peer is told so (RFC 6581 §8 code 5), if

@@ -5,10 +5,12 @@ use crate::endpoint::*;
 use crate::mpa::{self, HoldBudget};
 use crate::seam::{SegmentSource, SpanSink, Taken};
 use crate::tcp::{self, reset_for};
+pub(super) use ddp::rdmap::WorkRequest;
 use ddp::{
-    Access, BufferPool, MESSAGE_QUEUE, QueueConfig, Stag, StagEntry, StagTable, StreamConfig,
+    Access, BufferPool, MESSAGE_QUEUE, QueueConfig, StagEntry, StagTable, StreamConfig,
     TaggedOffset, VecMemory,
 };
+pub(super) use ddp::{Message, PostError, Qn, Stag};
 use std::net::SocketAddr;
 
 pub(super) const STAG: Stag = Stag(0x0102_0300);

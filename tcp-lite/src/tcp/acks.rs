@@ -409,7 +409,10 @@ impl Sender {
         stats.fast_recoveries += 1;
         self.tlp.reset();
         self.recover = self.nxt;
-        if !matches!(self.phase, Phase::Reducing { .. }) {
+        if let (Phase::Reducing { .. }, Some(episode)) = (self.phase, &mut self.episode) {
+            // What ECN took is not given back if this proves spurious (RFC 3168 §6.1.2).
+            episode.prior = self.cc.clone();
+        } else {
             let episode = Episode::new(self.cc.clone(), self.una, flight, false);
             self.episode = Some(Box::new(episode));
             // RFC 5681 §3.2 (2): limited transmit does not count as flight.

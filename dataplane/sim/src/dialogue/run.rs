@@ -11,9 +11,10 @@ use tcp_lite::seam::TxBatch;
 use tcp_lite::tcp;
 use wire::Instant;
 
+use super::exchange::{Exchange, Ranges, Rigour};
 use super::script::{Action, Args, At, Script, ScriptError, SegmentLine, Step, number};
 use super::streams::Streams;
-use crate::segment::{Flags, Segment};
+use crate::segment::Segment;
 
 /// Port of the stack under test.
 pub(super) const LOCAL_PORT: u16 = 7174;
@@ -149,14 +150,15 @@ pub(super) fn play<S: Subject>(script: &Script) -> Result<(), ScriptError> {
     }
     let mut run = Run {
         subject: S::new(&Settings(rest), &streams)?,
-        streams,
+        exchange: Exchange::new(
+            streams,
+            (numbers[0], numbers[1]),
+            (PEER_PORT, LOCAL_PORT),
+            Rigour::Exact,
+        ),
         active,
-        iss: numbers[0],
-        peer_iss: numbers[1],
         now: Instant::ZERO,
         sent: VecDeque::new(),
-        received: Ranges::default(),
-        out_next: 0,
         last_drop: String::from("none"),
         transcript: String::new(),
     };
@@ -169,17 +171,11 @@ pub(super) fn play<S: Subject>(script: &Script) -> Result<(), ScriptError> {
 
 struct Run<S> {
     subject: S,
-    streams: Streams,
+    exchange: Exchange,
     active: bool,
-    iss: u32,
-    peer_iss: u32,
     now: Instant,
     /// Sent by the stack and not yet expected by a line, with whether it is ECN-capable.
     sent: VecDeque<(Instant, Segment, bool)>,
-    /// Relative sequence numbers that the peer has used.
-    received: Ranges,
-    /// Relative sequence number after the last that the stack used.
-    out_next: u32,
     last_drop: String,
     transcript: String,
 }
@@ -223,17 +219,18 @@ impl<S: Subject> Run<S> {
             if !self.active {
                 return Err("`do connect` needs `set role active`".into());
             }
-            self.subject.connect(self.now, tcp::SeqNumber(self.iss))?;
+            self.subject.connect(self.now, tcp::SeqNumber(self.exchange.iss))?;
         } else {
-            self.subject.act(self.now, args, &self.streams)?;
+            self.subject.act(self.now, args, &self.exchange.streams)?;
         }
         self.transmit()
     }
 
     fn send(&mut self, line: &SegmentLine) -> Result<(), String> {
-        let segment = self.written(line)?;
-        let relative = segment.seq.wrapping_sub(self.peer_iss);
-        let _ = writeln!(self.transcript, "{:?} < {}", self.now, self.show(&segment, true));
+        let segment = self.exchange.written(line)?;
+        let relative = segment.seq.wrapping_sub(self.exchange.peer_iss);
+        let _ =
+            writeln!(self.transcript, "{:?} < {}", self.now, self.exchange.show(&segment, true));
         let octets = segment.emit();
         let mut seg = match tcp::Segment::parse(&octets) {
             Ok(seg) => seg,
@@ -247,65 +244,21 @@ impl<S: Subject> Run<S> {
             seg.flags.has(tcp::Flags::SYN) && !seg.flags.any(tcp::Flags::ACK.with(tcp::Flags::RST));
         self.last_drop = String::from("none");
         if self.subject.is_open() && !self.subject.reopens(&seg) {
-            self.received.add(relative, relative.wrapping_add(segment.sequence_len()));
+            self.exchange.peer_sent(&segment);
             if let Err(reason) = self.subject.input(self.now, &seg) {
                 self.last_drop = reason;
             }
         } else if syn_only && !self.active {
-            self.received = Ranges::default();
-            self.received.add(relative, relative.wrapping_add(1));
-            self.out_next = 0;
-            self.subject.accept(self.now, tcp::SeqNumber(self.iss), &seg);
+            self.exchange.received = Ranges::default();
+            self.exchange.received.add(relative, relative.wrapping_add(1));
+            self.exchange.out_next = 0;
+            self.subject.accept(self.now, tcp::SeqNumber(self.exchange.iss), &seg);
         } else {
             let mut tx = Batch::default();
             tcp::reset_for(&seg, &mut tx);
             self.collect(&mut tx)?;
         }
         self.transmit()
-    }
-
-    fn written(&self, line: &SegmentLine) -> Result<Segment, String> {
-        line.args.only(&[
-            "seq", "ack", "win", "urg", "mss", "ws", "sackok", "ts", "sack", "opt", "len", "ce",
-        ])?;
-        let (at, payload) = self.streams.slices(&line.data)?;
-        let seq = match line.args.get("seq") {
-            Some(text) => self.number(text, self.peer_iss)?,
-            None if !line.data.is_empty() => self.peer_iss.wrapping_add(at),
-            None if line.flags.has(Flags::SYN) => self.peer_iss,
-            None => self.peer_iss.wrapping_add(self.received.contiguous()),
-        };
-        let ack = match line.args.get("ack") {
-            Some(text) => self.number(text, self.iss)?,
-            None if line.flags.has(Flags::ACK) => self.iss.wrapping_add(self.out_next),
-            None => 0,
-        };
-        let mut segment = Segment {
-            src_port: PEER_PORT,
-            dst_port: LOCAL_PORT,
-            seq,
-            ack,
-            flags: line.flags,
-            window: line.args.number("win", 65_535)? as u16,
-            urgent: line.args.number("urg", 0)? as u16,
-            payload,
-            ..Segment::default()
-        };
-        let options = &mut segment.options;
-        options.mss = line.args.get("mss").map(number).transpose()?.map(|n| n as u16);
-        options.window_scale = line.args.get("ws").map(number).transpose()?.map(|n| n as u8);
-        options.sack_permitted = line.args.has("sackok");
-        if let Some(text) = line.args.get("ts") {
-            let (value, echo) = text.split_once('/').ok_or("ts=VALUE/ECHO")?;
-            options.timestamps = Some((number(value)? as u32, number(echo)? as u32));
-        }
-        if let Some(text) = line.args.get("sack") {
-            options.sack = self.blocks(text, self.iss)?;
-        }
-        if let Some(text) = line.args.get("opt") {
-            options.raw = super::streams::octets(&format!("hex:{text}"))?;
-        }
-        Ok(segment)
     }
 
     fn expect(&mut self, line: &SegmentLine, at: Option<Instant>) -> Result<(), String> {
@@ -325,136 +278,11 @@ impl<S: Subject> Run<S> {
         {
             return Err(format!("sent at {sent:?}, expected at {at:?}"));
         }
-        self.compare(line, &got)?;
+        self.exchange.compare(line, &got)?;
         if line.args.has(if ect { "no-ect" } else { "ect" }) {
             return Err(format!("ECN-capable: {ect}"));
         }
-        let relative = got.seq.wrapping_sub(self.iss);
-        let end = relative.wrapping_add(got.sequence_len());
-        if !got.flags.has(Flags::RST) && (end.wrapping_sub(self.out_next) as i32) > 0 {
-            self.out_next = end;
-        }
-        Ok(())
-    }
-
-    fn compare(&self, line: &SegmentLine, got: &Segment) -> Result<(), String> {
-        line.args.only(&[
-            "seq",
-            "ack",
-            "win",
-            "mss",
-            "ws",
-            "sackok",
-            "no-sackok",
-            "ts",
-            "no-ts",
-            "sack",
-            "no-sack",
-            "no-mss",
-            "no-ws",
-            "len",
-            "ect",
-            "no-ect",
-        ])?;
-        let differs = |what: &str, got: &dyn std::fmt::Debug, expected: &dyn std::fmt::Debug| {
-            Err(format!("{what} is {got:?}, expected {expected:?}"))
-        };
-        // PSH has no meaning for this stack's peers; it is compared only where a line says it.
-        let mask = |f: Flags| if line.flags.has(Flags::PSH) { f } else { f.without(Flags::PSH) };
-        if mask(got.flags) != mask(line.flags) {
-            return differs("flags", &got.flags, &line.flags);
-        }
-        let (at, payload) = self.streams.slices(&line.data)?;
-        let seq = match line.args.get("seq") {
-            Some(text) => self.number(text, self.iss)?,
-            None if !line.data.is_empty() => self.iss.wrapping_add(at),
-            None if line.flags.has(Flags::SYN) => self.iss,
-            None => self.iss.wrapping_add(self.out_next),
-        };
-        if got.seq != seq {
-            let relative = |n: u32| n.wrapping_sub(self.iss) as i32;
-            return differs("seq", &relative(got.seq), &relative(seq));
-        }
-        if line.flags.has(Flags::ACK) {
-            let ack = match line.args.get("ack") {
-                Some(text) => self.number(text, self.peer_iss)?,
-                None => self.peer_iss.wrapping_add(self.received.contiguous()),
-            };
-            if got.ack != ack {
-                let relative = |n: u32| n.wrapping_sub(self.peer_iss) as i32;
-                return differs("ack", &relative(got.ack), &relative(ack));
-            }
-        }
-        match line.args.get("len") {
-            Some(text) if got.payload.len() as u64 != number(text)? => {
-                return differs("len", &got.payload.len(), &text);
-            }
-            Some(_) => {}
-            None if got.payload != payload => {
-                let first = got.payload.iter().zip(&payload).position(|(a, b)| a != b);
-                return Err(format!(
-                    "payload of {} octets, expected {}; first difference at {first:?}",
-                    got.payload.len(),
-                    payload.len()
-                ));
-            }
-            None => {}
-        }
-        if let Some(text) = line.args.get("win")
-            && u64::from(got.window) != number(text)?
-        {
-            return differs("win", &got.window, &text);
-        }
-        self.compare_options(&line.args, got)
-    }
-
-    fn compare_options(&self, args: &Args, got: &Segment) -> Result<(), String> {
-        let options = &got.options;
-        let wanted = |key: &str| args.get(key).map(number).transpose();
-        if let Some(mss) = wanted("mss")?
-            && options.mss.map(u64::from) != Some(mss)
-        {
-            return Err(format!("mss is {:?}, expected {mss}", options.mss));
-        }
-        if let Some(ws) = wanted("ws")?
-            && options.window_scale.map(u64::from) != Some(ws)
-        {
-            return Err(format!("ws is {:?}, expected {ws}", options.window_scale));
-        }
-        let present = [
-            ("mss", options.mss.is_some()),
-            ("ws", options.window_scale.is_some()),
-            ("sackok", options.sack_permitted),
-            ("ts", options.timestamps.is_some()),
-            ("sack", !options.sack.is_empty()),
-        ];
-        for (name, there) in present {
-            if args.has(name) && !there {
-                return Err(format!("there is no {name} option"));
-            }
-            if args.has(&format!("no-{name}")) && there {
-                return Err(format!("there is a {name} option: {options:?}"));
-            }
-        }
-        if let (Some(text), Some((value, echo))) = (args.get("ts"), options.timestamps) {
-            let (v, e) = text.split_once('/').ok_or("ts=VALUE/ECHO")?;
-            for (text, got) in [(v, value), (e, echo)] {
-                if text != "*" && number(text)? != u64::from(got) {
-                    return Err(format!("ts is {value}/{echo}, expected {v}/{e}"));
-                }
-            }
-        }
-        if let Some(text) = args.get("sack") {
-            let blocks = self.blocks(text, self.peer_iss)?;
-            if options.sack != blocks {
-                let relative = |b: &[(u32, u32)]| {
-                    let r = |n: u32| n.wrapping_sub(self.peer_iss);
-                    b.iter().map(|&(l, x)| format!("{}..{}", r(l), r(x))).collect::<Vec<_>>()
-                };
-                let (got, wanted) = (relative(&options.sack), relative(&blocks));
-                return Err(format!("sack is {got:?}, expected {wanted:?}"));
-            }
-        }
+        self.exchange.sent(&got);
         Ok(())
     }
 
@@ -475,7 +303,7 @@ impl<S: Subject> Run<S> {
             "drop" => Err(format!("drop is {}, expected {value}", self.last_drop)),
             "open" if value == if self.subject.is_open() { "yes" } else { "no" } => Ok(()),
             "open" => Err(format!("open is not {value}")),
-            _ => self.subject.check(key, value, &self.streams),
+            _ => self.subject.check(key, value, &self.exchange.streams),
         })
     }
 
@@ -523,7 +351,12 @@ impl<S: Subject> Run<S> {
         let any = !segments.is_empty();
         for (octets, ect) in segments {
             let segment = Segment::parse(&octets).ok_or("the stack sent something malformed")?;
-            let _ = writeln!(self.transcript, "{:?} > {}", self.now, self.show(&segment, false));
+            let _ = writeln!(
+                self.transcript,
+                "{:?} > {}",
+                self.now,
+                self.exchange.show(&segment, false)
+            );
             self.sent.push_back((self.now, segment, ect));
         }
         Ok(any)
@@ -533,60 +366,12 @@ impl<S: Subject> Run<S> {
         match self.sent.front() {
             None => Ok(()),
             Some((at, segment, _)) => {
-                Err(format!("unexpected: {at:?} > {}", self.show(segment, false)))
+                Err(format!("unexpected: {at:?} > {}", self.exchange.show(segment, false)))
             }
         }
     }
 
-    fn number(&self, text: &str, base: u32) -> Result<u32, String> {
-        match text.strip_prefix("abs:") {
-            Some(absolute) => Ok(number(absolute)? as u32),
-            None => Ok(base.wrapping_add(self.streams.position(text)?)),
-        }
-    }
-
-    fn blocks(&self, text: &str, base: u32) -> Result<Vec<(u32, u32)>, String> {
-        text.split(',')
-            .map(|block| {
-                let (left, right) = block.split_once("..").ok_or("sack=LEFT..RIGHT,...")?;
-                Ok((self.number(left, base)?, self.number(right, base)?))
-            })
-            .collect()
-    }
-
-    fn show(&self, segment: &Segment, from_peer: bool) -> String {
-        let (mine, other) =
-            if from_peer { (self.peer_iss, self.iss) } else { (self.iss, self.peer_iss) };
-        let mut shown = segment.clone();
-        shown.seq = segment.seq.wrapping_sub(mine);
-        shown.ack = segment.ack.wrapping_sub(other);
-        for (left, right) in &mut shown.options.sack {
-            *left = left.wrapping_sub(other);
-            *right = right.wrapping_sub(other);
-        }
-        let pieces =
-            if from_peer { String::new() } else { self.streams.describe(shown.seq, segment) };
-        let head: String = segment.payload.iter().take(32).map(|o| format!("{o:02x}")).collect();
-        format!("{shown:?} {pieces} {head}")
-    }
-
     fn failure(&self, line: usize, what: &str) -> ScriptError {
         ScriptError { line, what: format!("{what}\nsegments so far:\n{}", self.transcript) }
-    }
-}
-
-/// Sets of relative sequence numbers that one side has used.
-#[derive(Debug, Default)]
-struct Ranges(Vec<(u32, u32)>);
-
-impl Ranges {
-    fn add(&mut self, from: u32, to: u32) {
-        self.0.push((from, to));
-        self.0.sort_unstable();
-    }
-
-    /// The number up to which everything is there.
-    fn contiguous(&self) -> u32 {
-        self.0.iter().fold(0, |end, &(from, to)| if from <= end { end.max(to) } else { end })
     }
 }

@@ -326,6 +326,19 @@ impl Args {
         }
     }
 
+    /// Gives `key=` another value, or adds it.
+    pub fn set(&mut self, key: &str, value: &str) {
+        match self.0.iter_mut().find(|(k, _)| k == key) {
+            Some((_, old)) => *old = Some(value.to_owned()),
+            None => self.0.push((key.to_owned(), Some(value.to_owned()))),
+        }
+    }
+
+    /// Takes the word `key` away, with its value if it has one.
+    pub fn remove(&mut self, key: &str) {
+        self.0.retain(|(k, _)| k != key);
+    }
+
     fn take(&mut self, key: &str) -> Option<String> {
         let at = self.0.iter().position(|(k, v)| k == key && v.is_some())?;
         self.0.remove(at).1

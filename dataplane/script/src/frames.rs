@@ -1,0 +1,368 @@
+//! Frames of the tester: one address on one link, and one host that it speaks to.
+//!
+//! Answers ARP and neighbour solicitations for its address, asks for the host's, wraps and unwraps TCP
+//! segments. No routes but one (the host itself or a router), no VLAN, no fragments. Lengths are octets.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use sim::packet::Ecn;
+use sim::segment::Segment;
+use smoltcp::wire::{
+    ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
+    EthernetRepr, Icmpv6Packet, IpProtocol, Ipv4Packet, Ipv6Packet, NdiscNeighborFlags, NdiscRepr,
+    TcpPacket,
+};
+
+const ETHERNET: usize = 14;
+const IPV4: usize = 20;
+const IPV6: usize = 40;
+/// Hop limit of what is sent; RFC 4861 §7.1 wants it in neighbour discovery.
+const HOP_LIMIT: u8 = 255;
+
+/// The tester on its link.
+#[derive(Clone, Debug)]
+pub struct Station {
+    /// Hardware address of the port.
+    pub mac: EthernetAddress,
+    /// The tester's address: on the link, and of nobody else.
+    pub address: IpAddr,
+    /// The tested host.
+    pub host: IpAddr,
+    /// Whose hardware address frames go to: the host's, or that of the router to it. Of the address's
+    /// family.
+    pub next_hop: IpAddr,
+    /// That hardware address, once learnt.
+    pub next_mac: Option<EthernetAddress>,
+}
+
+/// What a received frame is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// A TCP segment of the tested host to the tester.
+    Segment(Segment),
+    /// A question for the tester's address; this frame answers it.
+    Question(Vec<u8>),
+    /// The next hop's hardware address is known now.
+    Learnt,
+    /// A segment of the tested host that is cut short, or whose checksum is wrong.
+    Damaged(&'static str),
+    /// Nothing for the tester.
+    Other,
+}
+
+impl Station {
+    /// The frame that asks for the next hop's hardware address.
+    pub fn question(&self) -> Vec<u8> {
+        match (self.address, self.next_hop) {
+            (IpAddr::V4(source), IpAddr::V4(target)) => {
+                let repr = ArpRepr::EthernetIpv4 {
+                    operation: ArpOperation::Request,
+                    source_hardware_addr: self.mac,
+                    source_protocol_addr: source,
+                    target_hardware_addr: EthernetAddress([0; 6]),
+                    target_protocol_addr: target,
+                };
+                self.arp(&repr, EthernetAddress::BROADCAST)
+            }
+            (IpAddr::V6(source), IpAddr::V6(target)) => {
+                let repr = NdiscRepr::NeighborSolicit {
+                    target_addr: target,
+                    lladdr: Some(self.mac.into()),
+                };
+                // RFC 4291 §2.7.1: the group of all addresses with the same last 24 bits.
+                let o = target.octets();
+                let group: Ipv6Addr =
+                    [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, o[13], o[14], o[15]].into();
+                // RFC 2464 §7.
+                let mac = EthernetAddress([0x33, 0x33, 0xff, o[13], o[14], o[15]]);
+                self.nd(&repr, source, group, mac)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// `segment` in a frame to the host, or `None` before the next hop's hardware address is known. The
+    /// checksum is made right; the IP header carries the segment's ECN field.
+    pub fn wrap(&self, segment: &Segment) -> Option<Vec<u8>> {
+        let mut octets = segment.emit();
+        TcpPacket::new_unchecked(&mut octets)
+            .fill_checksum(&self.address.into(), &self.host.into());
+        let ecn = match segment.ecn {
+            Ecn::NotEct => 0,
+            Ecn::Ect => 2,
+            Ecn::Ce => 3,
+        };
+        let packet = self.ip(self.address, self.host, IpProtocol::Tcp, ecn, &octets)?;
+        Some(self.ethernet(self.next_mac?, ether_type(self.host), &packet))
+    }
+
+    /// Takes a frame from the port.
+    pub fn input(&mut self, frame: &[u8]) -> Heard {
+        let Ok(ethernet) = EthernetFrame::new_checked(frame) else { return Heard::Other };
+        if ethernet.src_addr() == self.mac {
+            return Heard::Other;
+        }
+        match ethernet.ethertype() {
+            EthernetProtocol::Arp => self.arp_input(ethernet.payload()),
+            EthernetProtocol::Ipv4 => self.ipv4_input(ethernet.payload()),
+            EthernetProtocol::Ipv6 => self.ipv6_input(ethernet.payload()),
+            _ => Heard::Other,
+        }
+    }
+
+    fn arp_input(&mut self, octets: &[u8]) -> Heard {
+        let Some(ArpRepr::EthernetIpv4 {
+            operation,
+            source_hardware_addr: mac,
+            source_protocol_addr: sender,
+            target_protocol_addr: target,
+            ..
+        }) = ArpPacket::new_checked(octets).ok().and_then(|p| ArpRepr::parse(&p).ok())
+        else {
+            return Heard::Other;
+        };
+        if operation == ArpOperation::Request && self.address == IpAddr::V4(target) {
+            let repr = ArpRepr::EthernetIpv4 {
+                operation: ArpOperation::Reply,
+                source_hardware_addr: self.mac,
+                source_protocol_addr: target,
+                target_hardware_addr: mac,
+                target_protocol_addr: sender,
+            };
+            return Heard::Question(self.arp(&repr, mac));
+        }
+        if operation == ArpOperation::Reply && self.next_hop == IpAddr::V4(sender) {
+            self.next_mac = Some(mac);
+            return Heard::Learnt;
+        }
+        Heard::Other
+    }
+
+    fn ipv4_input(&mut self, octets: &[u8]) -> Heard {
+        let Ok(packet) = Ipv4Packet::new_checked(octets) else { return Heard::Other };
+        let ends = (IpAddr::V4(packet.src_addr()), IpAddr::V4(packet.dst_addr()));
+        if packet.next_header() != IpProtocol::Tcp || ends != (self.host, self.address) {
+            return Heard::Other;
+        }
+        if !packet.verify_checksum() {
+            return Heard::Damaged("the IP header's checksum is wrong");
+        }
+        self.segment(packet.payload(), packet.ecn())
+    }
+
+    fn ipv6_input(&mut self, octets: &[u8]) -> Heard {
+        let Ok(packet) = Ipv6Packet::new_checked(octets) else { return Heard::Other };
+        let (source, destination) = (packet.src_addr(), packet.dst_addr());
+        match packet.next_header() {
+            IpProtocol::Tcp if (source, destination) == both(self.host, self.address) => {
+                self.segment(packet.payload(), packet.traffic_class() & 3)
+            }
+            IpProtocol::Icmpv6 if packet.hop_limit() == HOP_LIMIT => {
+                self.nd_input(source, packet.payload())
+            }
+            _ => Heard::Other,
+        }
+    }
+
+    fn nd_input(&mut self, source: Ipv6Addr, octets: &[u8]) -> Heard {
+        let repr = Icmpv6Packet::new_checked(octets).ok().and_then(|p| NdiscRepr::parse(&p).ok());
+        let hardware = |lladdr: Option<smoltcp::wire::RawHardwareAddress>| {
+            let octets: [u8; 6] = lladdr?.as_bytes().try_into().ok()?;
+            Some(EthernetAddress(octets))
+        };
+        match repr {
+            Some(NdiscRepr::NeighborSolicit { target_addr, lladdr })
+                if self.address == IpAddr::V6(target_addr) =>
+            {
+                let known = || self.next_mac.filter(|_| self.next_hop == IpAddr::V6(source));
+                let Some(mac) = hardware(lladdr).or_else(known) else { return Heard::Other };
+                let repr = NdiscRepr::NeighborAdvert {
+                    flags: NdiscNeighborFlags::SOLICITED | NdiscNeighborFlags::OVERRIDE,
+                    target_addr,
+                    lladdr: Some(self.mac.into()),
+                };
+                Heard::Question(self.nd(&repr, target_addr, source, mac))
+            }
+            Some(NdiscRepr::NeighborAdvert { target_addr, lladdr, .. })
+                if self.next_hop == IpAddr::V6(target_addr) =>
+            {
+                match hardware(lladdr) {
+                    Some(mac) => {
+                        self.next_mac = Some(mac);
+                        Heard::Learnt
+                    }
+                    None => Heard::Other,
+                }
+            }
+            _ => Heard::Other,
+        }
+    }
+
+    fn segment(&self, octets: &[u8], ecn: u8) -> Heard {
+        let Ok(packet) = TcpPacket::new_checked(octets) else {
+            return Heard::Damaged("the TCP header is cut short");
+        };
+        if !packet.verify_checksum(&self.host.into(), &self.address.into()) {
+            return Heard::Damaged(
+                "the TCP checksum is wrong (between virtual interfaces of one machine: ethtool -K DEV tx off)",
+            );
+        }
+        let Some(mut segment) = Segment::parse(octets) else {
+            return Heard::Damaged("the TCP header is cut short");
+        };
+        segment.ecn = match ecn {
+            0 => Ecn::NotEct,
+            3 => Ecn::Ce,
+            _ => Ecn::Ect,
+        };
+        Heard::Segment(segment)
+    }
+
+    fn arp(&self, repr: &ArpRepr, to: EthernetAddress) -> Vec<u8> {
+        let mut octets = vec![0; repr.buffer_len()];
+        repr.emit(&mut ArpPacket::new_unchecked(&mut octets));
+        self.ethernet(to, EthernetProtocol::Arp, &octets)
+    }
+
+    fn nd(
+        &self,
+        repr: &NdiscRepr<'_>,
+        from: Ipv6Addr,
+        to: Ipv6Addr,
+        mac: EthernetAddress,
+    ) -> Vec<u8> {
+        let mut octets = vec![0; repr.buffer_len()];
+        let mut message = Icmpv6Packet::new_unchecked(&mut octets);
+        repr.emit(&mut message);
+        message.fill_checksum(&from, &to);
+        let packet = self.ip(from.into(), to.into(), IpProtocol::Icmpv6, 0, &octets);
+        self.ethernet(mac, EthernetProtocol::Ipv6, &packet.unwrap_or_default())
+    }
+
+    /// An IP packet; `None` when the two addresses are of different families.
+    fn ip(
+        &self,
+        from: IpAddr,
+        to: IpAddr,
+        protocol: IpProtocol,
+        ecn: u8,
+        payload: &[u8],
+    ) -> Option<Vec<u8>> {
+        let mut octets;
+        match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                octets = vec![0; IPV4 + payload.len()];
+                octets[IPV4..].copy_from_slice(payload);
+                let len = octets.len() as u16;
+                let mut packet = Ipv4Packet::new_unchecked(&mut octets);
+                packet.set_version(4);
+                packet.set_header_len(IPV4 as u8);
+                packet.set_ecn(ecn);
+                packet.set_total_len(len);
+                packet.set_dont_frag(true);
+                packet.set_hop_limit(HOP_LIMIT);
+                packet.set_next_header(protocol);
+                packet.set_src_addr(from);
+                packet.set_dst_addr(to);
+                packet.fill_checksum();
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                octets = vec![0; IPV6 + payload.len()];
+                octets[IPV6..].copy_from_slice(payload);
+                let mut packet = Ipv6Packet::new_unchecked(&mut octets);
+                packet.set_version(6);
+                packet.set_traffic_class(ecn);
+                packet.set_payload_len(payload.len() as u16);
+                packet.set_next_header(protocol);
+                packet.set_hop_limit(HOP_LIMIT);
+                packet.set_src_addr(from);
+                packet.set_dst_addr(to);
+            }
+            _ => return None,
+        }
+        Some(octets)
+    }
+
+    fn ethernet(
+        &self,
+        to: EthernetAddress,
+        ethertype: EthernetProtocol,
+        payload: &[u8],
+    ) -> Vec<u8> {
+        let mut octets = vec![0; ETHERNET + payload.len()];
+        octets[ETHERNET..].copy_from_slice(payload);
+        let repr = EthernetRepr { src_addr: self.mac, dst_addr: to, ethertype };
+        repr.emit(&mut EthernetFrame::new_unchecked(&mut octets));
+        octets
+    }
+}
+
+fn ether_type(address: IpAddr) -> EthernetProtocol {
+    if address.is_ipv4() { EthernetProtocol::Ipv4 } else { EthernetProtocol::Ipv6 }
+}
+
+/// Both addresses if they are of IPv6, and otherwise a pair that no packet has.
+fn both(a: IpAddr, b: IpAddr) -> (Ipv6Addr, Ipv6Addr) {
+    match (a, b) {
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a, b),
+        _ => (Ipv6Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sim::segment::Flags;
+
+    fn stations(a: &str, b: &str) -> (Station, Station) {
+        let (a, b): (IpAddr, IpAddr) = (a.parse().expect("address"), b.parse().expect("address"));
+        let station = |n: u8, address, host| Station {
+            mac: EthernetAddress([2, 0, 0, 0, 0, n]),
+            address,
+            host,
+            next_hop: host,
+            next_mac: None,
+        };
+        (station(1, a, b), station(2, b, a))
+    }
+
+    #[test]
+    fn two_stations_find_each_other_and_exchange_a_segment() {
+        for (a, b) in [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::12:3456")] {
+            let (mut one, mut other) = stations(a, b);
+            let segment = Segment {
+                src_port: 1000,
+                dst_port: 2000,
+                seq: 7,
+                flags: Flags::SYN,
+                payload: b"odd".to_vec(),
+                ecn: Ecn::Ce,
+                ..Segment::default()
+            };
+            assert_eq!(one.wrap(&segment), None, "nobody to send it to yet");
+            let Heard::Question(answer) = other.input(&one.question()) else { panic!("{a}") };
+            assert_eq!(one.input(&answer), Heard::Learnt);
+            assert_eq!(one.next_mac, Some(other.mac));
+            let mut frame = one.wrap(&segment).expect("the address is known");
+            assert_eq!(other.input(&frame), Heard::Segment(segment));
+            let last = frame.len() - 1;
+            frame[last] ^= 1;
+            assert!(matches!(other.input(&frame), Heard::Damaged(_)));
+            // Its own frames may come back.
+            assert_eq!(one.input(&one.question()), Heard::Other);
+        }
+    }
+
+    #[test]
+    fn questions_for_others_are_not_answered() {
+        let (one, _) = stations("192.0.2.1", "192.0.2.2");
+        let (_, mut third) = stations("192.0.2.1", "192.0.2.3");
+        assert_eq!(third.input(&one.question()), Heard::Other);
+        let (one, _) = stations("2001:db8::1", "2001:db8::2");
+        let (_, mut third) = stations("2001:db8::1", "2001:db8::3");
+        assert_eq!(third.input(&one.question()), Heard::Other);
+        for cut in 0..one.question().len() {
+            assert_eq!(third.input(&one.question()[..cut]), Heard::Other);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What is known of the tested host: where it listens, how it is set, where it is known to differ. And
+//! which dialogues that leaves.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use sim::dialogue::script::{Action, Direction, Script};
+use sim::segment::Flags;
+
+/// A description file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// What listens on the host, in order of preference.
+    #[serde(default, rename = "service")]
+    pub services: Vec<Service>,
+    /// Dialogue (`directory/name`) → why this host rightly does something else. They are played all the
+    /// same.
+    #[serde(default)]
+    pub differs: BTreeMap<String, String>,
+    /// Dialogue → why it is not played.
+    #[serde(default)]
+    pub skip: BTreeMap<String, String>,
+}
+
+/// One port of the host.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Service {
+    /// Port number.
+    pub port: u16,
+    /// What it makes of what comes.
+    pub takes: Takes,
+    /// How it is set, in the words of the scripts' `set` lines.
+    #[serde(default)]
+    pub settings: BTreeMap<String, String>,
+}
+
+/// What a service makes of the octets that it gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Takes {
+    /// Reads and ignores any octets, writes none, and keeps the connection open.
+    Octets,
+    /// It is an MPA responder that accepts.
+    Mpa,
+    /// Nobody listens there.
+    Nothing,
+}
+
+impl std::str::FromStr for Takes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "octets" => Ok(Takes::Octets),
+            "mpa" => Ok(Takes::Mpa),
+            "nothing" => Ok(Takes::Nothing),
+            _ => Err("write octets, mpa or nothing".into()),
+        }
+    }
+}
+
+impl Host {
+    /// The service for `script`, which is known as `name`.
+    ///
+    /// # Errors
+    /// Why it cannot be played against this host: one clause.
+    pub fn service_for(&self, name: &str, script: &Script) -> Result<&Service, String> {
+        if let Some(reason) = self.skip.get(name) {
+            return Err(reason.clone());
+        }
+        playable(script)?;
+        let mut reason = String::from("no service of the host is known");
+        for service in &self.services {
+            match service.suits(script) {
+                Ok(()) => return Ok(service),
+                // The reason of the service that comes closest: of those that take what is sent.
+                Err(Misfit::Setting(what)) => reason = what,
+                Err(Misfit::Kind(what)) if !reason.starts_with("needs setting") => reason = what,
+                Err(Misfit::Kind(_)) => {}
+            }
+        }
+        Err(reason)
+    }
+}
+
+/// Why a service does not suit a script.
+enum Misfit {
+    Kind(String),
+    Setting(String),
+}
+
+impl Service {
+    fn suits(&self, script: &Script) -> Result<(), Misfit> {
+        let wanted = wanted(script);
+        if !wanted.contains(&self.takes) {
+            let what = match wanted[0] {
+                Takes::Octets => "needs a service that takes any octets",
+                Takes::Mpa => "needs an MPA responder",
+                Takes::Nothing => "needs a port without a listener",
+            };
+            return Err(Misfit::Kind(what.into()));
+        }
+        for (key, value) in required(script) {
+            if self.settings.get(key) != Some(&value) {
+                return Err(Misfit::Setting(format!("needs setting {key} {value}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What no host can do by itself.
+fn playable(script: &Script) -> Result<(), String> {
+    if script.settings.iter().any(|s| s.key == "role" && s.value == "active") {
+        return Err("needs local action connect".into());
+    }
+    for step in &script.steps {
+        if let Action::Do(args) = &step.action {
+            let verb = args.word(0).unwrap_or("?");
+            // A responder accepts by itself, with private data of its own.
+            if verb != "accept" || args.has("pd") {
+                return Err(format!("needs local action {args}"));
+            }
+        }
+    }
+    let sees = |action: &Action| matches!(action, Action::Expect(_) | Action::Quiet);
+    match script.steps.iter().any(|step| sees(&step.action)) {
+        true => Ok(()),
+        false => Err("shows nothing on the wire".into()),
+    }
+}
+
+/// What the service may make of octets, the best first.
+fn wanted(script: &Script) -> &'static [Takes] {
+    let opens = |action: &Action| match action {
+        Action::Send(line) => line.flags.has(Flags::SYN) && !line.flags.has(Flags::ACK),
+        _ => false,
+    };
+    if !script.steps.iter().any(|step| opens(&step.action)) {
+        &[Takes::Nothing]
+    } else if script.settings.iter().any(|s| s.key == "stack" && s.value == "mpa") {
+        &[Takes::Mpa]
+    } else if script.pieces.iter().any(|piece| piece.direction == Direction::In) {
+        &[Takes::Octets]
+    } else {
+        &[Takes::Octets, Takes::Mpa]
+    }
+}
+
+/// Settings that the host must have.
+fn required(script: &Script) -> Vec<(&str, String)> {
+    let ours = ["stack", "role", "peer-iss"];
+    let mut all: Vec<(&str, String)> = script
+        .settings
+        .iter()
+        .filter(|s| !ours.contains(&s.key.as_str()) && !s.key.contains('.'))
+        .map(|s| (s.key.as_str(), s.value.clone()))
+        .collect();
+    if wanted(script) == [Takes::Mpa] {
+        for key in ["markers", "crc"] {
+            if all.iter().all(|(k, _)| *k != key) {
+                all.push((key, "on".into()));
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host() -> Host {
+        toml::from_str(
+            "[[service]]\nport = 1\ntakes = \"octets\"\n\
+             [[service]]\nport = 2\ntakes = \"mpa\"\nsettings = { markers = \"on\", crc = \"on\" }\n\
+             [[service]]\nport = 3\ntakes = \"mpa\"\nsettings = { markers = \"off\", crc = \"on\" }\n\
+             [[service]]\nport = 4\ntakes = \"nothing\"\n\
+             [skip]\n\"a/b\" = \"a reason\"\n",
+        )
+        .expect("good description")
+    }
+
+    fn service(name: &str, text: &str) -> Result<u16, String> {
+        let script = Script::parse(&format!("title x\n{text}")).expect("good script");
+        host().service_for(name, &script).map(|service| service.port)
+    }
+
+    #[test]
+    fn a_script_finds_the_service_that_suits() {
+        let opening = "0 < S\n. > SA\n";
+        assert_eq!(service("x/y", &format!("set stack tcp\n{opening}")), Ok(1));
+        assert_eq!(service("x/y", &format!("set stack mpa\n{opening}")), Ok(2));
+        assert_eq!(service("x/y", &format!("set stack mpa\nset markers off\n{opening}")), Ok(3));
+        assert_eq!(service("x/y", "set stack tcp\n0 < A seq=1 ack=1\n. > R seq=1\n"), Ok(4));
+        assert_eq!(service("x/y", &format!("set stack mpa\n{opening}. do accept\n")), Ok(2));
+    }
+
+    #[test]
+    fn what_a_host_cannot_do_is_said() {
+        for (name, text, reason) in [
+            (
+                "x/y",
+                "set stack tcp\nset role active\n0 do connect\n. > S\n",
+                "needs local action connect",
+            ),
+            ("x/y", "set stack tcp\n0 < S\n. > SA\n. do write e\n", "needs local action write e"),
+            (
+                "x/y",
+                "set stack mpa\n0 < S\n. > SA\n. do accept pd=text:x\n",
+                "needs local action accept pd=text:x",
+            ),
+            ("x/y", "set stack mpa\nset crc off\n0 < S\n. > SA\n", "needs setting crc off"),
+            ("x/y", "set stack tcp\nset ecn on\n0 < S\n. > SA\n", "needs setting ecn on"),
+            ("x/y", "set stack tcp\n0 < S\n. event Connected\n", "shows nothing on the wire"),
+            ("a/b", "set stack tcp\n0 < S\n. > SA\n", "a reason"),
+        ] {
+            assert_eq!(service(name, text), Err(reason.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_that_are_not_known_are_refused() {
+        assert!(
+            toml::from_str::<Host>("[[service]]\nport = 1\ntakes = \"mpa\"\nmarkers = true\n")
+                .is_err()
+        );
+        assert!(toml::from_str::<Host>("[[service]]\nport = 1\ntakes = \"anything\"\n").is_err());
+    }
+}

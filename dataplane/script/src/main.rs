@@ -1,0 +1,320 @@
+//! `ddp-script`: plays packet dialogues against another host.
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{CommandFactory, Parser};
+use dataplane::port::{ChecksumMode, MemifRole, PortConfig, PortKind};
+use dpdk::LogLevel;
+use script::host::{Host, Service, Takes};
+use script::player::{Played, Tolerance};
+use script::session::{Ends, Session};
+use sim::dialogue;
+use sim::dialogue::script::Script;
+
+/// Plays packet dialogues against another host, through a port: what a script sends is sent, what it
+/// expects the host must send, in time.
+///
+/// Scripts that need the host to do something by itself (connect, write, close) or to be set otherwise than
+/// it is are skipped, with the reason. The form of the scripts is in dataplane/sim/dialogues/README.md.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ddp-script",
+    version,
+    after_help = "Exit codes: 0 nothing failed, 1 a script failed, 2 the command line, a file or the port \
+                  is wrong.\nThe tester's address must not be one of the kernel's: it would reset the \
+                  connections.\n\nExample, a veth whose end vs has no address, the host behind it:\n  \
+                  ddp-script --port af_packet:vs --address 192.0.2.2 --to 192.0.2.1:7 --takes octets \
+                  dataplane/sim/dialogues/rfc5961-attacks"
+)]
+struct Args {
+    /// Scripts, or directories of scripts
+    #[arg(required_unless_present = "man", value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The port: af_packet:DEVICE, af_xdp:DEVICE, tap:DEVICE, pci:ADDRESS or memif:SOCKET (client)
+    #[arg(long, value_name = "KIND:WHERE", required_unless_present = "man", value_parser = port_kind)]
+    port: Option<PortKind>,
+    /// The tester's address, of nobody else on the port's link
+    #[arg(long, value_name = "IP", required_unless_present = "man")]
+    address: Option<IpAddr>,
+    /// The tested host; with a port number, the only service that is tested
+    #[arg(long, value_name = "HOST[:PORT]", required_unless_present = "man", value_parser = target)]
+    to: Option<(IpAddr, Option<u16>)>,
+    /// What the service at --to makes of octets: "octets" reads any and keeps the connection, "mpa" is an
+    /// MPA responder, "nothing" does not listen
+    #[arg(long, default_value = "octets", conflicts_with = "host")]
+    takes: Takes,
+    /// How that service is set, in the words of the scripts' `set` lines; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "host", value_parser = setting)]
+    has: Vec<(String, String)>,
+    /// Description of the host: its services, their settings, and where it is known to differ (TOML)
+    #[arg(long, value_name = "FILE")]
+    host: Option<PathBuf>,
+    /// Router to the host, if it is on another link
+    #[arg(long, value_name = "IP")]
+    via: Option<IpAddr>,
+    /// Hardware address of the port
+    #[arg(long, value_name = "MAC", value_parser = mac)]
+    mac: Option<[u8; 6]>,
+    /// Largest IP packet of the link, in octets
+    #[arg(long, default_value_t = 1500)]
+    mtu: u16,
+    /// How far times may be off: a share of the time since the line before, and a constant
+    #[arg(long, value_name = "N%+Nms", default_value = "20%+20ms")]
+    tolerance: Tolerance,
+    /// How long a line with time * waits, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    patience: u64,
+    /// Play a script that fails again, up to so many times in all: for machines that are busy
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
+    attempts: u32,
+    /// Print all segments of every script
+    #[arg(long, short)]
+    verbose: bool,
+    /// Write the man page into this directory, and do nothing else
+    #[arg(long, value_name = "DIRECTORY")]
+    man: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let run = Args::parse().run(&mut std::io::stdout());
+    run.unwrap_or_else(|sentence| {
+        // Standard error may be gone: the exit code still says it.
+        let _ = writeln!(std::io::stderr(), "ddp-script: {sentence}");
+        ExitCode::from(2)
+    })
+}
+
+impl Args {
+    fn run(self, out: &mut dyn Write) -> Result<ExitCode, String> {
+        if let Some(directory) = &self.man {
+            let made = std::fs::create_dir_all(directory)
+                .and_then(|()| clap_mangen::generate_to(Args::command(), directory));
+            return made
+                .map(|()| ExitCode::SUCCESS)
+                .map_err(|e| format!("{}: {e}", directory.display()));
+        }
+        let (Some(kind), Some(address), Some((host, port))) =
+            (self.port.clone(), self.address, self.to)
+        else {
+            return Err("--port, --address and --to are needed".into());
+        };
+        if address.is_ipv4() != host.is_ipv4()
+            || self.via.is_some_and(|v| v.is_ipv4() != host.is_ipv4())
+        {
+            return Err("--address, --to and --via are of different families".into());
+        }
+        let known = self.known(port)?;
+        let scripts = read(&self.files)?;
+        let config = PortConfig {
+            mtu: self.mtu,
+            mac: self.mac,
+            checksum: ChecksumMode::Software,
+            rx_descriptors: 256,
+            tx_descriptors: 256,
+            ..PortConfig::new("tester", kind)
+        };
+        let ends = Ends { address, host, via: self.via };
+        let session = Session::open(&config, ends, log).map_err(|error| error.to_string())?;
+        let failed = |error: std::io::Error| format!("cannot write to standard output: {error}");
+        Report::new(&self, known, session, out).play(scripts).map_err(failed)
+    }
+
+    /// What is known of the host.
+    fn known(&self, port: Option<u16>) -> Result<Host, String> {
+        match (&self.host, port) {
+            (Some(file), _) => {
+                let text = std::fs::read_to_string(file)
+                    .map_err(|error| format!("{}: {error}", file.display()))?;
+                let mut host: Host = toml::from_str(&text)
+                    .map_err(|error| format!("{}: {error}", file.display()))?;
+                if let Some(port) = port {
+                    host.services.retain(|service| service.port == port);
+                }
+                Ok(host)
+            }
+            (None, Some(port)) => {
+                let settings = self.has.iter().cloned().collect();
+                let services = vec![Service { port, takes: self.takes, settings }];
+                Ok(Host { services, ..Host::default() })
+            }
+            (None, None) => Err("--to needs a port number, or --host a description".into()),
+        }
+    }
+}
+
+/// A script and the name that it is known by: the last directory and the file without suffix.
+type Named = (String, Script);
+
+fn read(files: &[PathBuf]) -> Result<Vec<Named>, String> {
+    let mut all = Vec::new();
+    for file in files {
+        let paths = match file.is_dir() {
+            true => {
+                dialogue::files(file).map_err(|error| format!("{}: {error}", file.display()))?
+            }
+            false => vec![file.clone()],
+        };
+        for path in paths {
+            let text = std::fs::read_to_string(&path)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+            let script =
+                Script::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+            all.push((name(&path), script));
+        }
+    }
+    Ok(all)
+}
+
+fn name(path: &Path) -> String {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    match absolute.parent().and_then(Path::file_name) {
+        Some(directory) => format!("{}/{stem}", directory.to_string_lossy()),
+        None => stem.into_owned(),
+    }
+}
+
+/// Plays and counts.
+struct Report<'a> {
+    args: &'a Args,
+    known: Host,
+    session: Session,
+    out: &'a mut dyn Write,
+    ok: usize,
+    differs: usize,
+    skipped: usize,
+    failed: usize,
+}
+
+impl<'a> Report<'a> {
+    fn new(args: &'a Args, known: Host, session: Session, out: &'a mut dyn Write) -> Self {
+        Report { args, known, session, out, ok: 0, differs: 0, skipped: 0, failed: 0 }
+    }
+
+    fn play(mut self, scripts: Vec<Named>) -> std::io::Result<ExitCode> {
+        for (name, script) in scripts {
+            self.one(&name, &script)?;
+        }
+        let Report { ok, differs, skipped, failed, out, .. } = self;
+        writeln!(out, "{ok} ok, {differs} differ, {skipped} skipped, {failed} FAILED")?;
+        Ok(ExitCode::from(u8::from(failed > 0)))
+    }
+
+    fn one(&mut self, name: &str, script: &Script) -> std::io::Result<()> {
+        let port = match self.known.service_for(name, script) {
+            Ok(service) => service.port,
+            Err(reason) => {
+                self.skipped += 1;
+                return self.row(name, "skipped", &reason);
+            }
+        };
+        let differs = self.known.differs.get(name).cloned();
+        let tolerance =
+            Tolerance { patience: Duration::from_secs(self.args.patience), ..self.args.tolerance };
+        let attempts = if differs.is_some() { 1 } else { self.args.attempts };
+        let mut failure = None;
+        for attempt in 1..=attempts {
+            match self.session.play(script.clone(), port, tolerance) {
+                Ok((played, transcript)) => {
+                    self.ok += 1;
+                    self.row(name, "ok", &remarks(&played, attempt, differs.is_some()))?;
+                    return self.details(&transcript);
+                }
+                Err(error) => failure = Some(error.to_string()),
+            }
+        }
+        let failure = failure.unwrap_or_default();
+        match differs {
+            Some(reason) => {
+                self.differs += 1;
+                self.row(name, "differs", &reason)?;
+                self.details(&failure)
+            }
+            None => {
+                self.failed += 1;
+                self.row(name, "FAILED", &failure)
+            }
+        }
+    }
+
+    fn row(&mut self, name: &str, verdict: &str, remark: &str) -> std::io::Result<()> {
+        let row = format!("{verdict:<8} {name:<55} {remark}");
+        writeln!(self.out, "{}", row.trim_end())?;
+        self.out.flush()
+    }
+
+    fn details(&mut self, text: &str) -> std::io::Result<()> {
+        if self.args.verbose {
+            for line in text.lines() {
+                writeln!(self.out, "         {line}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn remarks(played: &Played, attempt: u32, expected_to_differ: bool) -> String {
+    let mut remarks = Vec::new();
+    if attempt > 1 {
+        remarks.push(format!("attempt {attempt}"));
+    }
+    if played.unseen > 0 {
+        remarks.push(format!("{} local facts not seen", played.unseen));
+    }
+    if played.more_acks > 0 {
+        remarks.push(format!("{} more acknowledgements", played.more_acks));
+    }
+    if expected_to_differ {
+        remarks.push("though it is listed as differing".into());
+    }
+    remarks.join(", ")
+}
+
+fn log(level: LogLevel, line: &str) {
+    let _ = writeln!(std::io::stderr(), "dpdk {level:?}: {line}");
+}
+
+fn port_kind(text: &str) -> Result<PortKind, String> {
+    let (kind, place) = text.split_once(':').ok_or("write KIND:WHERE, such as af_packet:eth1")?;
+    let place = place.to_owned();
+    match kind {
+        "af_packet" => Ok(PortKind::AfPacket { device: place }),
+        "af_xdp" => Ok(PortKind::AfXdp { device: place, first_queue: 0, force_copy: false }),
+        "tap" => Ok(PortKind::Tap { device: place }),
+        "pci" => Ok(PortKind::Pci { address: place }),
+        "memif" => Ok(PortKind::Memif {
+            socket: place.into(),
+            role: MemifRole::Client,
+            id: 0,
+            secret: None,
+        }),
+        _ => Err("the kinds are af_packet, af_xdp, tap, pci and memif".into()),
+    }
+}
+
+fn target(text: &str) -> Result<(IpAddr, Option<u16>), String> {
+    if let Ok(address) = text.parse() {
+        return Ok((address, None));
+    }
+    text.parse::<std::net::SocketAddr>()
+        .map(|address| (address.ip(), Some(address.port())))
+        .map_err(|_| "write ADDRESS or ADDRESS:PORT, with IPv6 as in [fd00::1]:7471".into())
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, such as markers=off")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn mac(text: &str) -> Result<[u8; 6], String> {
+    let octets: Vec<u8> = text
+        .split(':')
+        .map(|part| u8::from_str_radix(part, 16))
+        .collect::<Result<_, _>>()
+        .map_err(|_| "write six octets, such as 02:00:00:00:00:01")?;
+    octets.try_into().map_err(|_| "write six octets, such as 02:00:00:00:00:01".into())
+}

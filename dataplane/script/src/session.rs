@@ -1,0 +1,238 @@
+//! The tester on a port, in real time: one dialogue after the other, each from a port number of its own.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant as Clock};
+
+use dataplane::port::{Port, PortConfig, PortError, PortQueue, Ports, RxBatch};
+use dpdk::{Eal, EalConfig, EalError, Hugepages, LogLevel};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sim::dialogue::script::{Script, ScriptError};
+use sim::segment::Segment;
+use smoltcp::wire::EthernetAddress;
+use wire::Instant;
+
+use crate::frames::{Heard, Station};
+use crate::player::{Played, Player, Tolerance};
+
+/// Looked at this often where a port has no descriptor to wait on, and where the port's link is awaited.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
+/// Times that the host's hardware address is asked for, a second apart.
+const QUESTIONS: usize = 5;
+/// Source ports come from the dynamic range (RFC 6335 §6), from a random one on.
+const FIRST_PORT: u16 = 49_152;
+
+/// The tester cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// DPDK does not start.
+    #[error("{0}")]
+    Eal(#[from] EalError),
+    /// The port does not open.
+    #[error("{0}")]
+    Port(#[from] PortError),
+    /// Nobody answers for the next hop's address.
+    #[error(
+        "{0} does not answer {1}: is it on this link, and the tester's address in its network?"
+    )]
+    Silent(IpAddr, &'static str),
+    /// The system has no random numbers.
+    #[error("no random numbers: {0}")]
+    Random(getrandom::Error),
+}
+
+/// Why a dialogue did not come true.
+#[derive(Debug, thiserror::Error)]
+pub enum PlayError {
+    /// The host does something else, or the script is wrong.
+    #[error("{0}")]
+    Script(#[from] ScriptError),
+    /// The host sends damaged segments.
+    #[error("the host sent a damaged segment: {0}")]
+    Damaged(&'static str),
+    /// The port takes no frames.
+    #[error("the port has no free packet buffer, or the script's segment is longer than its MTU")]
+    NoBuffer,
+}
+
+/// Who tests whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// The tester's address.
+    pub address: IpAddr,
+    /// The host's.
+    pub host: IpAddr,
+    /// Router to the host, if it is on another link.
+    pub via: Option<IpAddr>,
+}
+
+/// A tester whose host answers.
+#[derive(Debug)]
+pub struct Session {
+    station: Station,
+    queue: PortQueue,
+    // Behind the queue: the device closes when both are gone.
+    _port: Port,
+    began: Clock,
+    own_port: u16,
+    heard: Vec<(Instant, Heard)>,
+}
+
+impl Session {
+    /// Opens the port, in ordinary memory, and finds the host.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn open(
+        config: &PortConfig,
+        ends: Ends,
+        log: fn(LogLevel, &str),
+    ) -> Result<Session, SessionError> {
+        let pci = match &config.kind {
+            dataplane::port::PortKind::Pci { address } => vec![address.clone()],
+            _ => Vec::new(),
+        };
+        let hugepages = if pci.is_empty() { Hugepages::Never } else { Hugepages::Auto };
+        let memory_mib = 64 + (config.pool_octets() >> 20) as u32;
+        let eal = EalConfig {
+            hugepages,
+            memory_mib,
+            pci,
+            log_level: LogLevel::Warning,
+            log,
+            ..EalConfig::default()
+        };
+        let mut port = Ports::new(Eal::start(&eal)?).open(config)?;
+        let queue = port.take_queues().remove(0);
+        let station = Station {
+            mac: EthernetAddress(port.info().mac),
+            address: ends.address,
+            host: ends.host,
+            next_hop: ends.via.unwrap_or(ends.host),
+            next_mac: None,
+        };
+        let own_port = FIRST_PORT + random()? as u16 % 8192;
+        let began = Clock::now();
+        let mut session =
+            Session { station, queue, _port: port, began, own_port, heard: Vec::new() };
+        session.find_next_hop()?;
+        Ok(session)
+    }
+
+    /// Plays `script` against the host's port `to`.
+    ///
+    /// # Errors
+    /// The first line that does not come true, with all segments.
+    pub fn play(
+        &mut self,
+        script: Script,
+        to: u16,
+        tolerance: Tolerance,
+    ) -> Result<(Played, String), PlayError> {
+        self.own_port = self.own_port.checked_add(1).unwrap_or(FIRST_PORT);
+        // Random so that a host in TIME-WAIT, or an earlier run, is not met at its old numbers.
+        let iss = random().map_or(self.own_port.into(), |n| n & 0x3fff_ffff);
+        let mut player = Player::new(script, iss, (self.own_port, to), tolerance)?;
+        let played = self.run(&mut player);
+        if let Some(segment) = player.farewell() {
+            self.send(&segment)?;
+        }
+        played.map(|played| (played, player.transcript().to_owned()))
+    }
+
+    fn run(&mut self, player: &mut Player) -> Result<Played, PlayError> {
+        player.handle_timeout(self.now());
+        loop {
+            while let Some(segment) = player.poll_transmit() {
+                self.send(&segment)?;
+            }
+            if let Some(outcome) = player.outcome() {
+                return Ok(outcome.clone()?);
+            }
+            self.receive(player.poll_timeout().unwrap_or(self.now()));
+            for (time, heard) in std::mem::take(&mut self.heard) {
+                match heard {
+                    Heard::Segment(segment) => player.input(time, segment),
+                    Heard::Damaged(what) => return Err(PlayError::Damaged(what)),
+                    Heard::Question(_) | Heard::Learnt | Heard::Other => {}
+                }
+            }
+            player.handle_timeout(self.now());
+        }
+    }
+
+    fn find_next_hop(&mut self) -> Result<(), SessionError> {
+        for _ in 0..QUESTIONS {
+            let question = self.station.question();
+            // No buffer, or no link yet: the next question.
+            let _ = self.frame(&question);
+            let until = self.now() + Duration::from_secs(1);
+            while self.now() < until {
+                self.receive(until);
+                self.heard.clear();
+                if self.station.next_mac.is_some() {
+                    return Ok(());
+                }
+            }
+        }
+        let how = if self.station.address.is_ipv4() { "ARP" } else { "neighbour solicitations" };
+        Err(SessionError::Silent(self.station.next_hop, how))
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.began.elapsed().as_nanos() as u64)
+    }
+
+    fn send(&mut self, segment: &Segment) -> Result<(), PlayError> {
+        let frame = self.station.wrap(segment).ok_or(PlayError::NoBuffer)?;
+        self.frame(&frame).ok_or(PlayError::NoBuffer)
+    }
+
+    fn frame(&mut self, octets: &[u8]) -> Option<()> {
+        if octets.len() > usize::from(self.queue.info().mtu) + dataplane::port::FRAME_OVERHEAD {
+            return None;
+        }
+        let mut frame = self.queue.alloc()?;
+        frame.append(octets.len())?.copy_from_slice(octets);
+        self.queue.tx(frame);
+        self.queue.flush();
+        Some(())
+    }
+
+    /// Waits for frames until `until`; what they are is in `heard`. Questions are answered.
+    fn receive(&mut self, until: Instant) {
+        self.queue.flush();
+        let mut batch = RxBatch::new();
+        if self.queue.rx_burst(self.now(), &mut batch) == 0 {
+            self.sleep(until.saturating_since(self.now()));
+            self.queue.rx_burst(self.now(), &mut batch);
+        }
+        let now = self.now();
+        for frame in batch {
+            match self.station.input(frame.data()) {
+                Heard::Other => {}
+                Heard::Question(answer) => {
+                    // Lost like a frame on the wire: it is asked again.
+                    let _ = self.frame(&answer);
+                }
+                heard => self.heard.push((now, heard)),
+            }
+        }
+    }
+
+    /// Sleeps until the port has something or the time is over, whichever is first.
+    fn sleep(&self, time: Duration) {
+        let Some(fd) = self.queue.fd() else { return std::thread::sleep(time.min(LOOK_AGAIN)) };
+        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        let time = Timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ };
+        // An interrupted wait is a short one.
+        let ready = poll(&mut fds, Some(&time)).unwrap_or(0);
+        if ready > 0 && !fds[0].revents().contains(PollFlags::IN) {
+            // The interface is down: that may pass.
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+}
+
+fn random() -> Result<u32, SessionError> {
+    getrandom::u32().map_err(SessionError::Random)
+}

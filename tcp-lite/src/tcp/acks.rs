@@ -66,18 +66,18 @@ impl Sender {
         let told = self.take_in(now, info, stats);
         self.measure(now, info, &told, config);
         let window_moved = self.update_window(now, info);
-        let duplicate = if self.sack {
-            told.sack_news
-        } else {
-            // RFC 5681 §2
-            !told.advanced && info.ack == self.una && told.flight > 0 && info.bare && !window_moved
-        };
+        // RFC 5681 §2
+        let bare =
+            !told.advanced && info.ack == self.una && told.flight > 0 && info.bare && !window_moved;
+        let duplicate = if self.sack { told.sack_news } else { bare };
         if duplicate {
             self.on_duplicate(told.flight, stats);
         }
         self.judge_probe(info, &told, duplicate, stats);
         self.leave_recovery(before, &told);
-        let undone = self.undo_if_spurious(info, &told, duplicate, stats);
+        // RFC 5682 §3.1 step 3a: a peer that has no room beyond the gap refuses the new data and has
+        // nothing to SACK.
+        let undone = self.undo_if_spurious(info, &told, duplicate || bare, stats);
         if !undone {
             let lost = self.find_losses(now, config, stats);
             self.adjust_window(now, before, &told, lost, config);
@@ -286,6 +286,7 @@ impl Sender {
         stats: &mut Stats,
     ) -> bool {
         let verdict = self.ask_frto(info, told, duplicate);
+        let pipe = self.pipe();
         let Some(episode) = &mut self.episode else { return false };
         let echoed = info.echoed_ms.filter(|_| told.advanced);
         let proof = episode.proof(echoed, self.board.resent_in_flight());
@@ -294,7 +295,12 @@ impl Sender {
                 episode.frto = Frto::NewData;
                 episode.frto_new = frto::NEW_SEGMENTS;
             }
-            Verdict::Genuine => episode.frto = Frto::Off,
+            Verdict::Genuine => {
+                if episode.frto == Frto::NewData {
+                    self.cc.after_new_data(pipe);
+                }
+                episode.frto = Frto::Off;
+            }
             Verdict::Wait | Verdict::Spurious => {}
         }
         match (verdict, proof) {

@@ -126,6 +126,12 @@ impl Congestion {
         self.after_timeout = true;
     }
 
+    /// The time-out was genuine, and segments of new data are out that asked, `pipe` octets with all else:
+    /// there must be room for a retransmission besides (RFC 5682 §2.1 step 3a).
+    pub(crate) fn after_new_data(&mut self, pipe: u64) {
+        self.cwnd = self.cwnd.max((pipe + self.smss).min(3 * self.smss));
+    }
+
     /// Recovery is over with `flight` octets outstanding: no burst (RFC 6582 §3.2 (3)).
     pub(crate) fn on_recovered(&mut self, flight: u64) {
         self.cwnd = self.ssthresh.min(flight.max(self.smss) + self.smss).max(2 * self.smss);

@@ -69,7 +69,7 @@ fn tcp(config: &mut Config, change: impl Fn(&mut tcp::Config)) {
     }
 }
 
-const KINDS: [Kind; 22] = [
+const KINDS: [Kind; 23] = [
     ("nothing", |_| {}),
     ("nothing, NewReno", |c| tcp(c, |t| t.congestion = CongestionControl::NewReno)),
     ("queue of 10 frames", |c| c.forward.link.rate = rate(100, 15_000)),
@@ -84,6 +84,11 @@ const KINDS: [Kind; 22] = [
     }),
     ("every 101st lost", |c| {
         c.forward.link.loss = NonZeroU64::new(101).map_or(Loss::None, Loss::EveryNth);
+    }),
+    ("0.1 % lost, no room ahead of gaps", |c| {
+        c.forward.link.loss = Loss::Random(percent(0.1));
+        c.server.endpoint.mpa.hold_limit = 0;
+        c.server.hold = 0;
     }),
     ("bursts of loss, 0.5 %", |c| {
         let model = BurstLoss {
@@ -131,7 +136,7 @@ fn hole(length: u64, every: Option<Duration>) -> BlackHole {
     BlackHole { start: at(500), length: ms(length), every }
 }
 
-const WIDTHS: [usize; 11] = [31, 7, 7, 6, 9, 9, 4, 8, 8, 9, 8];
+const WIDTHS: [usize; 11] = [33, 7, 7, 6, 9, 9, 4, 8, 8, 9, 8];
 const TITLES: [&str; 11] = [
     "what the path does",
     "markers",

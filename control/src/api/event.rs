@@ -61,12 +61,37 @@ pub enum EventKind {
     StreamError {
         /// The stream.
         stream: StreamId,
-        /// `tcp`, `mpa` or `ddp`.
+        /// `tcp`, `mpa`, `ddp`, `rdmap`, or `service` where a peer's program is not the one it should be.
         layer: String,
         /// The code as the layer's document writes it, such as `1/02`.
         code: String,
         /// What was expected and what was seen.
         reason: String,
+    },
+    /// RDMAP's Terminate was sent or received: the stream ends.
+    Terminated {
+        /// The stream.
+        stream: StreamId,
+        /// It came from the peer.
+        by_peer: bool,
+        /// Layer, type and code in hexadecimal, such as `1/1/00`.
+        code: String,
+        /// What it says.
+        reason: String,
+    },
+    /// A peer has invalidated a region's STag; the region has another one from now on.
+    StagInvalidated {
+        /// The region.
+        region: String,
+    },
+    /// A job (`get`) has brought octets of a peer into a region.
+    RegionFetched {
+        /// The region.
+        region: String,
+        /// The first octet, from the region's start.
+        offset: u64,
+        /// Octets.
+        octets: u64,
     },
     /// A stream has ended.
     StreamClosed {
@@ -131,7 +156,7 @@ pub enum EventKind {
         /// The new state.
         up: bool,
     },
-    /// A job (`put`) ended.
+    /// A job (`put`, `get`) ended.
     JobFinished {
         /// The job.
         job: u64,

@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::{
-    ApiError, ConnectSpec, ErrorKind, Event, EventKind, EventLog, PutSpec, Reply, Request,
-    Requester, SendSpec, StreamId,
+    ApiError, AtomicSpec, ConnectSpec, ErrorKind, Event, EventKind, EventLog, GetSink, GetSpec,
+    PingSpec, PutSpec, Reply, Request, Requester, SendSpec, StreamId,
 };
 use crate::{config, metrics};
 
@@ -80,6 +80,9 @@ pub(super) fn router(app: App) -> Router {
         .route("/v1/connect", post(connect))
         .route("/v1/put", post(put))
         .route("/v1/send", post(send))
+        .route("/v1/get", post(get_octets))
+        .route("/v1/ping", post(ping))
+        .route("/v1/atomic", post(atomic))
         .route("/v1/jobs", plain(Request::Jobs))
         .route("/v1/jobs/{id}", get(job).delete(cancel_job))
         .route("/v1/reload", post(reload))
@@ -184,6 +187,24 @@ async fn put(State(app): State<App>, Json(spec): Json<PutSpec>) -> Answer {
 
 async fn send(State(app): State<App>, Json(spec): Json<SendSpec>) -> Answer {
     app.ok(Request::Send(spec)).await
+}
+
+async fn get_octets(State(app): State<App>, Json(spec): Json<GetSpec>) -> Answer {
+    if let GetSink::File(file) = &spec.sink
+        && !file.is_absolute()
+    {
+        let message = format!("sink.file: {} must be an absolute path", file.display());
+        return Err(ApiError::bad_request(message));
+    }
+    app.answer(StatusCode::ACCEPTED, Request::Get(spec)).await
+}
+
+async fn ping(State(app): State<App>, Json(spec): Json<PingSpec>) -> Answer {
+    app.ok(Request::Ping(spec)).await
+}
+
+async fn atomic(State(app): State<App>, Json(spec): Json<AtomicSpec>) -> Answer {
+    app.ok(Request::Atomic(spec)).await
 }
 
 async fn job(State(app): State<App>, Name(id): Name<u64>) -> Answer {

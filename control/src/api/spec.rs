@@ -10,20 +10,54 @@ use super::StreamId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MpaChoice {
-    /// Revision, 0 or 1.
-    pub revision: u8,
+    /// Revision, 0 to 2; by default 1 for bare DDP and 2 for RDMAP.
+    pub revision: Option<u8>,
     /// With revision 0, the first draft's Start Key instead of request frames. It carries no private
     /// data: the target is named by STag and TO.
     pub start_key: bool,
-    /// Ask the peer for markers.
-    pub markers: bool,
+    /// Ask the peer for markers; by default with bare DDP alone.
+    pub markers: Option<bool>,
     /// Ask for CRCs.
     pub crc: bool,
 }
 
 impl Default for MpaChoice {
     fn default() -> Self {
-        Self { revision: 1, start_key: false, markers: true, crc: true }
+        Self { revision: None, start_key: false, markers: None, crc: true }
+    }
+}
+
+/// What speaks above DDP on a stream that is opened from here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UlpChoice {
+    /// Nothing: bare DDP.
+    #[default]
+    Ddp,
+    /// RDMAP.
+    Rdmap,
+}
+
+/// RDMAP's parameters of a stream that is opened from here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RdmapChoice {
+    /// Reads of the peer that await their response at one time, at most 1024.
+    pub ird: u16,
+    /// The same of ours.
+    pub ord: u16,
+    /// The kind of peer, as a listener's `peer`.
+    pub peer: String,
+    /// We may be the one that is spoken to first: the peer-to-peer model of RFC 6581.
+    pub peer_to_peer: bool,
+    /// Try revision 1 when the peer closes the connection upon revision 2.
+    pub retry_revision_1: bool,
+}
+
+impl Default for RdmapChoice {
+    fn default() -> Self {
+        let peer = "standard".to_owned();
+        Self { ird: 32, ord: 32, peer, peer_to_peer: false, retry_revision_1: false }
     }
 }
 
@@ -36,12 +70,45 @@ pub struct ConnectSpec {
     /// Interface to use; by default the one with a route.
     #[serde(default)]
     pub interface: Option<String>,
+    /// What speaks above DDP.
+    #[serde(default)]
+    pub ulp: UlpChoice,
+    /// RDMAP's parameters; of no meaning for bare DDP.
+    #[serde(default)]
+    pub rdmap: RdmapChoice,
     /// MPA parameters.
     #[serde(default)]
     pub mpa: MpaChoice,
     /// Regions that the peer may reach and is told about in our private data.
     #[serde(default)]
     pub regions: Vec<String>,
+}
+
+impl ConnectSpec {
+    /// Bare DDP to this peer, with all defaults.
+    pub fn to(remote: std::net::SocketAddr) -> Self {
+        Self {
+            remote,
+            interface: None,
+            ulp: UlpChoice::default(),
+            rdmap: RdmapChoice::default(),
+            mpa: MpaChoice::default(),
+            regions: Vec::new(),
+        }
+    }
+
+    /// MPA's revision.
+    pub fn revision(&self) -> u8 {
+        self.mpa.revision.unwrap_or(match self.ulp {
+            UlpChoice::Ddp => 1,
+            UlpChoice::Rdmap => 2,
+        })
+    }
+
+    /// The peer is asked for markers.
+    pub fn markers(&self) -> bool {
+        self.mpa.markers.unwrap_or(self.ulp == UlpChoice::Ddp)
+    }
 }
 
 /// Where a stream comes from: a new one, or one that stands.
@@ -85,6 +152,116 @@ pub enum PutTarget {
         /// Tagged offset.
         to: u64,
     },
+}
+
+/// Octets of a peer's memory to fetch with RDMA Reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetSpec {
+    /// The stream; it speaks RDMAP.
+    pub via: Via,
+    /// Where in the peer's memory.
+    pub source: PutTarget,
+    /// Octets; of an advertised region by default all that follow.
+    #[serde(default)]
+    pub length: Option<u64>,
+    /// Where they go.
+    pub sink: GetSink,
+}
+
+/// Where fetched octets go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum GetSink {
+    /// A file, made anew: an absolute path; the appliance writes it when everything is there.
+    File(PathBuf),
+    /// A region of the appliance.
+    Region {
+        /// Its name.
+        name: String,
+        /// Octets from its first one.
+        #[serde(default)]
+        offset: u64,
+    },
+}
+
+/// Rounds of librdmacm's rping, as its client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PingSpec {
+    /// The peer: an rping server.
+    pub connect: ConnectSpec,
+    /// Rounds, 1 to 100000.
+    pub count: u32,
+    /// Octets that the peer reads and writes in each, 1 to 65536.
+    pub size: u32,
+    /// Time for one round, microseconds.
+    pub timeout_us: u64,
+}
+
+/// What rounds took.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PingReport {
+    /// The peer.
+    pub remote: String,
+    /// Rounds, in each of which every octet was compared.
+    pub rounds: u32,
+    /// Octets of each.
+    pub size: u32,
+    /// The shortest, nanoseconds.
+    pub min_ns: u64,
+    /// The mean.
+    pub mean_ns: u64,
+    /// The median.
+    pub median_ns: u64,
+    /// 99 of 100 took no longer.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+/// One atomic operation on 64 bits of a peer's memory (RFC 7306).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AtomicSpec {
+    /// The stream; it speaks RDMAP.
+    pub via: Via,
+    /// Where in the peer's memory.
+    pub target: PutTarget,
+    /// What to do.
+    pub operation: AtomicChoice,
+}
+
+/// What an atomic operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum AtomicChoice {
+    /// Adds.
+    FetchAdd {
+        /// This.
+        add: u64,
+    },
+    /// Stores a value if the memory holds another one.
+    CompareSwap {
+        /// The value that it must hold.
+        compare: u64,
+        /// The value to store.
+        swap: u64,
+    },
+    /// Stores a value.
+    Swap {
+        /// This.
+        swap: u64,
+    },
+}
+
+/// An atomic operation was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AtomicDone {
+    /// What the memory held before, decimal digits (it may exceed 2^53).
+    pub original: String,
+    /// Microseconds from post to response.
+    pub time_us: u64,
 }
 
 /// An untagged message.

@@ -10,7 +10,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConnectSpec, PutSpec, SendSpec, Sent};
+use super::{
+    AtomicDone, AtomicSpec, ConnectSpec, GetSpec, PingReport, PingSpec, PutSpec, SendSpec, Sent,
+};
 use crate::config::{ListenerSection, RegionSection};
 
 /// What the control thread can be asked. Each variant names the [`Reply`] that answers it.
@@ -70,6 +72,12 @@ pub enum Request {
     Put(PutSpec),
     /// Sends an untagged message; [`Reply::Sent`] when it is acknowledged.
     Send(SendSpec),
+    /// Starts to fetch octets of a peer's memory; [`Reply::Job`] at once.
+    Get(GetSpec),
+    /// Rounds of rping; [`Reply::Ping`] after the last one.
+    Ping(PingSpec),
+    /// An atomic operation; [`Reply::Atomic`] when it was done.
+    Atomic(AtomicSpec),
     /// [`Reply::Jobs`].
     Jobs,
     /// [`Reply::Job`].
@@ -108,9 +116,13 @@ pub enum Reply {
     Stats(Stats),
     /// To [`Request::Send`].
     Sent(Sent),
+    /// To [`Request::Ping`].
+    Ping(PingReport),
+    /// To [`Request::Atomic`].
+    Atomic(AtomicDone),
     /// To [`Request::Jobs`].
     Jobs(Vec<JobInfo>),
-    /// To [`Request::Put`], [`Request::Job`] and [`Request::CancelJob`].
+    /// To [`Request::Put`], [`Request::Get`], [`Request::Job`] and [`Request::CancelJob`].
     Job(JobInfo),
     /// To [`Request::Reload`].
     Reload(ReloadReport),
@@ -285,7 +297,7 @@ pub struct RegionInfo {
     pub stag: String,
     /// Tagged offset of the first octet, as a string of decimal digits (it may exceed 2^53).
     pub base_to: String,
-    /// `rw`, `r`, `w` or `-`.
+    /// `rw`, `rwa` (with atomics), `r`, `w` or `-`.
     pub access: String,
     /// Several streams at a time may reach it.
     pub shared: bool,
@@ -312,8 +324,14 @@ pub struct ListenerInfo {
     pub interface: String,
     /// Addresses and port, `192.0.2.1:7471` or `[2001:db8::1]:7471`.
     pub addresses: Vec<String>,
-    /// `ddp`.
+    /// `ddp` or `rdmap`.
     pub ulp: String,
+    /// With RDMAP, what it does for its peers: `region`, `echo`, `sink`, `rping` or `perftest`.
+    #[serde(default)]
+    pub service: Option<String>,
+    /// Streams that the service keeps something about.
+    #[serde(default)]
+    pub sessions: u64,
     /// MPA revisions that it speaks.
     pub revisions: Vec<u8>,
     /// It asks for markers.
@@ -449,17 +467,17 @@ pub struct PortStats {
 pub struct JobInfo {
     /// Its number.
     pub id: u64,
-    /// `put`.
+    /// `put` or `get`.
     pub kind: String,
-    /// The file.
+    /// The file; empty when a region of the appliance takes its place.
     pub file: PathBuf,
     /// Address and port of the peer.
     pub remote: String,
     /// How far it is.
     pub state: JobState,
-    /// Octets to send.
+    /// Octets to move; 0 until they are known.
     pub total: u64,
-    /// Octets that the peer's LLP has acknowledged.
+    /// Octets that the peer's LLP has acknowledged, or that its responses have brought.
     pub acknowledged: u64,
     /// Seconds from the first octet to now or to the end.
     pub seconds: f64,
@@ -484,6 +502,8 @@ pub enum JobState {
     Connecting,
     /// Octets are on their way.
     Running,
+    /// Octets are being written to the file.
+    Saving,
     /// Everything is acknowledged.
     Done,
     /// It failed; see `error`.

@@ -4,14 +4,18 @@ use dataplane::{Command, Event, Service};
 use ddp::{PdId, StreamId, VersionPolicy};
 use tcp_lite::mpa::Revision;
 
-use super::core::{Core, Then};
+use super::core::{Core, Loading, Then};
+use super::loader::Wanted;
+use super::services::{has_slots, rdmap_config, worker_service};
 use super::streams::{State, Stream, new_stream, stream_config};
 use crate::advert::{self, Advertised};
 use crate::api::EventKind;
 
 impl Core {
     pub(super) fn on_incoming(&mut self, event: Event) {
-        let Event::Incoming { stream, listener, interface, local, remote, revision, .. } = event
+        let Event::Incoming {
+            stream, listener, interface, local, remote, revision, enhanced, ..
+        } = event
         else {
             return;
         };
@@ -38,19 +42,78 @@ impl Core {
         }
         found.accepted += 1;
         let (pd, queues) = (found.pd, found.section.queues.clone());
-        let listed = found.section.regions.clone();
+        let slots = has_slots(found);
+        let listed = if slots { Vec::new() } else { found.section.regions.clone() };
+        let rdmap = found.section.ulp.rdmap().is_some();
+        let slot = match self.take_slot(stream, listener, pd) {
+            Ok(slot) => slot,
+            Err(reason) => {
+                if let Some(found) = self.listener_by_id(listener) {
+                    found.accepted -= 1;
+                    found.ledger.release(remote.ip());
+                }
+                let fresh = new_stream(interface, local, remote, State::Rejecting, PdId(0));
+                self.reject(stream, Stream { listener: Some(listener), ..fresh }, reason);
+                return;
+            }
+        };
         self.tally.accepted += 1;
         let (regions, exclusive) = self.take_regions(&listed, stream);
-        let state = if exclusive.is_empty() { State::Accepting } else { State::Binding };
+        let waits = slot.is_some() || !exclusive.is_empty();
+        let state = if waits { State::Binding } else { State::Accepting };
         let fresh = new_stream(interface, local, remote, state, pd);
-        let known = Stream { regions, queues, revision, ..fresh };
+        let peer_reads = enhanced.is_some_and(|said| said.ord > 0);
+        let known = Stream { regions, queues, revision, rdmap, slot, peer_reads, ..fresh };
         self.streams.insert(stream, Stream { listener: Some(listener), ..known });
         self.tell(stream.worker(), Command::Credits { listener, more: 1 });
-        if exclusive.is_empty() {
+        if !exclusive.is_empty() {
+            self.clear_and_bind(stream, exclusive, rdmap);
+        } else if slot.is_none() {
             self.accept(stream);
-        } else {
-            self.bind(&exclusive, Some(stream), Then::Bound { stream });
         }
+    }
+
+    /// Binds exclusive regions to the stream; before that, those in which it could read what another
+    /// stream wrote are cleared.
+    fn clear_and_bind(&mut self, id: StreamId, exclusive: Vec<String>, rdmap: bool) {
+        // Bare DDP cannot read.
+        let dirty = |name: &String| {
+            let region = self.regions.get(name)?;
+            let clears = rdmap && region.section.clear_between_peers && region.written;
+            clears.then(|| (region.memory.clone(), region.len))
+        };
+        let dirty: Vec<_> = exclusive.iter().filter_map(dirty).collect();
+        if dirty.is_empty() {
+            self.bind_written(id, &exclusive);
+        } else {
+            self.load(Wanted::Clear(dirty), Loading::Clear { stream: id, exclusive });
+        }
+    }
+
+    pub(super) fn on_cleared(
+        &mut self,
+        id: StreamId,
+        exclusive: &[String],
+        result: Result<(), String>,
+    ) {
+        match (self.streams.contains_key(&id), result) {
+            (true, Ok(())) => self.bind_written(id, exclusive),
+            (true, Err(reason)) => {
+                self.warn(reason);
+                self.tell(id.worker(), Command::Close { stream: id, abort: true });
+            }
+            // It has gone meanwhile, and left nothing behind.
+            (false, _) => {}
+        }
+    }
+
+    fn bind_written(&mut self, id: StreamId, exclusive: &[String]) {
+        for name in exclusive {
+            if let Some(region) = self.regions.get_mut(name) {
+                region.written = true;
+            }
+        }
+        self.bind(exclusive, Some(id), Then::Bound { stream: id });
     }
 
     /// The available ones of a listener's regions, now used by `stream`; and of them the exclusive ones.
@@ -85,14 +148,24 @@ impl Core {
         // The draft's Start Key carries no private data: its peers know the STags otherwise.
         let silent = advertised.is_empty() || stream.revision == Revision::Draft;
         let private_data = if silent { vec![] } else { advert::encode(&advertised) };
-        let version = match stream.revision {
+        let (revision, pd) = (stream.revision, stream.pd);
+        let (listener, queues) = (stream.listener, stream.queues.clone());
+        let version = match revision {
             Revision::One | Revision::Two => VersionPolicy::V1,
             // RFC 5044 appendix C: either version may follow a revision 0 frame.
             Revision::Zero => VersionPolicy::AdoptFirst,
             Revision::Draft => VersionPolicy::V0,
         };
-        let ulp = stream_config(&stream.queues, version).into();
-        let (pd, service) = (stream.pd, Service::Control);
+        let found = listener.and_then(|listener| self.listener_by_id(listener));
+        let rdmap = found.and_then(|found| found.section.ulp.rdmap().copied());
+        let (ulp, service) = match rdmap {
+            None => (stream_config(&queues, version).into(), Service::Control),
+            Some(section) => {
+                let depths = (section.ird, section.ord);
+                (rdmap_config(depths, &queues, version).into(), worker_service(section.service))
+            }
+        };
+        self.service_opened(id);
         self.tell(id.worker(), Command::Accept { stream: id, pd, private_data, ulp, service });
     }
 

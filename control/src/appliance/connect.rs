@@ -6,14 +6,17 @@ use std::time::{Duration, Instant};
 
 use dataplane::{Command, Connect, ConnectError, InterfaceId, Service, Ticket, WorkerId};
 use ddp::{PdId, StreamId, VersionPolicy};
+use tcp_lite::mpa;
 
 use super::core::{Core, NOBODY, Then};
 use super::sends::PendingSend;
+use super::services::rdmap_config;
 use super::start::connect_endpoint;
 use super::streams::{State, Stream, new_stream, stream_config};
+use super::verbs::{PendingAtomic, PendingPing};
 use crate::advert::{self, Advertised};
-use crate::api::{Answer, ApiError, ConnectSpec, EventKind};
-use crate::config::{Delivery, QueueSection};
+use crate::api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
+use crate::config::{Delivery, MAX_DEPTH, QueueSection};
 
 /// Time for all of an active open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,6 +42,10 @@ pub(super) enum Purpose {
     Job(u64),
     /// One message.
     Send(Box<PendingSend>),
+    /// Rounds of rping.
+    Ping(Box<PendingPing>),
+    /// One atomic operation.
+    Atomic(Box<PendingAtomic>),
 }
 
 impl Core {
@@ -74,10 +81,7 @@ impl Core {
                 "there are as many streams as limits.streams allows",
             ));
         }
-        if spec.mpa.revision > 1 {
-            let revision = spec.mpa.revision;
-            return Err(ApiError::bad_request(format!("MPA revision {revision} is not spoken")));
-        }
+        check_spec(spec)?;
         let interface = self.interface_for(spec)?;
         if let Some(refusal) = self.refused_by_link(interface) {
             return Err(refusal);
@@ -153,15 +157,23 @@ impl Core {
         let advertised: Vec<Advertised> = regions.map(|region| region.advertised()).collect();
         let private_data = if advertised.is_empty() { vec![] } else { advert::encode(&advertised) };
         let version = if plan.start_key { VersionPolicy::V0 } else { VersionPolicy::V1 };
-        let endpoint = Arc::new(connect_endpoint(&self.config, &plan.spec.mpa, plan.start_key));
+        let peer = mpa::Peer::from_name(&plan.spec.rdmap.peer).unwrap_or_default();
+        let endpoint = Arc::new(connect_endpoint(&self.config, &plan.spec, peer, plan.start_key));
+        let ulp = match plan.spec.ulp {
+            UlpChoice::Ddp => stream_config(&own_queues(), version).into(),
+            UlpChoice::Rdmap => {
+                let depths = (plan.spec.rdmap.ird, plan.spec.rdmap.ord);
+                rdmap_config(depths, &own_queues(), version).into()
+            }
+        };
         let mut connect = Connect {
             ticket: Ticket(0),
             interface: plan.interface,
             local: None,
             remote: plan.spec.remote,
             endpoint,
-            ulp: stream_config(&own_queues(), version).into(),
-            service: Service::Control,
+            ulp,
+            service: Service::Region,
             pd: plan.pd,
             private_data,
             timeout: CONNECT_TIMEOUT,
@@ -202,6 +214,8 @@ impl Core {
             Purpose::Keep(answer) => answer.send(Err(error)),
             Purpose::Job(job) => self.fail_job(job, error),
             Purpose::Send(send) => send.answer.send(Err(error)),
+            Purpose::Ping(ping) => ping.answer.send(Err(error)),
+            Purpose::Atomic(atomic) => atomic.answer.send(Err(error)),
         }
     }
 
@@ -242,8 +256,26 @@ impl Core {
         let fresh = new_stream(interface, local, remote, State::Established, pd);
         let stream =
             Stream { regions: spec.regions, peer_regions, queues: own_queues(), job, ..fresh };
-        self.streams.insert(id, Stream { since: now, ..stream });
+        let rdmap = spec.ulp == UlpChoice::Rdmap;
+        self.streams.insert(id, Stream { since: now, rdmap, ..stream });
         purpose
+    }
+}
+
+/// What the interface of the configuration would not have let pass.
+fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
+    let refused = |sentence: String| Err(ApiError::bad_request(sentence));
+    let revision = spec.revision();
+    if revision > 2 || revision == 2 && spec.ulp == UlpChoice::Ddp {
+        return refused(format!("MPA revision {revision} is not spoken with this ulp"));
+    }
+    let RdmapChoice { ird, ord, peer, .. } = &spec.rdmap;
+    if *ird > MAX_DEPTH || *ord > MAX_DEPTH {
+        return refused(format!("ird and ord are at most {MAX_DEPTH}"));
+    }
+    match mpa::Peer::from_name(peer) {
+        Some(_) => Ok(()),
+        None => refused(format!("there is no kind of peer `{peer}`")),
     }
 }
 

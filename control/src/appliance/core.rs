@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use dataplane::memory::Memory;
 use dataplane::{Command, Counters, Event, ListenerId, Ticket, WorkerId};
+use ddp::rdmap::Outcome;
 use ddp::{PdId, Stag, StreamId};
 
 use super::connect::ConnectPlan;
@@ -23,9 +24,11 @@ use super::ports::PortView;
 use super::regions::Region;
 use super::reload::ReloadPlan;
 use super::render::Totals;
+use super::services::{AfterPost, TakenSlot};
 use super::stags::StagAllocator;
 use super::streams::Stream;
 use super::tickets::{Complete, Tickets};
+use super::verbs::{PendingAtomic, PendingPing};
 use crate::api::{Answer, ApiError, Call, EventKind, EventLog, Reply, Request};
 use crate::config::{Config, RegionSection};
 use crate::files::{FileId, Report, Writer};
@@ -90,6 +93,8 @@ pub struct Core {
     pub(super) appending: HashMap<u64, (StreamId, u32)>,
     /// What ended streams did, per worker.
     pub(super) totals: Vec<Totals>,
+    /// Runs of pings, by their stream.
+    pub(super) pings: HashMap<StreamId, PendingPing>,
     pub(super) reload: Option<Box<ReloadPlan>>,
     pub(super) tally: Tally,
     out: Vec<VecDeque<Command>>,
@@ -139,6 +144,16 @@ pub(super) enum Then {
     Bound {
         stream: StreamId,
     },
+    /// No worker knows a slot's STag any more.
+    SlotFreed {
+        taken: TakenSlot,
+    },
+    /// All workers know the STag that a job's or a client's Reads go to.
+    SinkReady(SinkOf),
+    /// Nobody uses a sink any more; its memory goes.
+    SinkRemoved {
+        stag: ddp::Stag,
+    },
     /// Nothing follows.
     Nothing,
     /// The regions of an active open can be reached.
@@ -160,6 +175,15 @@ pub(super) enum Then {
     },
 }
 
+/// Whose memory is registered for the Reads of a peer or of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum SinkOf {
+    /// A job that gets.
+    Job(u64),
+    /// A run of pings on this stream.
+    Ping(StreamId),
+}
+
 /// Who wanted a list of streams.
 pub(super) enum StreamsFor {
     List(Answer),
@@ -175,12 +199,38 @@ pub(super) enum Post {
     Job { job: u64, octets: u64 },
     /// An API client's message.
     Send(Box<super::sends::PendingSend>),
+    /// An operation of a listener's service.
+    Service(AfterPost),
+    /// An API client's atomic operation.
+    Atomic(Box<PendingAtomic>),
+    /// A Send of a run of pings.
+    Ping,
 }
 
 /// What memory is being made for.
 pub(super) enum Loading {
-    Region { section: RegionSection, answer: Answer },
-    Put { job: u64 },
+    Region {
+        section: RegionSection,
+        answer: Answer,
+    },
+    Put {
+        job: u64,
+    },
+    /// What a job gets.
+    Get {
+        job: u64,
+    },
+    /// What a job got is on its way to its file.
+    Save {
+        job: u64,
+    },
+    /// Buffers of a run of pings.
+    Ping(StreamId),
+    /// A stream's regions are cleared before it is told of them.
+    Clear {
+        stream: StreamId,
+        exclusive: Vec<String>,
+    },
     Reload,
 }
 
@@ -238,6 +288,7 @@ impl Core {
             jobs: BTreeMap::new(),
             appending: HashMap::new(),
             totals: vec![Totals::default(); workers],
+            pings: HashMap::new(),
             reload: None,
             tally: Tally::default(),
             out: (0..workers).map(|_| VecDeque::new()).collect(),
@@ -316,6 +367,9 @@ impl Core {
             Request::Stats => self.list_streams(StreamsFor::Stats(answer)),
             Request::Connect(spec) => self.connect(spec, answer),
             Request::Put(spec) => answer.send(self.put(spec, now).map(Reply::Job)),
+            Request::Get(spec) => answer.send(self.get(spec, now).map(Reply::Job)),
+            Request::Ping(spec) => self.ping(spec, answer),
+            Request::Atomic(spec) => self.atomic(spec, answer, now),
             Request::Send(spec) => self.send(spec, answer, now),
             Request::Jobs => answer.send(Ok(Reply::Jobs(self.job_infos(now)))),
             Request::Job(id) => answer.send(self.job_info(id, now).map(Reply::Job)),
@@ -336,7 +390,7 @@ impl Core {
             Event::Untagged { stream, qn, msn, data, .. } => {
                 self.on_untagged(stream, qn, msn, data);
             }
-            Event::Sent { ticket, .. } => self.on_posted(ticket, Ok(()), now),
+            Event::Sent { ticket, .. } => self.on_posted(ticket, Ok(Outcome::Sent), now),
             Event::PostFailed { stream, ticket, reason } => {
                 self.on_post_failed(stream, ticket, &reason, now);
             }
@@ -361,13 +415,12 @@ impl Core {
             }
             // The stream goes on in the other direction, or its end is reported.
             Event::PeerClosed { .. } | Event::Retrying { .. } => {}
-            // No stream speaks RDMAP yet.
             Event::Received { .. }
             | Event::Immediate { .. }
             | Event::Invalidated { .. }
             | Event::Completed { .. }
             | Event::RdmapError { .. }
-            | Event::Terminated { .. } => self.tally.unexpected_events += 1,
+            | Event::Terminated { .. } => self.on_rdmap(event, now),
             Event::Drained => self.on_drained(),
             Event::Stopped => self.on_stopped(),
             Event::Failed { worker, message } => self.on_worker_failed(worker, &message),
@@ -391,6 +444,12 @@ impl Core {
                 }
             }
             Some(Loading::Put { job }) => self.on_staged(job, result, now),
+            Some(Loading::Get { job }) => self.on_sink_made(job, result),
+            Some(Loading::Save { job }) => self.on_saved(job, result.map(drop)),
+            Some(Loading::Ping(stream)) => self.on_ping_memory(stream, result),
+            Some(Loading::Clear { stream, exclusive }) => {
+                self.on_cleared(stream, &exclusive, result.map(drop));
+            }
             Some(Loading::Reload) => self.on_reload_loaded(id, result),
             None => self.tally.unexpected_events += 1,
         }
@@ -414,12 +473,23 @@ impl Core {
             Phase::Draining { deadline, .. } => Some(deadline),
             _ => None,
         };
-        [drain, self.next_send_deadline(), self.next_look_at_links()].into_iter().flatten().min()
+        [
+            drain,
+            self.next_send_deadline(),
+            self.next_look_at_links(),
+            self.next_service_deadline(),
+            self.next_ping_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.expire_sends(now);
+        self.service_timeouts(now);
+        self.expire_pings(now);
         self.look_at_links(now);
         self.drain_timeout(now);
     }
@@ -435,6 +505,10 @@ impl Core {
                 self.on_listener_removed(id, &name, answer);
             }
             Then::Bound { stream } => self.accept(stream),
+            Then::SlotFreed { taken } => self.on_slot_freed(taken),
+            Then::SinkReady(SinkOf::Job(job)) => self.on_sink_ready(job, result, now),
+            Then::SinkReady(SinkOf::Ping(stream)) => self.on_ping_ready(stream, result, now),
+            Then::SinkRemoved { stag } => drop(self.stags.release(stag)),
             Then::Nothing => {}
             Then::ConnectReady(plan) => self.send_connect(*plan),
             Then::Streams { wanted, found } => self.on_streams_listed(wanted, found, now),
@@ -517,7 +591,7 @@ impl Core {
     pub(super) fn being_loaded(&self) -> impl Iterator<Item = &RegionSection> {
         self.loading.values().filter_map(|loading| match loading {
             Loading::Region { section, .. } => Some(section),
-            Loading::Put { .. } | Loading::Reload => None,
+            _ => None,
         })
     }
 

@@ -13,11 +13,13 @@ use std::time::Instant;
 
 use dataplane::Command;
 use dataplane::memory::Memory;
+use ddp::rdmap::WorkRequest;
 use ddp::{Message, Source, Stag, StreamId, TaggedOffset};
 use tcp_lite::endpoint::EndpointStats;
 
 use super::connect::Purpose;
 use super::core::{Core, Loading, Post};
+use super::gets::Fetch;
 use super::loader::{Loaded, Wanted};
 use super::render;
 use super::streams::{State, has_ended};
@@ -37,29 +39,64 @@ const MAX_JOBS: usize = 64;
 
 /// A file on its way.
 pub(super) struct Job {
+    pub work: Work,
     file: PathBuf,
     via: Via,
-    target: PutTarget,
-    state: JobState,
+    pub target: PutTarget,
+    pub state: JobState,
     remote: String,
-    stream: Option<StreamId>,
-    memory: Option<Memory>,
-    total: u64,
-    posted: u64,
-    acknowledged: u64,
+    pub stream: Option<StreamId>,
+    pub memory: Option<Memory>,
+    pub total: u64,
+    pub posted: u64,
+    pub acknowledged: u64,
     outstanding: usize,
     /// Messages posted so far.
     messages: u64,
-    stag: Stag,
-    to: u64,
-    started: Option<Instant>,
+    pub stag: Stag,
+    pub to: u64,
+    pub started: Option<Instant>,
     ended: Option<Instant>,
     error: Option<ApiError>,
     counters: Counters,
 }
 
+/// Which way the octets go.
+pub(super) enum Work {
+    /// From a file into the peer's memory.
+    Put,
+    /// From the peer's memory.
+    Get(Fetch),
+}
+
+/// What must be possible at a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Need {
+    Write,
+    Read,
+    Atomic,
+}
+
 impl Core {
     pub(super) fn put(&mut self, spec: PutSpec, now: Instant) -> Result<JobInfo, ApiError> {
+        let PutSpec { file, via, target } = spec;
+        if !file.is_absolute() {
+            let file = file.display();
+            return Err(ApiError::bad_request(format!("`{file}` is not an absolute path")));
+        }
+        let id = self.new_job(file.clone(), via, target, Work::Put)?;
+        self.load(Wanted::File(file), Loading::Put { job: id });
+        self.job_info(id, now)
+    }
+
+    /// A job in its first state.
+    pub(super) fn new_job(
+        &mut self,
+        file: PathBuf,
+        via: Via,
+        target: PutTarget,
+        work: Work,
+    ) -> Result<u64, ApiError> {
         if !self.is_running() {
             return Err(ApiError::unavailable("the appliance is draining"));
         }
@@ -67,15 +104,11 @@ impl Core {
         if going_on >= MAX_RUNNING {
             return Err(ApiError::unavailable(format!("{going_on} jobs are going on already")));
         }
-        if !spec.file.is_absolute() {
-            let file = spec.file.display();
-            return Err(ApiError::bad_request(format!("`{file}` is not an absolute path")));
-        }
-        let (remote, stream) = match &spec.via {
+        let (remote, stream) = match &via {
             Via::Connect(connect) => (connect.remote.to_string(), None),
             Via::Stream(id) => {
-                let stream = StreamId(id.0);
-                (self.lend_stream(stream)?, Some(stream))
+                let (stream, reads) = (StreamId(id.0), matches!(work, Work::Get(_)));
+                (self.usable(stream, reads)?, Some(stream))
             }
         };
         while self.jobs.len() >= MAX_JOBS {
@@ -84,9 +117,9 @@ impl Core {
             self.jobs.remove(&id);
         }
         let id = self.number();
-        let PutSpec { file, via, target } = spec;
         let job = Job {
-            file: file.clone(),
+            work,
+            file,
             via,
             target,
             state: JobState::Staging,
@@ -109,23 +142,7 @@ impl Core {
         if let Some(stream) = stream.and_then(|stream| self.streams.get_mut(&stream)) {
             stream.job = Some(id);
         }
-        self.load(Wanted::File(file), Loading::Put { job: id });
-        self.job_info(id, now)
-    }
-
-    /// The peer of a stream that a job may use.
-    fn lend_stream(&self, id: StreamId) -> Result<String, ApiError> {
-        let shown = Core::api_id(id);
-        match self.streams.get(&id) {
-            None => Err(ApiError::not_found(format!("there is no stream {shown}"))),
-            Some(stream) if stream.state != State::Established => {
-                Err(ApiError::conflict(format!("stream {shown} is not open")))
-            }
-            Some(stream) if stream.job.is_some() => {
-                Err(ApiError::conflict(format!("stream {shown} is used by another job")))
-            }
-            Some(stream) => Ok(stream.remote.to_string()),
-        }
+        Ok(id)
     }
 
     pub(super) fn on_staged(&mut self, id: u64, result: Result<Loaded, String>, now: Instant) {
@@ -144,7 +161,7 @@ impl Core {
                     (None, Via::Connect(spec)) => {
                         let tagged = matches!(job.target, PutTarget::Tagged { .. });
                         // The draft's revision 0 has no private data to find a region by name with.
-                        let start_key = spec.mpa.revision == 0 && tagged;
+                        let start_key = spec.revision() == 0 && tagged;
                         self.open(spec, Purpose::Job(id), start_key);
                     }
                     (None, Via::Stream(_)) => {
@@ -164,7 +181,10 @@ impl Core {
             self.tell(stream.worker(), Command::Close { stream, abort: false });
             return;
         }
-        match place(&job.target, job.total, peer_regions) {
+        if matches!(job.work, Work::Get(_)) {
+            return self.get_connected(id, stream);
+        }
+        match place(&job.target, job.total, peer_regions, Need::Write) {
             Ok((stag, to)) => {
                 job.stream = Some(stream);
                 (job.stag, job.to) = (stag, to);
@@ -180,7 +200,7 @@ impl Core {
     }
 
     /// Posts what may be posted; at the end, closes.
-    fn feed_job(&mut self, id: u64, now: Instant) {
+    pub(super) fn feed_job(&mut self, id: u64, now: Instant) {
         loop {
             let Some(job) = self.jobs.get_mut(&id) else { return };
             let (Some(stream), Some(memory)) = (job.stream, job.memory.clone()) else { return };
@@ -190,14 +210,23 @@ impl Core {
             if job.state != JobState::Running || job.outstanding >= POSTED || complete {
                 break;
             }
+            if matches!(job.work, Work::Get(_)) {
+                self.post_read(id);
+                continue;
+            }
             let len = rest.min(MESSAGE);
             let source = Source::Region { memory, offset: job.posted, len: len as u32 };
             let to = TaggedOffset(job.to.wrapping_add(job.posted));
-            let message = Message::Tagged { stag: job.stag, to, rsvd_ulp: 0, source, cookie: 0 };
-            job.posted += len;
-            job.outstanding += 1;
-            job.messages += 1;
-            self.post(stream, message, Post::Job { job: id, octets: len });
+            let stag = job.stag;
+            job.advance(len);
+            let post = Post::Job { job: id, octets: len };
+            if self.streams.get(&stream).is_some_and(|known| known.rdmap) {
+                let request = WorkRequest::Write { stag, to, source, cookie: 0 };
+                self.post_rdmap(stream, request, None, post);
+            } else {
+                let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 0 };
+                self.post(stream, message, post);
+            }
         }
         self.finish_if_sent(id, now);
     }
@@ -210,6 +239,13 @@ impl Core {
         }
         job.ended = Some(now);
         let (stream, opened) = (job.stream, matches!(job.via, Via::Connect(_)));
+        if matches!(job.work, Work::Get(_)) {
+            // Every response has come: the peer has nothing more to say about it.
+            if !self.save_if_file(id) {
+                self.end_job(id, JobState::Done, None);
+            }
+            return;
+        }
         match stream.filter(|_| opened) {
             // The peer's own end, and with it what it thought of the messages, is awaited.
             Some(stream) => {
@@ -250,7 +286,8 @@ impl Core {
     ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.counters = render::stream_counters(stats);
-        if job.state.is_final() {
+        // What is being saved needs the stream no more.
+        if job.state.is_final() || job.state == JobState::Saving {
             return;
         }
         let all_sent = job.state == JobState::Running && job.ended.is_some();
@@ -269,11 +306,13 @@ impl Core {
         self.end_job(id, JobState::Failed, Some(error));
     }
 
-    fn end_job(&mut self, id: u64, state: JobState, error: Option<ApiError>) {
+    pub(super) fn end_job(&mut self, id: u64, state: JobState, error: Option<ApiError>) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.state.is_final() {
             return;
         }
+        self.end_fetch(id);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
         job.state = state;
         job.ended = job.ended.or_else(|| Some(Instant::now()));
         job.memory = None;
@@ -317,12 +356,22 @@ impl Core {
 }
 
 impl Job {
+    /// A message of so many octets is posted.
+    pub(super) fn advance(&mut self, len: u64) {
+        self.posted += len;
+        self.outstanding += 1;
+        self.messages += 1;
+    }
+
     fn info(&self, id: u64, now: Instant) -> JobInfo {
         let end = self.ended.unwrap_or(now);
         let seconds = self.started.map_or(0.0, |start| end.duration_since(start).as_secs_f64());
         JobInfo {
             id,
-            kind: "put".into(),
+            kind: match self.work {
+                Work::Put => "put".into(),
+                Work::Get(_) => "get".into(),
+            },
             file: self.file.clone(),
             remote: self.remote.clone(),
             state: self.state,
@@ -337,7 +386,12 @@ impl Job {
 }
 
 /// Where `total` octets go in the peer's memory.
-fn place(target: &PutTarget, total: u64, regions: &[Advertised]) -> Result<(Stag, u64), ApiError> {
+pub(super) fn place(
+    target: &PutTarget,
+    total: u64,
+    regions: &[Advertised],
+    need: Need,
+) -> Result<(Stag, u64), ApiError> {
     match target {
         PutTarget::Tagged { stag, to } => match to.checked_add(total) {
             Some(_) => Ok((Stag(*stag), *to)),
@@ -351,8 +405,13 @@ fn place(target: &PutTarget, total: u64, regions: &[Advertised]) -> Result<(Stag
                     "the peer offers no region `{name}` (it offers: {has})"
                 )));
             };
-            if !region.remote_write {
-                let sentence = format!("the peer's region `{name}` is not open to writes");
+            let (open, to) = match need {
+                Need::Write => (region.remote_write, "writes"),
+                Need::Read => (region.remote_read, "reads"),
+                Need::Atomic => (region.remote_atomic, "atomics"),
+            };
+            if !open {
+                let sentence = format!("the peer's region `{name}` is not open to {to}");
                 return Err(ApiError::peer_refused(sentence));
             }
             match offset.checked_add(total) {
@@ -392,20 +451,23 @@ mod tests {
     #[test]
     fn a_place_is_found_by_name_and_checked() {
         let regions = [region()];
-        assert_eq!(place(&by_name("in", 10), 90, &regions), Ok((Stag(7), 1010)));
-        let error = place(&by_name("in", 11), 90, &regions).unwrap_err();
+        assert_eq!(place(&by_name("in", 10), 90, &regions, Need::Write), Ok((Stag(7), 1010)));
+        let error = place(&by_name("in", 11), 90, &regions, Need::Write).unwrap_err();
         assert_eq!(error.error, ErrorKind::BadRequest);
-        assert!(place(&by_name("in", u64::MAX), 90, &regions).is_err());
-        let error = place(&by_name("out", 0), 1, &regions).unwrap_err();
+        assert!(place(&by_name("in", u64::MAX), 90, &regions, Need::Write).is_err());
+        let error = place(&by_name("out", 0), 1, &regions, Need::Write).unwrap_err();
         assert_eq!(error.message, "the peer offers no region `out` (it offers: in)");
         let closed = [Advertised { remote_write: false, ..region() }];
-        assert_eq!(place(&by_name("in", 0), 1, &closed).unwrap_err().error, ErrorKind::PeerRefused);
+        assert_eq!(
+            place(&by_name("in", 0), 1, &closed, Need::Write).unwrap_err().error,
+            ErrorKind::PeerRefused
+        );
     }
 
     #[test]
     fn a_known_stag_is_taken_as_it_is_unless_it_wraps() {
         let target = PutTarget::Tagged { stag: 9, to: u64::MAX - 5 };
-        assert_eq!(place(&target, 5, &[]), Ok((Stag(9), u64::MAX - 5)));
-        assert!(place(&target, 6, &[]).is_err());
+        assert_eq!(place(&target, 5, &[], Need::Write), Ok((Stag(9), u64::MAX - 5)));
+        assert!(place(&target, 6, &[], Need::Write).is_err());
     }
 }

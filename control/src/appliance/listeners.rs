@@ -18,6 +18,7 @@ use ddp::PdId;
 use super::core::{Core, Then};
 use super::limits::{Ledger, Limits};
 use super::loader::open_log;
+use super::services::Serving;
 use super::start::listener_endpoint;
 use crate::advert;
 use crate::api::{Answer, ApiError, EventKind, ListenerInfo, Reply};
@@ -33,6 +34,8 @@ pub(super) struct Listener {
     pub ledger: Ledger,
     /// Files of its queues with `deliver_to = "file"`, by queue number.
     pub files: HashMap<u32, FileId>,
+    /// The service of a listener with `ulp = "rdmap"`.
+    pub serving: Option<Serving>,
     pub accepted: u64,
     pub refused: u64,
     pub configured: bool,
@@ -87,12 +90,14 @@ impl Core {
         self.may_add_listener(&section)?;
         let (pd, moved) = self.domain_for(&section)?;
         let files = self.open_queue_files(&section, None)?;
+        let serving = self.serving(&section);
         let listener = Listener {
             ids: vec![self.new_listener_id()],
             section,
             pd,
             ledger: Ledger::default(),
             files,
+            serving,
             accepted: 0,
             refused: 0,
             configured,
@@ -366,11 +371,21 @@ impl Core {
         let Some(mut listener) = self.listeners.remove(&name) else {
             return self.add_listener(section, true, None).map_err(|(error, _)| error);
         };
+        if serves_otherwise(&listener.section, &section) && listener.ledger.streams() > 0 {
+            let streams = listener.ledger.streams();
+            self.listeners.insert(name.clone(), listener);
+            return Err(ApiError::conflict(format!(
+                "listener `{name}` cannot serve otherwise while {streams} streams use it: close them first"
+            )));
+        }
         match self.changed_parts(&section, &listener) {
             Ok(Changed { pd, moved, files }) => {
                 let gone = listener.files.values().filter(|f| !files.values().any(|k| k == *f));
                 gone.for_each(|&file| self.writer.close(file));
                 let old = std::mem::replace(&mut listener.section, section);
+                if serves_otherwise(&old, &listener.section) {
+                    listener.serving = self.serving(&listener.section);
+                }
                 let replaces = differs_for_workers(&old, &listener.section).then(|| listener.id());
                 listener.pd = pd;
                 listener.files = files;
@@ -446,6 +461,15 @@ impl Core {
 
 /// The advertisement of its regions fits into the private data.
 fn check_advertisement(section: &ListenerSection) -> Result<(), ApiError> {
+    if section.ulp.rdmap().is_some_and(|rdmap| rdmap.service.has_slots()) {
+        return match section.regions.len() {
+            1 => Ok(()),
+            _ => Err(ApiError::bad_request(format!(
+                "listener `{}` must name one region: its streams have a piece of it each",
+                section.name
+            ))),
+        };
+    }
     let len = advert::encoded_len(section.regions.iter().map(String::as_str));
     let limit = usize::from(section.mpa.private_data_limit);
     if len > limit && !section.regions.is_empty() {
@@ -459,10 +483,18 @@ fn check_advertisement(section: &ListenerSection) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// What streams of the listener have of it would not hold any more.
+fn serves_otherwise(old: &ListenerSection, new: &ListenerSection) -> bool {
+    let slots = |s: &ListenerSection| s.ulp.rdmap().is_some_and(|r| r.service.has_slots());
+    let service = |s: &ListenerSection| s.ulp.rdmap().map(|r| (r.service, r.message_size));
+    service(old) != service(new)
+        || slots(old) && (&old.regions, old.limits.streams) != (&new.regions, new.limits.streams)
+}
+
 /// The workers must be told of the difference.
 fn differs_for_workers(old: &ListenerSection, new: &ListenerSection) -> bool {
-    (&old.interface, old.address, old.port, old.mpa)
-        != (&new.interface, new.address, new.port, new.mpa)
+    (&old.interface, old.address, old.port, old.mpa, &old.ulp)
+        != (&new.interface, new.address, new.port, new.mpa, &new.ulp)
         || old.limits.pending != new.limits.pending
         || old.limits.startup_timeout != new.limits.startup_timeout
 }

@@ -2,26 +2,41 @@
 //! control thread does not have.
 
 use std::fs::{File, OpenOptions};
+use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use dataplane::memory::{Backing, Memory, MemoryConfig};
+use ddp::RegionMemory as _;
 
 use crate::config::{self, RegionSection};
 
 /// What is to be made.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Wanted {
     /// A region's memory.
     Region(RegionSection),
     /// A file's content, to be sent.
     File(PathBuf),
+    /// So many octets of zeros that peers may write to, locked if that is possible.
+    Scratch(u64),
+    /// A file with these octets.
+    Save {
+        /// Where they are.
+        memory: Memory,
+        /// How many of them.
+        len: u64,
+        /// The file; made anew.
+        path: PathBuf,
+    },
+    /// Zeros in all of these, each with its octets.
+    Clear(Vec<(Memory, u64)>),
 }
 
 /// A request, numbered by the control thread.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Load {
     /// Comes back with the result.
     pub id: u64,
@@ -116,6 +131,50 @@ pub fn load(wanted: &Wanted) -> Result<Loaded, String> {
             }
             staged(path, metadata.len(), false)
         }
+        Wanted::Scratch(len) => scratch(*len),
+        Wanted::Save { memory, len, path } => {
+            save(memory, *len, path).map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok(Loaded { memory: memory.clone(), len: *len, file: None })
+        }
+        Wanted::Clear(all) => {
+            all.iter().for_each(|(memory, len)| clear(memory, *len));
+            // Nothing is made: the one octet stands for it.
+            scratch(1)
+        }
+    }
+}
+
+fn scratch(len: u64) -> Result<Loaded, String> {
+    let backing = Backing::Anonymous;
+    let config = MemoryConfig { backing, len: len.max(1), remote_write: true, lock: true };
+    let memory = Memory::new(&config).map_err(|error| error.to_string())?;
+    Ok(Loaded { memory, len, file: None })
+}
+
+/// Octets that are copied at a time.
+const COPY: usize = 1 << 20;
+
+fn save(memory: &Memory, len: u64, path: &Path) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    let mut octets = vec![0; COPY];
+    let mut at = 0;
+    while at < len {
+        let n = (len - at).min(COPY as u64);
+        let part = &mut octets[..n as usize];
+        memory.read(at, part);
+        file.write_all(part)?;
+        at += n;
+    }
+    file.sync_all()
+}
+
+fn clear(memory: &Memory, len: u64) {
+    let zeros = vec![0; COPY];
+    let mut at = 0;
+    while at < len {
+        let n = (len - at).min(COPY as u64);
+        memory.write(at, &zeros[..n as usize]);
+        at += n;
     }
 }
 

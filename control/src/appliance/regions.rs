@@ -42,6 +42,8 @@ pub(super) struct Region {
     /// Streams that were told of it.
     pub users: HashSet<StreamId>,
     pub file: Option<FileId>,
+    /// A stream may have written to it since it was made or cleared.
+    pub written: bool,
     pub placed: u64,
     pub messages: u64,
     pub configured: bool,
@@ -236,6 +238,7 @@ impl Core {
             bound: None,
             users: HashSet::new(),
             file,
+            written: false,
             placed: 0,
             messages: 0,
             configured,

@@ -261,6 +261,8 @@ pub(super) fn listener(listener: &Listener, config: &Config) -> ListenerInfo {
         interface: section.interface.clone(),
         addresses: addresses.into_iter().map(socket).collect(),
         ulp: section.ulp.word().into(),
+        service: section.ulp.rdmap().map(|rdmap| rdmap.service.word().into()),
+        sessions: listener.serving.as_ref().map_or(0, |s| s.service.sessions() as u64),
         revisions: spoken.into_iter().filter(|(_, on)| *on).map(|(number, _)| number).collect(),
         markers: section.mpa.markers,
         crc: section.mpa.crc,

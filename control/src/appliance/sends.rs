@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dataplane::Command;
+use ddp::rdmap::WorkRequest;
 use ddp::{Message, Qn, Source, StreamId};
 
 use super::connect::Purpose;
@@ -62,6 +63,11 @@ impl Core {
     pub(super) fn post_send(&mut self, id: StreamId, mut send: PendingSend, now: Instant) {
         send.started = now;
         let source = Source::Octets(Arc::clone(&send.data));
+        if self.streams.get(&id).is_some_and(|stream| stream.rdmap) {
+            let request =
+                WorkRequest::Send { source, solicited: false, invalidate: None, cookie: 0 };
+            return self.post_rdmap(id, request, None, Post::Send(Box::new(send)));
+        }
         let message = Message::Untagged { qn: send.queue, rsvd_ulp: [0; 5], source, cookie: 0 };
         self.post(id, message, Post::Send(Box::new(send)));
     }

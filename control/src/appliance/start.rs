@@ -15,10 +15,10 @@ use tcp_lite::endpoint::EndpointConfig;
 use tcp_lite::mpa::{self, Revision, Revisions};
 use tcp_lite::tcp;
 
-use crate::api::MpaChoice;
+use crate::api::ConnectSpec;
 use crate::config::{
     self, Checksum, Config, Congestion, HugepagePolicy, Impairment, ListenerSection, MemifRole,
-    OnBadCrc, PortKind, PortSection, SynCookies, TcpSection,
+    OnBadCrc, PeerProfile, PortKind, PortSection, SynCookies, TcpSection,
 };
 
 /// How long an adaptive worker polls before it sleeps.
@@ -229,8 +229,9 @@ pub(super) fn listener_endpoint(config: &Config, section: &ListenerSection) -> E
                 draft: mpa.revision_0,
                 zero: mpa.revision_0,
                 one: mpa.revision_1,
-                two: false,
+                two: mpa.revision_2,
             },
+            peer: section.ulp.rdmap().map_or(mpa::Peer::Standard, |rdmap| peer_of(rdmap.peer)),
             markers: mpa.markers,
             crc: mpa.crc,
             startup_timeout: section.limits.startup_timeout,
@@ -244,25 +245,38 @@ pub(super) fn listener_endpoint(config: &Config, section: &ListenerSection) -> E
 /// How a stream that is opened from here speaks. `start_key`: the draft's revision 0.
 pub(super) fn connect_endpoint(
     config: &Config,
-    choice: &MpaChoice,
+    spec: &ConnectSpec,
+    peer: mpa::Peer,
     start_key: bool,
 ) -> EndpointConfig {
-    let (initiate, revisions) = match (choice.revision, start_key) {
+    let (initiate, revisions) = match (spec.revision(), start_key) {
         (0, true) => (Revision::Draft, Revisions { draft: true, ..Revisions::NONE }),
         (0, false) => (Revision::Zero, Revisions { zero: true, ..Revisions::NONE }),
-        _ => (Revision::One, Revisions { zero: true, one: true, ..Revisions::NONE }),
+        (1, _) => (Revision::One, Revisions { zero: true, one: true, ..Revisions::NONE }),
+        _ => (Revision::Two, Revisions { one: true, two: true, ..Revisions::NONE }),
     };
+    let enhanced =
+        mpa::Enhanced { peer_to_peer: spec.rdmap.peer_to_peer, ..mpa::Enhanced::default() };
     EndpointConfig {
         tcp: Arc::new(tcp_config(&config.tcp)),
         mpa: mpa::Config {
             revisions,
             initiate,
-            markers: choice.markers,
-            crc: choice.crc,
+            markers: spec.markers(),
+            crc: spec.mpa.crc,
+            peer,
+            enhanced,
+            retry_rev1: spec.rdmap.retry_revision_1,
             ..receiving(config)
         },
         ..EndpointConfig::default()
     }
+}
+
+/// The kind of peer under its name in MPA.
+fn peer_of(profile: PeerProfile) -> mpa::Peer {
+    // Both have the same names.
+    mpa::Peer::from_name(profile.word()).unwrap_or_default()
 }
 
 /// How FPDUs are received, whoever opened the stream.

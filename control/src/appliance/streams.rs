@@ -13,6 +13,7 @@ use std::time::Instant;
 use dataplane::memory::Memory;
 use dataplane::memory::ring::Kind;
 use dataplane::{Command, Event, InterfaceId, ListenerId, PostFailure, Ticket};
+use ddp::rdmap::Outcome;
 use ddp::{Message, PdId, Qn, QueueConfig, StreamConfig, StreamId, VersionPolicy};
 use tcp_lite::endpoint::{CloseReason, EndpointStats, Origin, StreamParams};
 use tcp_lite::mpa::Revision;
@@ -20,6 +21,7 @@ use tcp_lite::mpa::Revision;
 use super::connect::Purpose;
 use super::core::{Core, Post, StreamsFor, Then};
 use super::sends::PendingSend;
+use super::services::TakenSlot;
 use crate::advert::Advertised;
 use crate::api::{Answer, ApiError, EventKind, Reply};
 use crate::config::QueueSection;
@@ -37,6 +39,14 @@ pub(super) struct Stream {
     pub peer_regions: Vec<Advertised>,
     pub queues: Vec<QueueSection>,
     pub pd: PdId,
+    /// What speaks above DDP on it.
+    pub rdmap: bool,
+    /// The piece of its listener's region that it has.
+    pub slot: Option<TakenSlot>,
+    /// The peer said that it will issue Reads.
+    pub peer_reads: bool,
+    /// Sends of RDMAP that arrived.
+    pub received: u32,
     pub revision: Revision,
     pub params: Option<StreamParams>,
     pub since: Instant,
@@ -115,6 +125,8 @@ impl Core {
             Some(Purpose::Keep(answer)) => self.list_streams(StreamsFor::One(id, answer)),
             Some(Purpose::Job(job)) => self.job_connected(job, id, now),
             Some(Purpose::Send(send)) => self.post_send(id, *send, now),
+            Some(Purpose::Ping(ping)) => self.ping_connected(id, *ping),
+            Some(Purpose::Atomic(atomic)) => self.post_atomic(id, *atomic, now),
             None => {}
         }
     }
@@ -130,7 +142,12 @@ impl Core {
     }
 
     /// A posted message was acknowledged, or could not be posted.
-    pub(super) fn on_posted(&mut self, ticket: Ticket, result: Result<(), ApiError>, now: Instant) {
+    pub(super) fn on_posted(
+        &mut self,
+        ticket: Ticket,
+        result: Result<Outcome, ApiError>,
+        now: Instant,
+    ) {
         let Some(Then::Posted { stream, post }) = self.tickets.cancel(ticket.0) else {
             return; // its stream is gone, and it was given up then
         };
@@ -154,11 +171,24 @@ impl Core {
         }
     }
 
-    fn posted(&mut self, stream: StreamId, post: Post, result: Result<(), ApiError>, now: Instant) {
+    fn posted(
+        &mut self,
+        stream: StreamId,
+        post: Post,
+        result: Result<Outcome, ApiError>,
+        now: Instant,
+    ) {
         match post {
             Post::Echo { qn } => self.give_back(stream, Qn(qn)),
-            Post::Job { job, octets } => self.job_posted(job, octets, result, now),
-            Post::Send(send) => self.send_posted(stream, *send, result, now),
+            Post::Job { job, octets } => self.job_posted(job, octets, result.map(drop), now),
+            Post::Send(send) => self.send_posted(stream, *send, result.map(drop), now),
+            Post::Service(after) => self.service_posted(stream, after, result, now),
+            Post::Atomic(atomic) => self.atomic_posted(stream, *atomic, result, now),
+            Post::Ping => {
+                if let Err(error) = result {
+                    self.fail_ping(stream, error);
+                }
+            }
         }
     }
 
@@ -194,6 +224,9 @@ impl Core {
         }
         self.announce(&stream.regions, id, Kind::Closed);
         self.release_regions(&stream.regions, id);
+        self.service_closed(id, stream.listener);
+        self.release_slot(id, &stream);
+        self.fail_ping(id, has_ended(error.clone()));
         if let Some(listener) = stream.listener {
             if let Some(found) = self.listener_by_id(listener) {
                 found.ledger.release(stream.remote.ip());
@@ -292,6 +325,10 @@ pub(super) fn new_stream(
         peer_regions: Vec::new(),
         queues: Vec::new(),
         pd,
+        rdmap: false,
+        slot: None,
+        peer_reads: false,
+        received: 0,
         revision: Revision::One,
         params: None,
         since: now,

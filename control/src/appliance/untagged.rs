@@ -28,7 +28,22 @@ impl Core {
             None => return self.give_back(id, qn),
         };
         match queue.deliver_to {
-            Delivery::Discard => {
+            Delivery::Echo => {
+                let source = Source::Octets(Arc::from(data));
+                let message = Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie: 0 };
+                self.post(id, message, Post::Echo { qn: qn.0 });
+            }
+            _ => self.deliver_untagged(id, qn, msn, data),
+        }
+    }
+
+    /// To the log, a file, or nowhere; the buffer goes back.
+    pub(super) fn deliver_untagged(&mut self, id: StreamId, qn: Qn, msn: Msn, data: Vec<u8>) {
+        let Some(stream) = self.streams.get(&id) else { return };
+        let queue = stream.queues.iter().find(|queue| queue.qn == qn.0);
+        match queue.map_or(Delivery::Discard, |queue| queue.deliver_to.clone()) {
+            // An echo has been sent back by whoever knows how.
+            Delivery::Discard | Delivery::Echo => {
                 self.tally.discarded += 1;
                 self.give_back(id, qn);
             }
@@ -37,11 +52,6 @@ impl Core {
                 let (stream, queue, msn) = (Core::api_id(id), qn.0, msn.0);
                 self.log.push(EventKind::Message { stream, listener, queue, msn, data });
                 self.give_back(id, qn);
-            }
-            Delivery::Echo => {
-                let source = Source::Octets(Arc::from(data));
-                let message = Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie: 0 };
-                self.post(id, message, Post::Echo { qn: qn.0 });
             }
             Delivery::File { .. } => self.append(id, qn, &data),
         }

@@ -147,7 +147,7 @@ impl PeerProfile {
 }
 
 /// Most Reads either way: each takes a record, and a peer's also a buffer.
-const MAX_DEPTH: u16 = 1024;
+pub const MAX_DEPTH: u16 = 1024;
 
 /// Reads `ulp` and what belongs to it.
 pub(super) fn ulp(section: &mut Section<'_, '_>) -> Ulp {

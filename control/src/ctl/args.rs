@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
-use super::url::{Peer, Url};
+use super::url::{Peer, RegionAt, Url};
 use crate::api::StreamId;
 use crate::config::{DEFAULT_SOCKET, parse_u64};
 
@@ -64,8 +64,16 @@ pub enum Command {
     Connect(Connect),
     /// Send a file into a peer's region
     Put(Put),
+    /// Fetch octets of a peer's memory with RDMA Reads
+    Get(Get),
     /// Send an untagged message
     Send(Send),
+    /// Rounds with an rping server: it reads and writes memory of the appliance; times are told
+    Ping(Ping),
+    /// Add to 64 bits of a peer's memory and print what they were
+    FetchAdd(FetchAdd),
+    /// Replace 64 bits of a peer's memory if they are as expected, and print what they were
+    CompareSwap(CompareSwap),
     /// Transfers that the appliance runs
     Jobs {
         /// Without one: list
@@ -232,12 +240,13 @@ pub struct Events {
 /// MPA as we ask for it.
 #[derive(Clone, Copy, Debug, ClapArgs)]
 pub struct Mpa {
-    /// MPA revision; start-key is the form of revision 0 without request frames and region names
-    #[arg(long, value_enum, default_value_t = MpaRev::One)]
-    pub mpa_rev: MpaRev,
-    /// Ask the peer for markers
-    #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_off, action = ArgAction::Set)]
-    pub markers: bool,
+    /// MPA revision, by default 1, for rdmap:// 2; start-key is the form of revision 0 without request
+    /// frames and region names
+    #[arg(long, value_enum)]
+    pub mpa_rev: Option<MpaRev>,
+    /// Ask the peer for markers; by default on, for rdmap:// off
+    #[arg(long, value_name = "on|off", value_parser = on_off, action = ArgAction::Set)]
+    pub markers: Option<bool>,
     /// Ask for CRCs; off only if the peer does not ask for them either
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_off, action = ArgAction::Set)]
     pub crc: bool,
@@ -252,25 +261,148 @@ pub enum MpaRev {
     /// RFC 5044
     #[value(name = "1")]
     One,
+    /// RFC 6581, for RDMAP
+    #[value(name = "2")]
+    Two,
     /// The first draft's Start Key: no region names, needs --stag and --to
     #[value(name = "start-key")]
     StartKey,
 }
 
-/// `ddpctl connect`.
-#[derive(Debug, ClapArgs)]
-pub struct Connect {
-    /// HOST:PORT, an IPv6 address in brackets
-    pub peer: Peer,
+/// How a stream is opened.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Opening {
     /// Interface of the appliance; by default the one with a route
     #[arg(long)]
     pub interface: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub mpa: Mpa,
+    /// With rdmap://: Reads of the peer that we take at one time
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub ird: u16,
+    /// With rdmap://: Reads and atomics that we issue at one time
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub ord: u16,
+    /// With rdmap://: the kind of peer: standard, siw, cxgb4, irdma or smb-direct
+    #[arg(long, value_name = "KIND", default_value = "standard")]
+    pub peer_kind: String,
+    /// With rdmap://: the peer may send first (RFC 6581's peer-to-peer model)
+    #[arg(long)]
+    pub peer_to_peer: bool,
+    /// With rdmap://: try MPA revision 1 when the peer closes the connection upon revision 2
+    #[arg(long)]
+    pub retry_rev1: bool,
+}
+
+/// `ddpctl connect`.
+#[derive(Debug, ClapArgs)]
+pub struct Connect {
+    /// [rdmap://]HOST:PORT, an IPv6 address in brackets
+    pub peer: Peer,
     /// A region that the peer may reach; may be repeated
     #[arg(long = "region", value_name = "NAME")]
     pub regions: Vec<String>,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub mpa: Mpa,
+    pub opening: Opening,
+}
+
+/// The stream of an RDMAP operation.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Verbs {
+    /// Use this stream of the appliance instead of a new one
+    #[arg(long, value_name = "ID", conflicts_with = "interface")]
+    pub stream: Option<StreamId>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub connect: Opening,
+}
+
+/// A place in a peer's memory.
+#[derive(Debug, ClapArgs)]
+pub struct Place {
+    /// rdmap://HOST:PORT/REGION[@OFFSET]; with --stag, rdmap://HOST:PORT
+    pub url: Url,
+    /// Steering tag of the place, instead of a region's name
+    #[arg(long, value_parser = stag, requires = "to")]
+    pub stag: Option<u32>,
+    /// Tagged offset of the place
+    #[arg(long, value_parser = number, requires = "stag")]
+    pub to: Option<u64>,
+}
+
+/// `ddpctl get`.
+#[derive(Debug, ClapArgs)]
+pub struct Get {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub place: Place,
+    /// The file, made anew
+    #[arg(required_unless_present = "into", conflicts_with = "into")]
+    pub file: Option<PathBuf>,
+    /// A region of the appliance instead of a file
+    #[arg(long, value_name = "REGION[@OFFSET]")]
+    pub into: Option<RegionAt>,
+    /// How many octets; by default all that follow in the region
+    #[arg(long, value_parser = number)]
+    pub length: Option<u64>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub verbs: Verbs,
+    /// Do not wait: print the job's number
+    #[arg(long)]
+    pub detach: bool,
+}
+
+/// `ddpctl ping`.
+#[derive(Debug, ClapArgs)]
+pub struct Ping {
+    /// [rdmap://]HOST:PORT of an rping server
+    pub peer: Peer,
+    /// Rounds
+    #[arg(long, short, default_value_t = 10)]
+    pub count: u32,
+    /// Octets that the peer reads and writes in each, 1 to 65536
+    #[arg(long, short, default_value_t = 64)]
+    pub size: u32,
+    /// Time for each round
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "5s", value_name = "TIME")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub connect: Opening,
+}
+
+/// `ddpctl fetch-add`.
+#[derive(Debug, ClapArgs)]
+pub struct FetchAdd {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub place: Place,
+    /// What is added
+    #[arg(value_parser = number)]
+    pub add: u64,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub verbs: Verbs,
+}
+
+/// `ddpctl compare-swap`.
+#[derive(Debug, ClapArgs)]
+pub struct CompareSwap {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub place: Place,
+    /// What the memory must hold
+    #[arg(value_parser = number)]
+    pub compare: u64,
+    /// What it holds then
+    #[arg(value_parser = number)]
+    pub swap: u64,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub verbs: Verbs,
 }
 
 /// `ddpctl put`.
@@ -278,23 +410,20 @@ pub struct Connect {
 pub struct Put {
     /// The file
     pub file: PathBuf,
-    /// tcp://HOST:PORT/REGION[@OFFSET]; with --stag, tcp://HOST:PORT
+    /// tcp://HOST:PORT/REGION[@OFFSET], for RDMAP rdmap://...; with --stag, tcp://HOST:PORT
     pub url: Url,
     /// Over this host's kernel sockets, without an appliance
     #[arg(long, conflicts_with_all = ["stream", "interface", "detach"])]
     pub kernel: bool,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub mpa: Mpa,
     /// Steering tag of the place, instead of a region's name
     #[arg(long, value_parser = stag, requires = "to")]
     pub stag: Option<u32>,
     /// Tagged offset of the place
     #[arg(long, value_parser = number, requires = "stag")]
     pub to: Option<u64>,
-    /// Interface of the appliance; by default the one with a route
-    #[arg(long)]
-    pub interface: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub opening: Opening,
     /// Use this stream of the appliance instead of a new one
     #[arg(long, value_name = "ID", conflicts_with = "interface")]
     pub stream: Option<StreamId>,
@@ -312,7 +441,7 @@ pub struct Put {
 /// `ddpctl send`.
 #[derive(Debug, ClapArgs)]
 pub struct Send {
-    /// HOST:PORT, or the number of a stream
+    /// [rdmap://]HOST:PORT, or the number of a stream
     pub to: SendTo,
     /// The message; without it and --file, the standard input
     #[arg(conflicts_with = "file")]
@@ -326,12 +455,9 @@ pub struct Send {
     /// Wait so long for a message back, and print it
     #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
     pub wait_reply: Option<Duration>,
-    /// Interface of the appliance; by default the one with a route
-    #[arg(long)]
-    pub interface: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub mpa: Mpa,
+    pub opening: Opening,
 }
 
 /// Where a message goes.

@@ -10,6 +10,7 @@ mod put;
 mod serve;
 mod show;
 mod url;
+mod verbs;
 
 #[cfg(test)]
 mod tests;
@@ -24,8 +25,8 @@ use serde_json::json;
 
 use crate::api::{
     Client, ConnectSpec, Done, Event, EventPage, JobInfo, ListenerInfo, MpaChoice, PortInfo,
-    RegionInfo, ReloadReport, SendSpec, Sent, Stats, Status, StreamInfo, Via, WorkerInfo,
-    path_segment,
+    RdmapChoice, RegionInfo, ReloadReport, SendSpec, Sent, Stats, Status, StreamInfo, Via,
+    WorkerInfo, path_segment,
 };
 
 pub use args::{Args, Command};
@@ -33,7 +34,8 @@ pub use exit::Exit;
 pub use url::{Peer, RegionAt, Url, UrlError};
 
 use args::{
-    Connect, Events, Jobs, Listeners, Mpa, MpaRev, RegionAdd, Regions, Send, SendTo, Streams,
+    Connect, Events, Jobs, Listeners, Mpa, MpaRev, Opening, RegionAdd, Regions, Send, SendTo,
+    Streams,
 };
 use exit::Failure;
 
@@ -138,6 +140,10 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
         Command::Events(command) => events(&command, &client()?, output),
         Command::Connect(command) => connect(command, &client()?, output),
         Command::Send(command) => send(command, &client()?, output),
+        Command::Get(get) => verbs::get(get, &client()?, output),
+        Command::Ping(ping) => verbs::ping(ping, &client()?, output),
+        Command::FetchAdd(command) => verbs::fetch_add(command, &client()?, output),
+        Command::CompareSwap(command) => verbs::compare_swap(command, &client()?, output),
         Command::Jobs { command } => jobs(command, &client()?, output),
         Command::Reload => {
             let report: ReloadReport = client()?.post("/v1/reload", &json!({}))?;
@@ -350,9 +356,14 @@ fn follow_line(line: &str, output: &mut Output<'_>) -> Result<bool, Failure> {
 
 impl From<Mpa> for MpaChoice {
     fn from(mpa: Mpa) -> Self {
+        let number = |revision| match revision {
+            MpaRev::Zero | MpaRev::StartKey => 0,
+            MpaRev::One => 1,
+            MpaRev::Two => 2,
+        };
         Self {
-            revision: u8::from(mpa.mpa_rev == MpaRev::One),
-            start_key: mpa.mpa_rev == MpaRev::StartKey,
+            revision: mpa.mpa_rev.map(number),
+            start_key: mpa.mpa_rev == Some(MpaRev::StartKey),
             markers: mpa.markers,
             crc: mpa.crc,
         }
@@ -362,27 +373,28 @@ impl From<Mpa> for MpaChoice {
 /// What the appliance needs to open a stream; names are looked up here.
 fn connect_spec(
     peer: &Peer,
-    interface: Option<String>,
-    mpa: Mpa,
+    opening: Opening,
     regions: Vec<String>,
 ) -> Result<ConnectSpec, Failure> {
     let remote = peer.resolve().map_err(|error| {
         Failure::new(Exit::Failed, format!("the address of {} is not known: {error}", peer.host))
     })?;
-    Ok(ConnectSpec { remote, interface, mpa: mpa.into(), regions })
+    let Opening { interface, mpa, ird, ord, peer_kind, peer_to_peer, retry_rev1 } = opening;
+    let (peer_kind, retry_revision_1) = (peer_kind, retry_rev1);
+    let rdmap = RdmapChoice { ird, ord, peer: peer_kind, peer_to_peer, retry_revision_1 };
+    let (ulp, mpa) = (peer.ulp, mpa.into());
+    Ok(ConnectSpec { remote, interface, ulp, rdmap, mpa, regions })
 }
 
 fn connect(command: Connect, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
-    let spec = connect_spec(&command.peer, command.interface, command.mpa, command.regions)?;
+    let spec = connect_spec(&command.peer, command.opening, command.regions)?;
     output.answer(&client.post::<StreamInfo>("/v1/connect", &spec)?, show::stream)
 }
 
 fn send(command: Send, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let via = match command.to {
         SendTo::Stream(id) => Via::Stream(id),
-        SendTo::Peer(peer) => {
-            Via::Connect(connect_spec(&peer, command.interface, command.mpa, Vec::new())?)
-        }
+        SendTo::Peer(peer) => Via::Connect(connect_spec(&peer, command.opening, Vec::new())?),
     };
     let data = match command.text {
         Some(text) => text.into_bytes(),

@@ -1,19 +1,30 @@
 //! `put`: a file into a peer's region, through the appliance or over kernel sockets.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::json;
+use signal_hook::consts::SIGINT;
 use tcp_lite::mpa::Revision;
 
 use super::args::{Mpa, MpaRev, Put};
 use super::exit::{Exit, Failure};
 use super::{Output, connect_spec};
-use crate::api::{Client, JobInfo, JobState, PutSpec, PutTarget, Via};
+use crate::api::{Client, JobInfo, JobState, PutSpec, PutTarget, UlpChoice, Via};
 use crate::kernel;
+
+/// How a transfer is watched.
+pub(super) struct Transfer {
+    /// Not at all.
+    pub detach: bool,
+    /// From the peer.
+    pub get: bool,
+}
 
 /// Time between two looks at the appliance's job.
 const POLL: Duration = Duration::from_millis(50);
@@ -46,25 +57,42 @@ pub(super) fn appliance(put: Put, client: &Client, output: &mut Output<'_>) -> R
     };
     let via = match put.stream {
         Some(id) => Via::Stream(id),
-        None => Via::Connect(connect_spec(&put.url.peer, put.interface, put.mpa, Vec::new())?),
+        None => Via::Connect(connect_spec(&put.url.peer, put.opening, Vec::new())?),
     };
     let file = std::fs::canonicalize(&put.file).map_err(|error| unreadable(&put.file, &error))?;
-    let mut job: JobInfo = client.post("/v1/put", &PutSpec { file, via, target })?;
-    if put.detach {
+    let job: JobInfo = client.post("/v1/put", &PutSpec { file, via, target })?;
+    watch(job, client, output, Transfer { detach: put.detach, get: false })
+}
+
+/// Shows how a job gets on, until it is over. An interrupt gives it up.
+pub(super) fn watch(
+    mut job: JobInfo,
+    client: &Client,
+    output: &mut Output<'_>,
+    transfer: Transfer,
+) -> Result<(), Failure> {
+    if transfer.detach {
         return output.answer(&job, |job| format!("job {} runs: ddpctl jobs show {0}\n", job.id));
     }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let handler = signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))?;
     let bar = progress_bar(output, job.total);
     while !job.state.is_final() {
+        if interrupted.load(Ordering::Relaxed) {
+            job = client.delete(&format!("/v1/jobs/{}", job.id))?;
+            break;
+        }
         bar.set_length(job.total);
         bar.set_position(job.acknowledged);
         std::thread::sleep(POLL);
         job = client.get(&format!("/v1/jobs/{}", job.id))?;
     }
     bar.finish_and_clear();
-    finish(job, output)
+    signal_hook::low_level::unregister(handler);
+    finish(job, output, transfer.get)
 }
 
-fn finish(job: JobInfo, output: &mut Output<'_>) -> Result<(), Failure> {
+fn finish(job: JobInfo, output: &mut Output<'_>, get: bool) -> Result<(), Failure> {
     if job.state != JobState::Done {
         let exit = if job.refused { Exit::Refused } else { Exit::Failed };
         let reason = job.error.unwrap_or_else(|| "the job was cancelled".into());
@@ -85,7 +113,7 @@ fn finish(job: JobInfo, output: &mut Output<'_>) -> Result<(), Failure> {
         fpdus: None,
         stream_octets: None,
     };
-    output.answer(&summary, sentence)
+    output.answer(&summary, |summary| sentence(summary, if get { "from" } else { "to" }))
 }
 
 /// Sends the file over this host's sockets.
@@ -101,7 +129,7 @@ pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
         host: put.url.peer.host.clone(),
         port: put.url.peer.port,
         target,
-        mpa: put.mpa.into(),
+        mpa: kernel_mpa(&put)?,
         timeout: put.timeout,
         congestion: put.congestion,
     };
@@ -126,7 +154,7 @@ pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
         fpdus: Some(report.fpdus),
         stream_octets: Some(report.stream_octets),
     };
-    output.answer(&summary, sentence)
+    output.answer(&summary, |summary| sentence(summary, "to"))
 }
 
 /// What MPA agreed on, with the names of the API.
@@ -146,15 +174,21 @@ impl From<MpaRev> for Revision {
         match revision {
             MpaRev::Zero => Self::Zero,
             MpaRev::One => Self::One,
+            MpaRev::Two => Self::Two,
             MpaRev::StartKey => Self::Draft,
         }
     }
 }
 
-impl From<Mpa> for kernel::MpaOptions {
-    fn from(mpa: Mpa) -> Self {
-        Self { revision: mpa.mpa_rev.into(), markers: mpa.markers, crc: mpa.crc }
+/// MPA over kernel sockets: bare DDP's.
+fn kernel_mpa(put: &Put) -> Result<kernel::MpaOptions, Failure> {
+    let Mpa { mpa_rev, markers, crc } = put.opening.mpa;
+    let revision = mpa_rev.unwrap_or(MpaRev::One);
+    if put.url.peer.ulp == UlpChoice::Rdmap || revision == MpaRev::Two {
+        let message = "--kernel speaks bare DDP: write tcp://, and revision 0 or 1";
+        return Err(Failure::new(Exit::Usage, message));
     }
+    Ok(kernel::MpaOptions { revision: revision.into(), markers: markers.unwrap_or(true), crc })
 }
 
 /// The region of the URL; an error if the place is named twice.
@@ -164,7 +198,7 @@ fn place(put: &Put) -> Result<Option<super::RegionAt>, Failure> {
             Exit::Usage,
             format!("region \"{}\" and --stag both name the place: leave one out", region.name),
         )),
-        (Some(_), None) if put.mpa.mpa_rev == MpaRev::StartKey => Err(Failure::new(
+        (Some(_), None) if put.opening.mpa.mpa_rev == Some(MpaRev::StartKey) => Err(Failure::new(
             Exit::Usage,
             "a Start Key carries no region names: name the place with --stag and --to, and write \
              tcp://HOST:PORT",
@@ -173,7 +207,7 @@ fn place(put: &Put) -> Result<Option<super::RegionAt>, Failure> {
     }
 }
 
-fn no_place() -> Failure {
+pub(super) fn no_place() -> Failure {
     Failure::new(
         Exit::Usage,
         "no region is named: write tcp://HOST:PORT/REGION, or give --stag and --to",
@@ -197,9 +231,9 @@ fn progress_bar(output: &Output<'_>, total: u64) -> ProgressBar {
     }
 }
 
-fn sentence(summary: &Summary) -> String {
+fn sentence(summary: &Summary, direction: &str) -> String {
     format!(
-        "{} to {}: {} in {:.3} s, {:.3} Gbit/s\n",
+        "{} {direction} {}: {} in {:.3} s, {:.3} Gbit/s\n",
         summary.file,
         summary.peer,
         ByteSize(summary.octets).display().iec(),

@@ -1,4 +1,5 @@
-//! Where peers are: `HOST:PORT` and `tcp://HOST:PORT/REGION[@OFFSET]`.
+//! Where peers are: `HOST:PORT` and `tcp://HOST:PORT/REGION[@OFFSET]`; with `rdmap://` for peers that
+//! speak RDMAP.
 //!
 //! HOST is a name, an IPv4 address, or an IPv6 address in brackets.
 
@@ -7,9 +8,13 @@ use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
 use crate::advert::is_name;
+use crate::api::UlpChoice;
 use crate::config::parse_u64;
 
-const SCHEME: &str = "tcp://";
+/// Bare DDP, over TCP.
+const DDP: &str = "tcp://";
+/// RDMAP, over TCP.
+const RDMAP: &str = "rdmap://";
 
 /// A peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +23,8 @@ pub struct Peer {
     pub host: String,
     /// TCP port, not 0.
     pub port: u16,
+    /// What it speaks above DDP.
+    pub ulp: UlpChoice,
 }
 
 /// A place in a peer's memory.
@@ -41,8 +48,11 @@ pub struct RegionAt {
 /// Why a text is no place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// Another scheme than `tcp://`.
-    #[error("`{0}` does not begin with tcp://: write tcp://HOST:PORT/REGION")]
+    /// Another scheme than `tcp://` and `rdmap://`.
+    #[error(
+        "`{0}` does not begin with tcp:// or rdmap://: write tcp://HOST:PORT/REGION, for RDMAP \
+         rdmap://HOST:PORT/REGION"
+    )]
     Scheme(String),
     /// No port.
     #[error(
@@ -61,6 +71,11 @@ pub enum UrlError {
 }
 
 impl Peer {
+    /// The same peer, spoken to with RDMAP.
+    pub fn rdmap(&self) -> Peer {
+        Peer { ulp: UlpChoice::Rdmap, ..self.clone() }
+    }
+
     /// The peer's address; a name is looked up on this host.
     pub fn resolve(&self) -> std::io::Result<SocketAddr> {
         let mut addresses = (self.host.as_str(), self.port).to_socket_addrs()?;
@@ -72,13 +87,19 @@ impl FromStr for Peer {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let text = text.strip_prefix(SCHEME).unwrap_or(text);
+        let (ulp, text) = scheme(text).unwrap_or((UlpChoice::Ddp, text));
         let no_port = || UrlError::Port(text.to_owned());
         let (host, port) = text.rsplit_once(':').ok_or_else(no_port)?;
         let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
         let port: u16 = port.parse().ok().filter(|&port| digits && port > 0).ok_or_else(no_port)?;
-        Ok(Self { host: parse_host(host)?, port })
+        Ok(Self { host: parse_host(host)?, port, ulp })
     }
+}
+
+/// What a text's scheme says, and the rest.
+fn scheme(text: &str) -> Option<(UlpChoice, &str)> {
+    let rdmap = text.strip_prefix(RDMAP).map(|rest| (UlpChoice::Rdmap, rest));
+    rdmap.or_else(|| Some((UlpChoice::Ddp, text.strip_prefix(DDP)?)))
 }
 
 fn parse_host(text: &str) -> Result<String, UrlError> {
@@ -97,13 +118,18 @@ impl FromStr for Url {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let rest = text.strip_prefix(SCHEME).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
+        let (ulp, rest) = scheme(text).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
         let (peer, path) = match rest.split_once('/') {
             None | Some((_, "")) => (rest.trim_end_matches('/'), None),
             Some((peer, path)) => (peer, Some(path)),
         };
         let region = path.map(parse_region).transpose()?;
-        Ok(Self { peer: peer.parse()?, region })
+        // One scheme is enough.
+        if scheme(peer).is_some() {
+            return Err(UrlError::Host(peer.to_owned()));
+        }
+        let peer: Peer = peer.parse()?;
+        Ok(Self { peer: Peer { ulp, ..peer }, region })
     }
 }
 
@@ -120,6 +146,14 @@ fn parse_region(text: &str) -> Result<RegionAt, UrlError> {
     Ok(RegionAt { name: name.to_owned(), offset })
 }
 
+impl FromStr for RegionAt {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        parse_region(text)
+    }
+}
+
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
@@ -132,7 +166,11 @@ impl fmt::Display for Peer {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{SCHEME}{}", self.peer)?;
+        let scheme = match self.peer.ulp {
+            UlpChoice::Ddp => DDP,
+            UlpChoice::Rdmap => RDMAP,
+        };
+        write!(f, "{scheme}{}", self.peer)?;
         match &self.region {
             None => Ok(()),
             Some(region) if region.offset == 0 => write!(f, "/{}", region.name),
@@ -149,7 +187,7 @@ mod tests {
 
     fn place(host: &str, port: u16, region: Option<(&str, u64)>) -> Url {
         let region = region.map(|(name, offset)| RegionAt { name: name.into(), offset });
-        Url { peer: Peer { host: host.into(), port }, region }
+        Url { peer: Peer { host: host.into(), port, ulp: UlpChoice::Ddp }, region }
     }
 
     #[test]
@@ -164,8 +202,14 @@ mod tests {
         for (text, url) in cases {
             assert_eq!(text.parse(), Ok(url), "{text}");
         }
-        assert_eq!("[::1]:5".parse(), Ok(Peer { host: "::1".into(), port: 5 }));
-        assert_eq!("tcp://a:5".parse(), Ok(Peer { host: "a".into(), port: 5 }));
+        let peer = |host: &str, ulp| Peer { host: host.into(), port: 5, ulp };
+        assert_eq!("[::1]:5".parse(), Ok(peer("::1", UlpChoice::Ddp)));
+        assert_eq!("tcp://a:5".parse(), Ok(peer("a", UlpChoice::Ddp)));
+        assert_eq!("rdmap://a:5".parse(), Ok(peer("a", UlpChoice::Rdmap)));
+        let url: Url = "rdmap://a:5/in@7".parse().unwrap();
+        assert_eq!(url.peer, peer("a", UlpChoice::Rdmap));
+        assert_eq!(url.to_string(), "rdmap://a:5/in@7");
+        assert!("tcp://rdmap://a:5/in".parse::<Url>().is_err());
     }
 
     #[test]
@@ -204,7 +248,8 @@ mod tests {
             region in prop::option::of(("[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", any::<u64>())),
         ) {
             let region = region.map(|(name, offset)| RegionAt { name, offset });
-            let url = Url { peer: Peer { host, port }, region };
+            let ulp = if port % 2 == 0 { UlpChoice::Ddp } else { UlpChoice::Rdmap };
+            let url = Url { peer: Peer { host, port, ulp }, region };
             prop_assert_eq!(url.to_string().parse(), Ok(url));
         }
 

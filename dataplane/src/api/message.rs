@@ -121,6 +121,12 @@ pub enum Command {
         /// How many.
         buffers: u32,
     },
+    /// Lets an accepted stream send before its peer's first FPDU has come: the service knows from elsewhere
+    /// that the peer has the reply.
+    PeerIsReady {
+        /// The stream; ignored if it is gone.
+        stream: StreamId,
+    },
     /// Ends a stream. [`Event::Closed`] follows.
     Close {
         /// The stream; ignored if it is gone.

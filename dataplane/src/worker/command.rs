@@ -68,6 +68,14 @@ impl<Io: PortIo> Core<Io> {
                     self.touch(slot);
                 }
             }
+            Command::PeerIsReady { stream } => {
+                if let Some(slot) = self.conns.find(stream)
+                    && let Some(conn) = self.conns.get_mut(slot)
+                {
+                    conn.endpoint.peer_is_ready();
+                    self.touch(slot);
+                }
+            }
             Command::Close { stream, abort } => {
                 if let Some(slot) = self.conns.find(stream) {
                     self.close(slot, abort, now);

@@ -34,6 +34,15 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
+    /// The ULP knows from elsewhere that the initiator has the reply and is in Full Operation: a responder
+    /// sends without waiting for its first FPDU, which RFC 5044 §7.1.2 (4) has it wait for. Without that
+    /// knowledge the initiator may take the FPDU for a part of the start-up.
+    pub fn peer_is_ready(&mut self) {
+        if let Some(full) = self.upper.full_mut() {
+            full.peer_is_ready();
+        }
+    }
+
     /// Adds `n` receive buffers to a queue; RDMAP's ULP has [`MESSAGE_QUEUE`] alone.
     ///
     /// # Errors

@@ -83,6 +83,8 @@ pub(super) struct Full<M: RegionMemory> {
     pub(super) params: Params,
     pub(super) ulp: UlpKind,
     initiator: bool,
+    /// The ULP knows that the initiator is in Full Operation.
+    peer_is_ready: bool,
     /// Where Full Operation begins in what comes.
     start: u64,
     /// The ready-to-receive message of this end is not complete.
@@ -92,7 +94,12 @@ pub(super) struct Full<M: RegionMemory> {
 impl<M: RegionMemory> Full<M> {
     /// RFC 5044 §7.1.2 (4): a responder sends no FPDU before it has verified one.
     pub(super) fn may_send(&self) -> bool {
-        self.initiator || self.receiver.stats().fpdus > 0
+        self.initiator || self.peer_is_ready || self.receiver.stats().fpdus > 0
+    }
+
+    /// The ULP knows from elsewhere what the initiator's first FPDU would tell.
+    pub(super) fn peer_is_ready(&mut self) {
+        self.peer_is_ready = true;
     }
 
     /// True once an FPDU has been handed up in order.
@@ -236,6 +243,7 @@ impl<M: RegionMemory> Upper<M> {
             params,
             ulp: kind,
             initiator: self.initiator,
+            peer_is_ready: false,
             start: begin.received,
             rtr: false,
         });

@@ -1,6 +1,6 @@
 //! A control thread that answers from a table, behind the real server.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -117,6 +117,26 @@ impl Control {
             Request::RemoveListener { name } if name == "ingest" => Ok(Reply::DONE),
             Request::RemoveListener { name } => {
                 Err(ApiError::not_found(format!("there is no listener \"{name}\"")))
+            }
+            Request::Get(spec) => {
+                let file = match spec.sink {
+                    GetSink::File(file) => file,
+                    GetSink::Region { .. } => PathBuf::new(),
+                };
+                Ok(Reply::Job(JobInfo { kind: "get".into(), file, ..job(0) }))
+            }
+            Request::Ping(spec) => Ok(Reply::Ping(PingReport {
+                remote: spec.connect.remote.to_string(),
+                rounds: spec.count,
+                size: spec.size,
+                min_ns: 1500,
+                mean_ns: 2500,
+                median_ns: 2000,
+                p99_ns: 9000,
+                max_ns: 9500,
+            })),
+            Request::Atomic(_) => {
+                Ok(Reply::Atomic(AtomicDone { original: u64::MAX.to_string(), time_us: 12 }))
             }
             Request::Streams => Ok(Reply::Streams(vec![stream()])),
             Request::Stream(id) | Request::CloseStream { id, .. } if id != stream().id => {

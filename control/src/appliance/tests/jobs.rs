@@ -14,7 +14,7 @@ fn put(bench: &mut Bench, len: usize, target: PutTarget) -> u64 {
 
 fn put_file(bench: &mut Bench, file: PathBuf, target: PutTarget, mpa: MpaChoice) -> u64 {
     let remote = remote("10.0.0.9");
-    let connect = ConnectSpec { remote, interface: None, mpa, regions: vec![] };
+    let connect = ConnectSpec { mpa, ..ConnectSpec::to(remote) };
     let via = Via::Connect(connect);
     let mut pending = bench.call(Request::Put(PutSpec { file, via, target }));
     let Ok(Reply::Job(info)) = answer(&mut pending) else { panic!("no job") };
@@ -238,7 +238,7 @@ fn revision_0_with_a_known_stag_speaks_the_drafts_start_key() {
         let mut bench = bench();
         let file = bench.dir.path().join("file");
         std::fs::write(&file, b"octets").unwrap();
-        let mpa = MpaChoice { revision: 0, ..MpaChoice::default() };
+        let mpa = MpaChoice { revision: Some(0), ..MpaChoice::default() };
         put_file(&mut bench, file, target, mpa);
         let commands = bench.all_commands();
         let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };

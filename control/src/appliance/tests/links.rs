@@ -127,7 +127,7 @@ fn streams_are_opened_on_links_that_may_come_up_and_not_on_lost_ones() {
     let mut bench = bench_with(TWO_PORTS);
     let connects = |bench: &mut Bench| {
         let (remote, mpa) = (remote("10.0.0.9"), MpaChoice::default());
-        let spec = ConnectSpec { remote, interface: None, mpa, regions: Vec::new() };
+        let spec = ConnectSpec { mpa, ..ConnectSpec::to(remote) };
         let mut pending = bench.call(Request::Connect(spec));
         let asked = bench.all_commands().iter().any(|c| matches!(c, Command::Connect(_)));
         let refused = match asked {

@@ -40,7 +40,7 @@ fn connected() -> Bench {
 
 fn spec() -> ConnectSpec {
     let (remote, mpa) = (remote("10.0.0.9"), MpaChoice::default());
-    ConnectSpec { remote, interface: None, mpa, regions: vec![] }
+    ConnectSpec { mpa, ..ConnectSpec::to(remote) }
 }
 
 fn reply(bench: &mut Bench, data: &[u8]) {

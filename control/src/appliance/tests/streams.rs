@@ -62,10 +62,8 @@ fn refusals(bench: &Bench) -> Vec<String> {
 
 fn connect_spec(regions: &[&str]) -> ConnectSpec {
     ConnectSpec {
-        remote: remote("10.0.0.9"),
-        interface: None,
-        mpa: MpaChoice::default(),
         regions: regions.iter().map(|r| (*r).to_owned()).collect(),
+        ..ConnectSpec::to(remote("10.0.0.9"))
     }
 }
 

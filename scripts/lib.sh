@@ -7,8 +7,14 @@ target=${CARGO_TARGET_DIR:-$repo/target}
 say() { printf '%s\n' "$*" >&2; }
 die() { say "${0##*/}: $*"; exit 1; }
 
-# Builds the release programs once and says where they are.
+# Builds the release programs once and says where they are; with PROGRAMS=DIR takes those in it.
 build_programs() {
+    if [ -n "${PROGRAMS:-}" ]; then
+        ddpd=$PROGRAMS/ddpd
+        ddpctl=$PROGRAMS/ddpctl
+        export ddpd ddpctl
+        return
+    fi
     say "building ddpd and ddpctl (release)"
     (cd "$repo" && cargo build --release --locked -q -p control --bins) || die "the build failed"
     ddpd=$target/release/ddpd

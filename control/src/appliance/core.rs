@@ -32,6 +32,7 @@ use super::verbs::{PendingAtomic, PendingPing};
 use crate::api::{Answer, ApiError, Call, EventKind, EventLog, Reply, Request};
 use crate::config::{Config, RegionSection};
 use crate::files::{FileId, Report, Writer};
+use crate::service::Input;
 use crate::shm;
 
 /// The stream that a region is bound to while nobody may use it. No worker has this number.
@@ -386,6 +387,9 @@ impl Core {
             Event::ConnectFailed { ticket, reason } => self.on_connect_failed(ticket, reason),
             Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp } => {
                 self.on_tagged(stream, stag, to, len, rsvd_ulp);
+                if self.streams.get(&stream).is_some_and(|known| known.slot.is_some()) {
+                    self.serve(stream, Input::Written { len }, now);
+                }
             }
             Event::Untagged { stream, qn, msn, data, .. } => {
                 self.on_untagged(stream, qn, msn, data);

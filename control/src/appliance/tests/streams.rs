@@ -4,7 +4,7 @@ use dataplane::ConnectError;
 use ddp::{DdpError, ErrorCode, Message, Msn, Qn, Source, VersionPolicy};
 
 use super::*;
-use crate::api::{ConnectSpec, ErrorKind, MpaChoice};
+use crate::api::{ConnectSpec, ErrorKind};
 
 const QUEUES: &str = r#"
 [[listener.queue]]

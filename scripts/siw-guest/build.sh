@@ -131,6 +131,8 @@ make_initrd() { # VERSION
     gcc -O2 -Wall -Wextra -Werror -o build/siwverbs "$here/siwverbs.c" -Idevel/usr/include \
         -Luser/usr/lib/x86_64-linux-gnu -l:librdmacm.so.1 -l:libibverbs.so.1 -lpthread
     add_program build/siwverbs
+    # A thread that ends loads it by itself.
+    cp -L "$(find user/lib user/usr/lib -name libgcc_s.so.1 | head -n 1)" root/usr/lib/x86_64-linux-gnu/
     add_modules "$1"
     install -m 755 "$here/init" root/init
     (cd root && find . -print0 | cpio -0 -o -H newc --quiet) | gzip -1 >initrd.new

@@ -37,8 +37,8 @@ use ddp::{Stag, StreamId};
 use super::{Action, Actions, Arrival, Input, Place, Slot};
 
 /// Silence after the tenth control message that means the latency of Writes. No other program is silent:
-/// it has sent its first message, or it will within its own round trip.
-const WRITE_LATENCY_SILENCE: Duration = Duration::from_secs(1);
+/// its first message is on the way, and has arrived whole by then.
+const WRITE_LATENCY_SILENCE: Duration = Duration::from_secs(3);
 /// Octets of a control message that says where memory is.
 const DEST: usize = 56;
 /// Octets of the first control message.

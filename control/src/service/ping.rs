@@ -59,11 +59,11 @@ impl Ping {
         Ping { slot, size, count, round: 0, begun: None, told_sink: false, times }
     }
 
-    /// The octets of this round: another pattern in each.
+    /// The octets of this round, other ones in each: a C string, because rping's server writes back what it
+    /// finds up to the first zero.
     pub fn pattern(&self) -> Vec<u8> {
-        (0..self.size)
-            .map(|at| (at as u8).wrapping_mul(31).wrapping_add(self.round as u8))
-            .collect()
+        let letter = |at: u32| b'A' + (at.wrapping_mul(31).wrapping_add(self.round) % 58) as u8;
+        (0..self.size).map(|at| if at + 1 < self.size { letter(at) } else { 0 }).collect()
     }
 
     /// Begins a round.
@@ -158,6 +158,8 @@ mod tests {
         ping.begin(Instant::now());
         let first = ping.pattern();
         ping.begin(Instant::now());
-        assert!(first.iter().zip(ping.pattern()).all(|(a, b)| *a != b));
+        let second = ping.pattern();
+        assert_eq!(first.iter().position(|&octet| octet == 0), Some(31), "a C string");
+        assert!(first[..31].iter().zip(&second[..31]).all(|(a, b)| a != b));
     }
 }

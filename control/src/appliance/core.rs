@@ -427,6 +427,8 @@ impl Core {
             | Event::Terminated { .. } => self.on_rdmap(event, now),
             Event::Drained => self.on_drained(),
             Event::Stopped => self.on_stopped(),
+            // Nothing here asks for load.
+            Event::LoadDone { .. } => {}
             Event::Failed { worker, message } => self.on_worker_failed(worker, &message),
         }
     }

@@ -148,6 +148,10 @@ counters! {
     untagged_refused_full: Counter,
     /// Untagged buffers refused because a stream or its peer already had its share of the octets.
     untagged_refused_share: Counter,
+    /// Messages complete of loads that the worker makes itself.
+    load_messages: Counter,
+    /// Octets of those.
+    load_octets: Counter,
     /// Timers that fired.
     timers: Counter,
     /// Commands taken.

@@ -19,7 +19,7 @@ pub struct InterfaceId(pub u16);
 pub struct ListenerId(pub u32);
 
 /// What joins an event to the command that it answers. Chosen by
-/// the control thread, not looked at by the worker.
+/// the control thread, not looked at by the worker; the two largest numbers are the worker's own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u64);
 

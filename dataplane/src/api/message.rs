@@ -11,6 +11,7 @@ use tcp_lite::mpa::{EnhancedRepr, PrivateDataTooLong, Revision};
 
 use super::config::ListenerConfig;
 use super::ids::{InterfaceId, ListenerId, Ticket, WorkerId};
+use super::load::{Load, LoadReport};
 use crate::memory::Memory;
 use crate::net::icmp::Unreachable;
 
@@ -76,7 +77,7 @@ pub enum Command {
         private_data: Vec<u8>,
         /// What it speaks, with its queues and its Reads.
         ulp: UlpConfig,
-        /// Who deals with what arrives; for RDMAP.
+        /// Who deals with what arrives.
         service: Service,
     },
     /// Refuses the stream of an [`Event::Incoming`].
@@ -127,6 +128,21 @@ pub enum Command {
         /// The stream; ignored if it is gone.
         stream: StreamId,
     },
+    /// Makes load on a stream, at the worker's own pace. Answered by [`Event::LoadDone`], in any case.
+    Load {
+        /// The stream; one load at a time.
+        stream: StreamId,
+        /// What to do.
+        load: Load,
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Ends a load early: nothing more is posted, and [`Event::LoadDone`] follows when what is under way
+    /// is complete.
+    StopLoad {
+        /// The stream; ignored if it has no load.
+        stream: StreamId,
+    },
     /// Ends a stream. [`Event::Closed`] follows.
     Close {
         /// The stream; ignored if it is gone.
@@ -159,17 +175,18 @@ pub enum Sources {
     Abort,
 }
 
-/// Who deals with what arrives over a stream of RDMAP. For bare DDP it is always the control thread.
+/// Who deals with what arrives over a stream. Of RDMAP's operations bare DDP has Sends (its untagged
+/// messages) and Writes (the tagged ones).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Service {
     /// The control thread: it hears of Sends and Immediate Data ([`Event::Received`],
     /// [`Event::Immediate`]) and gives the buffers back. Of Writes, Reads and atomics of the peer it
-    /// hears nothing.
+    /// hears nothing; of bare DDP's tagged messages it does.
     Control,
     /// As `Control`; besides it hears of each Write and atomic ([`Event::TaggedDelivered`]).
     Region,
-    /// The worker sends each Send back as a Send, and Immediate Data as such. The control thread hears
-    /// of invalidated STags alone.
+    /// The worker sends each Send back as a Send (bare DDP's to the queue that it came in by), and
+    /// Immediate Data as such. The control thread hears of invalidated STags alone.
     Echo,
     /// The worker takes Sends and Immediate Data, and gives the buffers back. Likewise.
     Sink,
@@ -190,7 +207,7 @@ pub struct Connect {
     pub endpoint: Arc<EndpointConfig>,
     /// What it speaks, with its queues and its Reads.
     pub ulp: UlpConfig,
-    /// Who deals with what arrives; for RDMAP.
+    /// Who deals with what arrives.
     pub service: Service,
     /// Protection domain.
     pub pd: PdId,
@@ -376,6 +393,15 @@ pub enum Event {
         /// What it did.
         stats: Box<EndpointStats>,
     },
+    /// A load has ended.
+    LoadDone {
+        /// The stream.
+        stream: StreamId,
+        /// That of the [`Command::Load`].
+        ticket: Ticket,
+        /// What it did.
+        report: Box<LoadReport>,
+    },
     /// Answers a command that has no other answer.
     Done {
         /// That of the command.
@@ -463,6 +489,9 @@ pub enum PostFailure {
     /// The region that it names is not in the table.
     #[error("no such region")]
     NoRegion,
+    /// The stream has a load already.
+    #[error("the stream has a load already")]
+    Loaded,
     /// DDP refused it.
     #[error("{0}")]
     Refused(ddp::PostError),

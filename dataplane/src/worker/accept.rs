@@ -259,6 +259,7 @@ impl<Io: PortIo> Core<Io> {
             sources: VecDeque::new(),
             service: Service::Control,
             answers: VecDeque::new(),
+            load: None,
         }));
         self.live += 1;
         self.flows.insert(key, slot);
@@ -330,6 +331,7 @@ impl<Io: PortIo> Core<Io> {
     /// A stream is over for the control thread: says so as far as it knows it, with `failed` if it
     /// was being opened. What is left of it may be TIME-WAIT.
     pub(super) fn ended(&mut self, slot: u32, failed: impl FnOnce(Ticket) -> Event) -> bool {
+        self.flush_load(slot);
         let Some(conn) = self.conns.get_mut(slot) else { return false };
         let stage = core::mem::replace(&mut conn.stage, Stage::Ended);
         let sources = core::mem::take(&mut conn.sources);

@@ -76,6 +76,8 @@ impl<Io: PortIo> Core<Io> {
                     self.touch(slot);
                 }
             }
+            Command::Load { stream, load, ticket } => self.load(stream, load, ticket, now),
+            Command::StopLoad { stream } => self.stop_load(stream, now),
             Command::Close { stream, abort } => {
                 if let Some(slot) = self.conns.find(stream) {
                     self.close(slot, abort, now);
@@ -123,6 +125,7 @@ impl<Io: PortIo> Core<Io> {
     fn remove_stag(&mut self, stag: Stag, sources: Sources, ticket: Ticket, now: Instant) {
         let known = self.stags.remove(stag).is_some();
         self.revoke(stag, now);
+        self.stop_loads_from(stag, now);
         if !self.sources.contains_key(&stag) {
             let unknown = CommandError::Stag(ddp::StagError::Unknown(stag));
             return self.done(ticket, if known { Ok(()) } else { Err(unknown) });
@@ -132,7 +135,7 @@ impl<Io: PortIo> Core<Io> {
             let slots: Vec<u32> = self.conns.occupied().collect();
             for slot in slots {
                 let Some(conn) = self.conns.get_mut(slot) else { continue };
-                if conn.sources.iter().any(|&(_, s)| s == stag) {
+                if conn.sources.iter().any(|&(_, s)| s == stag) || conn.loads_from(stag) {
                     conn.endpoint.abort(&mut lend!(self));
                     self.touch(slot);
                 }

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use ddp::rdmap::WorkRequest;
-use ddp::{Stag, StreamId};
+use ddp::{Message, Qn, Stag, StreamId};
 use tcp_lite::endpoint::Endpoint;
 use wire::Instant;
 
 use super::listen::Progress;
+use super::load::Running;
 use crate::api::{Connect, ListenerId, Service, Ticket};
 use crate::flow::FlowKey;
 use crate::memory::Memory;
@@ -44,10 +45,21 @@ pub(super) struct Conn {
     pub(super) timer: Option<Instant>,
     /// Posted messages whose source is a region, in the order of posting.
     pub(super) sources: VecDeque<(Ticket, Stag)>,
-    /// Who deals with what arrives over RDMAP.
+    /// Who deals with what arrives.
     pub(super) service: Service,
     /// Answers of an Echo that the stream has no room for, at most as many as it has buffers.
-    pub(super) answers: VecDeque<WorkRequest<Memory>>,
+    pub(super) answers: VecDeque<Answer>,
+    /// The load that the worker makes on it.
+    pub(super) load: Option<Box<Running>>,
+}
+
+/// What an Echo sends back.
+#[derive(Clone)]
+pub(super) enum Answer {
+    /// Over RDMAP.
+    Rdmap(WorkRequest<Memory>),
+    /// Over bare DDP, to a message of this queue.
+    Ddp(Qn, Message<Memory>),
 }
 
 /// How a stream came to be.

@@ -24,6 +24,7 @@ mod event;
 mod icmp;
 mod input;
 mod listen;
+mod load;
 mod output;
 mod rdmap;
 mod report;

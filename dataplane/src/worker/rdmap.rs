@@ -1,5 +1,5 @@
 //! RDMAP of one stream: what is told to the control thread, and the services that the worker does by
-//! itself, without a round trip to it.
+//! itself, over RDMAP and over bare DDP, without a round trip to it.
 //!
 //! A service gives the buffer of a message back when it is done with it: when a Sink has counted it, or
 //! when the answer of an Echo is posted. Answers that find no room wait here, at most as many as there
@@ -8,21 +8,25 @@
 use std::sync::Arc;
 
 use ddp::rdmap::{Event as Heard, WorkRequest};
-use ddp::{MESSAGE_QUEUE, PostError, Source};
+use ddp::{ERROR_QUEUE, MESSAGE_QUEUE, Message, PostError, Qn, Source};
+use wire::Instant;
 
 use super::Core;
-use super::conn::Conn;
+use super::conn::{Answer, Conn};
+use super::load::{LOAD, SENDS};
 use super::report::NO_TICKET;
 use crate::api::{Event, PostFailure, Service, Ticket};
 use crate::io::PortIo;
-use crate::memory::Memory;
 
 impl<Io: PortIo> Core<Io> {
     /// One event of a stream's RDMAP.
-    pub(super) fn rdmap(&mut self, slot: u32, event: Heard) {
+    pub(super) fn rdmap(&mut self, slot: u32, event: Heard, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         let (stream, service) = (conn.id, conn.service);
         let event = match event {
+            Heard::Received { invalidated: None, .. } if self.load_answered(slot, SENDS, now) => {
+                return;
+            }
             Heard::Received { data, solicited, invalidated } => match service {
                 Service::Control | Service::Region => {
                     Event::Received { stream, data, solicited, invalidated }
@@ -35,7 +39,7 @@ impl<Io: PortIo> Core<Io> {
                         invalidate: None,
                         cookie: NO_TICKET,
                     };
-                    self.serve_message(slot, answer);
+                    self.serve_message(slot, SENDS, Answer::Rdmap(answer));
                     match invalidated {
                         Some(stag) => Event::Invalidated { stream, stag },
                         None => return,
@@ -46,7 +50,7 @@ impl<Io: PortIo> Core<Io> {
                 Service::Control | Service::Region => Event::Immediate { stream, data, solicited },
                 Service::Echo | Service::Sink => {
                     let answer = WorkRequest::Immediate { data, solicited, cookie: NO_TICKET };
-                    return self.serve_message(slot, answer);
+                    return self.serve_message(slot, SENDS, Answer::Rdmap(answer));
                 }
             },
             Heard::WriteDelivered { stag, to, len } => match service {
@@ -62,8 +66,11 @@ impl<Io: PortIo> Core<Io> {
             },
             Heard::ReadServed { .. } | Heard::ReadyToReceive => return,
             Heard::Completed { cookie: NO_TICKET, .. } | Heard::Flushed { cookie: NO_TICKET } => {
-                return self.post_answers(slot);
+                self.post_answers(slot);
+                return self.go_on_with_load(slot, now);
             }
+            Heard::Completed { cookie: LOAD, .. } => return self.load_completed(slot, now),
+            Heard::Flushed { cookie: LOAD } => return self.load_flushed(slot, now),
             Heard::Completed { cookie, outcome } => {
                 self.sent_from(slot, Ticket(cookie));
                 Event::Completed { stream, ticket: Ticket(cookie), outcome }
@@ -84,23 +91,50 @@ impl<Io: PortIo> Core<Io> {
         self.events.push(event, &self.counters);
     }
 
+    /// An untagged message of bare DDP that is not the control thread's business; gives it back if it
+    /// is.
+    pub(super) fn untagged(
+        &mut self,
+        slot: u32,
+        qn: Qn,
+        data: Vec<u8>,
+        rsvd_ulp: [u8; 5],
+        now: Instant,
+    ) -> Option<Vec<u8>> {
+        if self.load_answered(slot, qn, now) {
+            return None;
+        }
+        let service = self.conns.get_mut(slot)?.service;
+        if !matches!(service, Service::Echo | Service::Sink) || qn == ERROR_QUEUE {
+            return Some(data);
+        }
+        let source = Source::Octets(Arc::from(data));
+        let answer = Message::Untagged { qn, rsvd_ulp, source, cookie: NO_TICKET };
+        self.serve_message(slot, qn, Answer::Ddp(qn, answer));
+        None
+    }
+
     /// A message of a stream that the worker serves itself.
-    fn serve_message(&mut self, slot: u32, answer: WorkRequest<Memory>) {
+    fn serve_message(&mut self, slot: u32, qn: Qn, answer: Answer) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         if conn.service == Service::Echo {
             conn.answers.push_back(answer);
             return self.post_answers(slot);
         }
-        repost(conn);
+        repost(conn, qn);
         self.touch(slot);
     }
 
     /// Posts the answers of an Echo that the stream takes now.
-    fn post_answers(&mut self, slot: u32) {
+    pub(super) fn post_answers(&mut self, slot: u32) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         while let Some(answer) = conn.answers.pop_front() {
-            match conn.endpoint.post_rdmap(answer.clone()) {
-                Ok(()) => repost(conn),
+            let (qn, posted) = match answer.clone() {
+                Answer::Rdmap(request) => (MESSAGE_QUEUE, conn.endpoint.post_rdmap(request)),
+                Answer::Ddp(qn, message) => (qn, conn.endpoint.post(message)),
+            };
+            match posted {
+                Ok(()) => repost(conn, qn),
                 Err(PostError::Full) => {
                     conn.answers.push_front(answer);
                     break;
@@ -114,7 +148,7 @@ impl<Io: PortIo> Core<Io> {
 }
 
 /// Gives the buffer of a message back.
-fn repost(conn: &mut Conn) {
+fn repost(conn: &mut Conn, qn: Qn) {
     // A stream that is ending needs no buffers any more.
-    let _ = conn.endpoint.post_buffers(MESSAGE_QUEUE, 1);
+    let _ = conn.endpoint.post_buffers(qn, 1);
 }

@@ -9,10 +9,11 @@ use super::Core;
 use super::accept::release;
 use super::conn::{Conn, Origin, Stage};
 use super::listen::Progress;
-use crate::api::{ConnectError, Event, InterfaceId, PostFailure, StreamInfo, Ticket};
+use super::load::LOAD;
+use crate::api::{ConnectError, Event, InterfaceId, PostFailure, Service, StreamInfo, Ticket};
 use crate::io::PortIo;
 
-/// The cookie of what nobody outside the worker has posted.
+/// The cookie of what nobody outside the worker has posted and nobody waits for.
 pub(super) const NO_TICKET: u64 = u64::MAX;
 
 impl<Io: PortIo> Core<Io> {
@@ -26,8 +27,8 @@ impl<Io: PortIo> Core<Io> {
                 endpoint::Event::Established { private_data, params } => {
                     self.established(slot, private_data, params);
                 }
-                endpoint::Event::Ddp(event) => self.ddp(slot, event),
-                endpoint::Event::Rdmap(event) => self.rdmap(slot, event),
+                endpoint::Event::Ddp(event) => self.ddp(slot, event, now),
+                endpoint::Event::Rdmap(event) => self.rdmap(slot, event, now),
                 endpoint::Event::Closed { reason } => {
                     if !self.retries(slot, &reason, now) {
                         self.closed(slot, reason);
@@ -91,21 +92,31 @@ impl<Io: PortIo> Core<Io> {
         self.events.push(event, &self.counters);
     }
 
-    fn ddp(&mut self, slot: u32, event: ddp::Event) {
+    fn ddp(&mut self, slot: u32, event: ddp::Event, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
-        let stream = conn.id;
+        let (stream, service) = (conn.id, conn.service);
         let event = match event {
-            ddp::Event::TaggedDelivered { stag, to, len, rsvd_ulp } => {
-                Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp }
-            }
+            ddp::Event::TaggedDelivered { stag, to, len, rsvd_ulp } => match service {
+                Service::Control | Service::Region => {
+                    Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp }
+                }
+                Service::Echo | Service::Sink => return,
+            },
             ddp::Event::UntaggedDelivered { qn, msn, data, rsvd_ulp } => {
-                Event::Untagged { stream, qn, msn, data, rsvd_ulp }
+                match self.untagged(slot, qn, data, rsvd_ulp, now) {
+                    Some(data) => Event::Untagged { stream, qn, msn, data, rsvd_ulp },
+                    None => return,
+                }
             }
             ddp::Event::Sent { cookie: NO_TICKET } | ddp::Event::Flushed { cookie: NO_TICKET } => {
-                return;
+                self.post_answers(slot);
+                return self.go_on_with_load(slot, now);
             }
+            ddp::Event::Sent { cookie: LOAD } => return self.load_completed(slot, now),
+            ddp::Event::Flushed { cookie: LOAD } => return self.load_flushed(slot, now),
             ddp::Event::Sent { cookie } => {
                 self.sent_from(slot, Ticket(cookie));
+                self.go_on_with_load(slot, now);
                 Event::Sent { stream, ticket: Ticket(cookie) }
             }
             ddp::Event::Flushed { cookie } => {

@@ -1,0 +1,370 @@
+//! Load on a stream that the worker makes by itself ([`crate::api::Load`]).
+//!
+//! A load posts in the turn in which something of it completes, as far as its depth and the stream allow.
+//! It ends when all that it has posted is complete and it wants no more: because it has reached its
+//! count, because it was told so, or because something was refused. A stream has at most one.
+//!
+//! Messages whose completion counts carry [`LOAD`]; those whose answer counts carry
+//! [`NO_TICKET`](super::report::NO_TICKET).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ddp::rdmap::WorkRequest;
+use ddp::{MESSAGE_QUEUE, Message, PostError, Qn, Source, Stag, StreamId, TaggedOffset};
+use hdrhistogram::Histogram;
+use tcp_lite::endpoint::UlpKind;
+use wire::Instant;
+
+use super::Core;
+use super::accept::release;
+use super::conn::{Conn, Stage};
+use super::report::NO_TICKET;
+use crate::api::{
+    Event, LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, PostFailure, Ticket, Window,
+};
+use crate::io::PortIo;
+use crate::memory::Memory;
+
+/// The cookie of a load's messages that are complete when they are acknowledged or answered by RDMAP.
+pub(super) const LOAD: u64 = u64::MAX - 1;
+
+/// A load under way.
+pub(super) struct Running {
+    ticket: Ticket,
+    load: Load,
+    rdmap: bool,
+    /// What writes are read from.
+    memory: Option<Memory>,
+    /// Offset of the window in it.
+    offset: u64,
+    /// What untagged messages hold.
+    octets: Arc<[u8]>,
+    begun: Instant,
+    /// Of the newest completion.
+    last: Instant,
+    posted: u64,
+    complete: u64,
+    /// Octets from the window's begin to the next message.
+    next: u64,
+    /// When those were posted that have no answer yet; empty for loads without answers.
+    under_way: VecDeque<Instant>,
+    latency: Option<Histogram<u64>>,
+    /// The write of the next pair is posted, its notice not.
+    half: bool,
+    stopping: bool,
+    failure: Option<PostFailure>,
+}
+
+impl<Io: PortIo> Core<Io> {
+    /// Begins a load. Whatever comes of it, an [`Event::LoadDone`] follows.
+    pub(super) fn load(&mut self, stream: StreamId, load: Load, ticket: Ticket, now: Instant) {
+        match self.begin_load(stream, load, ticket, now) {
+            Ok(slot) => self.go_on_with_load(slot, now),
+            Err(reason) => {
+                let failed = LoadReport {
+                    messages: 0,
+                    octets: 0,
+                    nanoseconds: 0,
+                    latency: None,
+                    failure: Some(reason),
+                };
+                let report = Box::new(failed);
+                self.events.push(Event::LoadDone { stream, ticket, report }, &self.counters);
+            }
+        }
+    }
+
+    fn begin_load(
+        &mut self,
+        stream: StreamId,
+        load: Load,
+        ticket: Ticket,
+        now: Instant,
+    ) -> Result<u32, PostFailure> {
+        let slot = self.conns.find(stream).ok_or(PostFailure::NoStream)?;
+        let conn = self.conns.get_mut(slot).ok_or(PostFailure::NoStream)?;
+        if conn.load.is_some() {
+            return Err(PostFailure::Loaded);
+        }
+        let params = conn.endpoint.params().filter(|_| conn.stage == Stage::Established);
+        let params = params.ok_or(PostFailure::Refused(PostError::Closed))?;
+        let rdmap = params.ulp != UlpKind::Ddp;
+        let (memory, offset) = match load.kind.window() {
+            None => (None, 0),
+            Some(window) => {
+                let entry = self.stags.get(window.local).ok_or(PostFailure::NoRegion)?;
+                let at = window.base.0.checked_sub(entry.base_to.0);
+                let end = at.and_then(|at| at.checked_add(window.octets));
+                let (Some(at), Some(_)) = (at, end.filter(|&end| end <= entry.len)) else {
+                    let (offset, len) = (window.base.0, entry.len);
+                    let end = offset.saturating_add(window.octets);
+                    let error = PostError::OutOfBounds { offset, end, len };
+                    return Err(PostFailure::Refused(error));
+                };
+                *self.sources.entry(window.local).or_insert(0) += 1;
+                (Some(entry.memory.clone()), entry.memory_offset + at)
+            }
+        };
+        let untagged = match load.kind {
+            LoadKind::Send { .. } | LoadKind::Echo { .. } => load.len as usize,
+            LoadKind::Notify { .. } => NOTICE_LEN,
+            LoadKind::Write(_) | LoadKind::Read(_) => 0,
+        };
+        conn.load = Some(Box::new(Running {
+            ticket,
+            load: Load { depth: load.depth.max(1), ..load },
+            rdmap,
+            memory,
+            offset,
+            octets: vec![0x5a; untagged].into(),
+            begun: now,
+            last: now,
+            posted: 0,
+            complete: 0,
+            next: 0,
+            under_way: VecDeque::new(),
+            latency: load.kind.is_answered().then(histogram),
+            half: false,
+            stopping: false,
+            failure: None,
+        }));
+        Ok(slot)
+    }
+
+    /// Nothing more is posted; what is under way completes first.
+    pub(super) fn stop_load(&mut self, stream: StreamId, now: Instant) {
+        let Some(slot) = self.conns.find(stream) else { return };
+        if let Some(load) = self.conns.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
+            load.stopping = true;
+            self.go_on_with_load(slot, now);
+        }
+    }
+
+    /// Stops what reads from a region that goes.
+    pub(super) fn stop_loads_from(&mut self, stag: Stag, now: Instant) {
+        let slots: Vec<u32> = self.conns.occupied().collect();
+        for slot in slots {
+            let Some(conn) = self.conns.get_mut(slot) else { continue };
+            if conn.loads_from(stag)
+                && let Some(load) = &mut conn.load
+            {
+                load.fail(PostFailure::NoRegion);
+                self.go_on_with_load(slot, now);
+            }
+        }
+    }
+
+    /// A message with the cookie [`LOAD`] is complete.
+    pub(super) fn load_completed(&mut self, slot: u32, now: Instant) {
+        if let Some(load) = self.conns.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
+            let octets = load.completed(now);
+            self.counters.load_messages.add(1);
+            self.counters.load_octets.add(octets);
+            self.go_on_with_load(slot, now);
+        }
+    }
+
+    /// A message with the cookie [`LOAD`] will never be complete.
+    pub(super) fn load_flushed(&mut self, slot: u32, now: Instant) {
+        if let Some(load) = self.conns.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
+            load.posted = load.posted.saturating_sub(1).max(load.complete);
+            load.fail(PostFailure::Flushed);
+            self.go_on_with_load(slot, now);
+        }
+    }
+
+    /// True when the stream's load waits for this untagged message; it has been dealt with then.
+    pub(super) fn load_answered(&mut self, slot: u32, qn: Qn, now: Instant) -> bool {
+        let Some(conn) = self.conns.get_mut(slot) else { return false };
+        let Some(load) = &conn.load else { return false };
+        let waits = matches!(load.load.kind, LoadKind::Echo { .. } | LoadKind::Notify { .. });
+        if !waits || load.under_way.is_empty() {
+            return false;
+        }
+        // A stream that is ending needs no buffers any more.
+        let _ = conn.endpoint.post_buffers(qn, 1);
+        self.load_completed(slot, now);
+        true
+    }
+
+    /// Posts what may be posted, and ends the load if nothing is left to do.
+    pub(super) fn go_on_with_load(&mut self, slot: u32, now: Instant) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(mut load) = conn.load.take() else { return };
+        while load.wants_more() {
+            match load.post(conn, now) {
+                Ok(()) => {}
+                Err(PostError::Full) => break,
+                Err(error) => load.fail(PostFailure::Refused(error)),
+            }
+        }
+        if load.is_over() {
+            let stream = conn.id;
+            self.end_load(stream, *load);
+        } else {
+            conn.load = Some(load);
+        }
+        self.touch(slot);
+    }
+
+    /// The stream is over, and with it its load.
+    pub(super) fn flush_load(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        if let Some(mut load) = conn.load.take() {
+            load.fail(PostFailure::Flushed);
+            let stream = conn.id;
+            self.end_load(stream, *load);
+        }
+    }
+
+    fn end_load(&mut self, stream: StreamId, load: Running) {
+        if let Some(window) = load.load.kind.window() {
+            release(&mut self.sources, window.local);
+        }
+        let (ticket, report) = (load.ticket, Box::new(load.into_report()));
+        self.events.push(Event::LoadDone { stream, ticket, report }, &self.counters);
+        self.finish_removals();
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_LATENCY, 3).expect("bounds that a histogram can have")
+}
+
+impl Conn {
+    /// True while a load reads from the region or writes to it.
+    pub(super) fn loads_from(&self, stag: Stag) -> bool {
+        let window = self.load.as_ref().and_then(|load| load.load.kind.window());
+        window.is_some_and(|window| window.local == stag)
+    }
+}
+
+impl Running {
+    fn wants_more(&self) -> bool {
+        let under_way = self.posted - self.complete;
+        // The notice of a pair whose write is posted follows whatever happens, or its answer never comes.
+        self.half
+            || (!self.stopping
+                && self.posted < self.load.count
+                && under_way < u64::from(self.load.depth))
+    }
+
+    fn is_over(&self) -> bool {
+        let done = self.stopping || self.posted >= self.load.count;
+        done && !self.half && self.posted == self.complete
+    }
+
+    fn fail(&mut self, reason: PostFailure) {
+        self.stopping = true;
+        self.half &= matches!(reason, PostFailure::NoRegion);
+        self.failure.get_or_insert(reason);
+    }
+
+    /// Posts the next message, or the second half of a pair.
+    fn post(&mut self, conn: &mut Conn, now: Instant) -> Result<(), PostError> {
+        match self.load.kind {
+            LoadKind::Write(window) => {
+                let at = self.place(window);
+                self.write(conn, window, at, LOAD)?;
+                self.moved(at);
+            }
+            LoadKind::Read(window) => {
+                let at = self.place(window);
+                self.read(conn, window, at)?;
+                self.moved(at);
+            }
+            LoadKind::Send { qn } => self.send(conn, qn, LOAD)?,
+            LoadKind::Echo { qn } => self.send(conn, qn, NO_TICKET)?,
+            LoadKind::Notify { window, qn } => {
+                if !self.half {
+                    let at = self.place(window);
+                    self.write(conn, window, at, NO_TICKET)?;
+                    self.moved(at);
+                    self.half = true;
+                }
+                self.send(conn, qn, NO_TICKET)?;
+                self.half = false;
+            }
+        }
+        self.posted += 1;
+        if self.load.kind.is_answered() {
+            self.under_way.push_back(now);
+        }
+        Ok(())
+    }
+
+    /// Where in the window the next message goes.
+    fn place(&self, window: Window) -> u64 {
+        let fits = self.next.checked_add(self.load.len.into()).is_some_and(|e| e <= window.octets);
+        if fits { self.next } else { 0 }
+    }
+
+    fn moved(&mut self, at: u64) {
+        self.next = at + u64::from(self.load.len);
+    }
+
+    fn write(
+        &self,
+        conn: &mut Conn,
+        window: Window,
+        at: u64,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        let Some(memory) = self.memory.clone() else { return Err(PostError::Closed) };
+        let source = Source::Region { memory, offset: self.offset + at, len: self.load.len };
+        let (stag, to) = (window.remote, TaggedOffset(window.base.0 + at));
+        if self.rdmap {
+            conn.endpoint.post_rdmap(WorkRequest::Write { stag, to, source, cookie })
+        } else {
+            conn.endpoint.post(Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie })
+        }
+    }
+
+    fn read(&self, conn: &mut Conn, window: Window, at: u64) -> Result<(), PostError> {
+        let to = TaggedOffset(window.base.0 + at);
+        conn.endpoint.post_rdmap(WorkRequest::Read {
+            sink_stag: window.local,
+            sink_to: to,
+            source_stag: window.remote,
+            source_to: to,
+            len: self.load.len,
+            cookie: LOAD,
+        })
+    }
+
+    fn send(&self, conn: &mut Conn, qn: Qn, cookie: u64) -> Result<(), PostError> {
+        let source = Source::Octets(self.octets.clone());
+        if self.rdmap {
+            let (solicited, invalidate) = (false, None);
+            conn.endpoint.post_rdmap(WorkRequest::Send { source, solicited, invalidate, cookie })
+        } else {
+            conn.endpoint.post(Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie })
+        }
+    }
+
+    /// One message is complete; returns its octets.
+    fn completed(&mut self, now: Instant) -> u64 {
+        if self.complete < self.posted {
+            self.complete += 1;
+        }
+        self.last = now;
+        if let (Some(posted), Some(latency)) = (self.under_way.pop_front(), &mut self.latency) {
+            latency.saturating_record((now - posted).as_nanos() as u64);
+        }
+        self.load.len.into()
+    }
+
+    fn into_report(self) -> LoadReport {
+        LoadReport {
+            messages: self.complete,
+            octets: self.complete.saturating_mul(self.load.len.into()),
+            nanoseconds: (self.last - self.begun).as_nanos() as u64,
+            latency: self.latency,
+            failure: self.failure,
+        }
+    }
+}
+
+/// The queue of RDMAP's Sends, as loads name it.
+pub(super) const SENDS: Qn = MESSAGE_QUEUE;

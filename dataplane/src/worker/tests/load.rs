@@ -1,0 +1,246 @@
+//! Load that workers make by themselves, and the echo that answers it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{Access, Qn, RegionMemory, Stag, StreamId, TaggedOffset, rdmap};
+use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
+
+use super::wire_pair::*;
+use crate::api::{
+    Command, Connect, Event, InterfaceId, Load, LoadKind, LoadReport, PostFailure, Service,
+    Sources, Ticket, Window,
+};
+use crate::memory::Memory;
+
+const PORT: u16 = 4793;
+const LOCAL: Stag = Stag(0x5100);
+const REMOTE: Stag = Stag(0x5200);
+const LEN: usize = 1 << 16;
+const QN: Qn = Qn(0);
+
+struct Scene {
+    net: Net,
+    here: StreamId,
+    there: StreamId,
+    local: Memory,
+    remote: Memory,
+}
+
+fn window(octets: u64) -> Window {
+    Window { local: LOCAL, remote: REMOTE, base: TaggedOffset(0), octets }
+}
+
+fn rdmap_config() -> UlpConfig {
+    rdmap::Config { recv_buffers: 8, max_operations: 16, ..rdmap::Config::default() }.into()
+}
+
+/// Two hosts with a region each and a stream between them, whose accepting end is served so.
+fn scene(ulp: UlpConfig, service: Service) -> Scene {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    let local = net.hosts[0].region(LOCAL.0, LEN, Access::NONE);
+    let remote = net.hosts[1].region(REMOTE.0, LEN, Access::REMOTE_WRITE | Access::REMOTE_READ);
+    net.hosts[1].listen(PORT);
+    net.hosts[0].tell(0, |ticket| {
+        Command::Connect(Box::new(Connect {
+            ticket,
+            interface: InterfaceId(0),
+            local: None,
+            remote: SocketAddr::new(v4(2), PORT),
+            endpoint: Arc::new(EndpointConfig::default()),
+            ulp: ulp.clone(),
+            service: Service::Control,
+            pd: PD,
+            private_data: Vec::new(),
+            timeout: Duration::from_secs(20),
+        }))
+    });
+    let there = net.until("a request", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::Incoming { stream, .. } => Some(*stream),
+            _ => None,
+        })
+    });
+    let accept = Command::Accept { stream: there, pd: PD, private_data: Vec::new(), ulp, service };
+    net.hosts[1].tell(0, |_| accept);
+    let here = net.until("both ends", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::Established { stream, .. } => Some(*stream),
+            Event::ConnectFailed { reason, .. } => panic!("{reason}"),
+            _ => None,
+        })
+    });
+    Scene { net, here, there, local, remote }
+}
+
+impl Scene {
+    /// While a load runs there is always something to do, and time stands still.
+    fn turns(&mut self, turns: usize) {
+        for _ in 0..turns {
+            self.net.turn();
+        }
+    }
+
+    fn load(&mut self, kind: LoadKind, len: u32, count: u64, depth: u32) -> Ticket {
+        let (stream, load) = (self.here, Load { kind, len, count, depth });
+        self.net.hosts[0].tell(0, |ticket| Command::Load { stream, load, ticket })
+    }
+
+    fn done(&mut self, ticket: Ticket) -> LoadReport {
+        self.net.until("the load's end", |net| {
+            net.hosts[0].take(|e| match e {
+                Event::LoadDone { ticket: t, report, .. } if *t == ticket => {
+                    Some(LoadReport::clone(report))
+                }
+                _ => None,
+            })
+        })
+    }
+
+    fn run(&mut self, kind: LoadKind, len: u32, count: u64, depth: u32) -> LoadReport {
+        let ticket = self.load(kind, len, count, depth);
+        let report = self.done(ticket);
+        assert_eq!(report.failure, None);
+        assert_eq!((report.messages, report.octets), (count, count * u64::from(len)));
+        report
+    }
+}
+
+fn ddp() -> UlpConfig {
+    stream_config().into()
+}
+
+#[test]
+fn writes_fill_the_window_in_turn_and_are_counted() {
+    for ulp in [ddp(), rdmap_config()] {
+        let mut s = scene(ulp, Service::Sink);
+        s.local.write(0, &pattern(LEN));
+        // Seven messages fit into the window, the eighth goes to its beginning again.
+        let report = s.run(LoadKind::Write(window(7500)), 1000, 50, 300);
+        assert!(report.latency.is_none());
+        let placed = octets_of(&s.remote);
+        assert!(placed[..7000] == pattern(LEN)[..7000]);
+        assert!(placed[7000..].iter().all(|&octet| octet == 0));
+        s.net.settle();
+        assert_eq!(s.net.hosts[0].count("load_messages"), 50);
+        assert_eq!(s.net.hosts[0].count("load_octets"), 50_000);
+        // Neither control thread has heard of a single one.
+        assert!(s.net.hosts.iter().all(|h| h.events.iter().all(|(_, e)| !is_message(e))));
+    }
+}
+
+fn is_message(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Sent { .. }
+            | Event::Completed { .. }
+            | Event::TaggedDelivered { .. }
+            | Event::Untagged { .. }
+            | Event::Received { .. }
+    )
+}
+
+#[test]
+fn echoes_come_back_one_by_one_with_their_round_trips() {
+    for ulp in [ddp(), rdmap_config()] {
+        let mut s = scene(ulp, Service::Echo);
+        let report = s.run(LoadKind::Echo { qn: QN }, 64, 3000, 1);
+        assert_eq!(report.latency.expect("round trips").len(), 3000);
+        let report = s.run(LoadKind::Echo { qn: QN }, 64, 100, 5);
+        assert_eq!(report.latency.expect("round trips").len(), 100);
+        assert!(s.net.hosts[1].events.iter().all(|(_, e)| !is_message(e)));
+    }
+}
+
+#[test]
+fn writes_with_notice_are_complete_when_the_notice_is_back() {
+    for ulp in [ddp(), rdmap_config()] {
+        let mut s = scene(ulp, Service::Echo);
+        s.local.write(0, &pattern(LEN));
+        let kind = LoadKind::Notify { window: window(LEN as u64), qn: QN };
+        let report = s.run(kind, 4096, 100, 1);
+        assert_eq!(report.latency.expect("round trips").len(), 100);
+        assert!(octets_of(&s.remote) == pattern(LEN));
+    }
+}
+
+#[test]
+fn sends_to_a_sink_and_reads_run_to_their_end() {
+    let mut s = scene(rdmap_config(), Service::Sink);
+    s.run(LoadKind::Send { qn: QN }, 100, 500, 4);
+    s.remote.write(0, &pattern(LEN));
+    let report = s.run(LoadKind::Read(window(LEN as u64)), 8192, 16, 8);
+    assert_eq!(report.latency.expect("round trips").len(), 16);
+    assert!(octets_of(&s.local) == pattern(LEN));
+    let mut s = scene(ddp(), Service::Sink);
+    s.run(LoadKind::Send { qn: QN }, 100, 5000, 50);
+}
+
+#[test]
+fn a_load_stops_when_it_is_told() {
+    let mut s = scene(ddp(), Service::Sink);
+    let ticket = s.load(LoadKind::Write(window(LEN as u64)), 1000, u64::MAX, 8);
+    s.turns(50);
+    let stream = s.here;
+    s.net.hosts[0].tell(0, |_| Command::StopLoad { stream });
+    let report = s.done(ticket);
+    assert_eq!(report.failure, None);
+    assert!(report.messages > 8 && report.octets == report.messages * 1000, "{report:?}");
+    // The stream is free for another.
+    s.run(LoadKind::Write(window(LEN as u64)), 10, 10, 1);
+}
+
+#[test]
+fn what_cannot_be_done_is_said_at_once() {
+    let mut s = scene(ddp(), Service::Sink);
+    let bad = |s: &mut Scene, kind| {
+        let ticket = s.load(kind, 10, 10, 1);
+        let report = s.done(ticket);
+        assert_eq!(report.messages, 0);
+        report.failure.expect("a reason")
+    };
+    let unknown = Window { local: Stag(0x9900), ..window(100) };
+    assert_eq!(bad(&mut s, LoadKind::Write(unknown)), PostFailure::NoRegion);
+    let beyond = LoadKind::Write(window(LEN as u64 + 1));
+    assert!(matches!(
+        bad(&mut s, beyond),
+        PostFailure::Refused(ddp::PostError::OutOfBounds { .. })
+    ));
+    // Bare DDP has no Reads.
+    let read = LoadKind::Read(window(100));
+    assert_eq!(bad(&mut s, read), PostFailure::Refused(ddp::PostError::OtherUlp));
+    let running = s.load(LoadKind::Write(window(100)), 10, u64::MAX, 1);
+    assert_eq!(bad(&mut s, LoadKind::Write(window(100))), PostFailure::Loaded);
+    let (stream, abort) = (s.here, true);
+    s.net.hosts[0].tell(0, |_| Command::Close { stream, abort });
+    assert_eq!(s.done(running).failure, Some(PostFailure::Flushed));
+    assert_eq!(bad(&mut s, LoadKind::Write(window(100))), PostFailure::NoStream);
+}
+
+#[test]
+fn a_region_that_goes_ends_its_load_and_waits_for_it() {
+    for how in [Sources::Wait, Sources::Abort] {
+        let mut s = scene(ddp(), Service::Sink);
+        let load = s.load(LoadKind::Write(window(LEN as u64)), 1000, u64::MAX, 8);
+        s.turns(50);
+        let gone = s.net.hosts[0].tell(0, |ticket| Command::RemoveStag {
+            stag: LOCAL,
+            sources: how,
+            ticket,
+        });
+        let report = s.done(load);
+        assert_eq!(report.failure, Some(PostFailure::NoRegion));
+        assert_eq!(s.net.wait_done(0, gone), Ok(()));
+    }
+}
+
+#[test]
+fn reads_that_are_flushed_end_their_load() {
+    let mut s = scene(rdmap_config(), Service::Sink);
+    let load = s.load(LoadKind::Read(window(LEN as u64)), 60_000, u64::MAX, 8);
+    s.turns(50);
+    let (stream, abort) = (s.there, true);
+    s.net.hosts[1].tell(0, |_| Command::Close { stream, abort });
+    assert_eq!(s.done(load).failure, Some(PostFailure::Flushed));
+}

@@ -156,4 +156,5 @@ def main():
             print(f"{now:9.6f} {ends[0][0]}:{ends[0][1]} " + "+".join(name for bit, name in names if flags & bit))
 
 
-main()
+if __name__ == "__main__":
+    main()

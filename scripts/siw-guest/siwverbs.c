@@ -13,7 +13,8 @@
  *   write:FILE       the file's octets to the region's start, in Writes of unequal lengths
  *   read:FILE        the region's first octets, in Reads of unequal lengths, are those of the file
  *   echo:N           a Send of N octets comes back octet by octet
- *   send:N, sendinv:N (invalidates the region's STag), sendse:N
+ *   send:N, sendse:N
+ *   trysend:N, trysendinv:N (invalidates the region's STag)   may fail
  *   recv:FILE        the next Send from the peer is the file
  *   put:N, get:N     one Write or Read of N octets at the region's start
  *   gets:N           N Reads at once
@@ -42,12 +43,14 @@
 #define NAME 64
 #define MAX_RECV 64
 #define TIMEOUT 20000
+#define RING 128
 
 struct region { char name[NAME + 1]; uint32_t stag; uint64_t base, len; };
 
 struct conn {
 	struct rdma_event_channel *channel;
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *id, *asking[8];
+	int nasking;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
 	struct ibv_mr *mr, *recv_mr;
@@ -95,7 +98,8 @@ static enum rdma_cm_event_type next_event(struct conn *c, int ms, void *private,
 	if (poll(&p, 1, ms) < 1) return (enum rdma_cm_event_type)-1;
 	if (rdma_get_cm_event(c->channel, &e)) fail("rdma_get_cm_event");
 	type = e->event;
-	if (type == RDMA_CM_EVENT_CONNECT_REQUEST) c->id = e->id;
+	/* The next peer may ask while this one is being served. */
+	if (type == RDMA_CM_EVENT_CONNECT_REQUEST && c->nasking < 8) c->asking[c->nasking++] = e->id;
 	if (private) {
 		*private_len = e->param.conn.private_data_len;
 		memcpy(private, e->param.conn.private_data, *private_len);
@@ -130,7 +134,7 @@ static void post_recv(struct conn *c, uint64_t n)
 static void make_qp(struct conn *c, size_t size)
 {
 	struct ibv_qp_init_attr a = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
-		.cap = { .max_send_wr = 128, .max_recv_wr = MAX_RECV, .max_send_sge = 1, .max_recv_sge = 1 } };
+		.cap = { .max_send_wr = RING, .max_recv_wr = MAX_RECV, .max_send_sge = 1, .max_recv_sge = 1 } };
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
 	c->size = size;
@@ -376,9 +380,13 @@ static void one_op(struct conn *c, char *op)
 		post(c, IBV_WR_SEND, 0, n, 0, 0, IS("sendse") ? IBV_SEND_SOLICITED : 0);
 		return done(c, 1, "Send");
 	}
-	if (IS("sendinv")) {
-		post(c, IBV_WR_SEND_WITH_INV, 0, n, 0, region_of(c)->stag, 0);
-		return done(c, 1, "Send with Invalidate");
+	/* Sends that the peer is to refuse may be complete before it does, or flushed. */
+	if (IS("trysend") || IS("trysendinv")) {
+		int inv = IS("trysendinv");
+
+		post(c, inv ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND, 0, n, 0, inv ? region_of(c)->stag : 0, 0);
+		drain(c, 1, 0, TIMEOUT);
+		return;
 	}
 	if (IS("gets")) {
 		for (int i = 0; i < n; i++)
@@ -527,9 +535,14 @@ static void serve(int port)
 		fail("listen");
 	printf("listening\n");
 	for (int i = 0; count == 0 || i < count; i++) {
-		while (next_event(&c, 600000, NULL, NULL) != RDMA_CM_EVENT_CONNECT_REQUEST) {}
+		struct conn next;
+
+		while (c.nasking == 0) next_event(&c, 600000, NULL, NULL);
+		c.id = c.asking[0];
 		serve_one(&c);
-		c = (struct conn){ .channel = c.channel };
+		next = (struct conn){ .channel = c.channel, .nasking = c.nasking - 1 };
+		memcpy(next.asking, c.asking + 1, next.nasking * sizeof(*c.asking));
+		c = next;
 	}
 }
 

@@ -209,7 +209,7 @@ impl Core {
         self.connect_refused(purpose, error);
     }
 
-    fn connect_refused(&mut self, purpose: Purpose, error: ApiError) {
+    pub(super) fn connect_refused(&mut self, purpose: Purpose, error: ApiError) {
         match purpose {
             Purpose::Keep(answer) => answer.send(Err(error)),
             Purpose::Job(job) => self.fail_job(job, error),

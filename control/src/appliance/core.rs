@@ -15,7 +15,7 @@ use dataplane::{Command, Counters, Event, ListenerId, Ticket, WorkerId};
 use ddp::rdmap::Outcome;
 use ddp::{PdId, Stag, StreamId};
 
-use super::connect::ConnectPlan;
+use super::connect::{ConnectPlan, Purpose};
 use super::jobs::Job;
 use super::links::Links;
 use super::listeners::Listener;
@@ -94,6 +94,8 @@ pub struct Core {
     pub(super) appending: HashMap<u64, (StreamId, u32)>,
     /// What ended streams did, per worker.
     pub(super) totals: Vec<Totals>,
+    /// Streams that are left alone until a moment, and what they are for then.
+    pub(super) settling: Vec<(Instant, StreamId, Purpose)>,
     /// Runs of pings, by their stream.
     pub(super) pings: HashMap<StreamId, PendingPing>,
     pub(super) reload: Option<Box<ReloadPlan>>,
@@ -289,6 +291,7 @@ impl Core {
             jobs: BTreeMap::new(),
             appending: HashMap::new(),
             totals: vec![Totals::default(); workers],
+            settling: Vec::new(),
             pings: HashMap::new(),
             reload: None,
             tally: Tally::default(),
@@ -485,6 +488,7 @@ impl Core {
             self.next_look_at_links(),
             self.next_service_deadline(),
             self.next_ping_deadline(),
+            self.next_settled(),
         ]
         .into_iter()
         .flatten()
@@ -496,6 +500,7 @@ impl Core {
         self.expire_sends(now);
         self.service_timeouts(now);
         self.expire_pings(now);
+        self.use_settled(now);
         self.look_at_links(now);
         self.drain_timeout(now);
     }

@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
 use dataplane::memory::ring::Kind;
@@ -23,8 +23,17 @@ use super::core::{Core, Post, StreamsFor, Then};
 use super::sends::PendingSend;
 use super::services::TakenSlot;
 use crate::advert::Advertised;
-use crate::api::{Answer, ApiError, EventKind, Reply};
-use crate::config::QueueSection;
+use crate::api::{Answer, ApiError, ConnectSpec, EventKind, Reply, UlpChoice};
+use crate::config::{PeerProfile, QueueSection};
+
+/// How long a fresh stream to siw is left alone. A responding siw does not notice an FPDU that comes while it
+/// moves the socket from start-up to Full Operation: it lies there until another one follows.
+const SETTLING: Duration = Duration::from_millis(50);
+
+/// The peer needs a moment before the first FPDU.
+fn must_settle(spec: &ConnectSpec) -> bool {
+    spec.ulp == UlpChoice::Rdmap && spec.rdmap.peer == PeerProfile::Siw.word()
+}
 
 /// A stream that the control thread knows.
 pub(super) struct Stream {
@@ -101,6 +110,7 @@ impl Core {
             },
             None => None,
         };
+        let settles = plan.as_ref().is_some_and(|plan| must_settle(&plan.spec));
         let purpose = plan.map(|plan| self.adopt(id, plan, &private_data, local, remote, now));
         let Some(stream) = self.streams.get_mut(&id) else {
             self.tally.unexpected_events += 1;
@@ -118,16 +128,40 @@ impl Core {
         self.log.push(EventKind::StreamEstablished { stream: Core::api_id(id), listener, remote });
         self.announce(&regions, id, Kind::Opened);
         match purpose {
+            Some(purpose) if settles => self.settling.push((now + SETTLING, id, purpose)),
+            Some(purpose) => self.begin(id, purpose, now),
+            None => {}
+        }
+    }
+
+    /// When the next stream is used.
+    pub(super) fn next_settled(&self) -> Option<Instant> {
+        self.settling.iter().map(|(at, ..)| *at).min()
+    }
+
+    pub(super) fn use_settled(&mut self, now: Instant) {
+        let settled: Vec<_> = self.settling.extract_if(.., |(at, ..)| *at <= now).collect();
+        for (_, id, purpose) in settled {
+            if self.streams.contains_key(&id) {
+                self.begin(id, purpose, now);
+            } else {
+                self.connect_refused(purpose, ApiError::peer_refused("the stream has ended"));
+            }
+        }
+    }
+
+    /// Does what a stream was opened for.
+    fn begin(&mut self, id: StreamId, purpose: Purpose, now: Instant) {
+        match purpose {
             // The client has gone away and will never learn the stream's number.
-            Some(Purpose::Keep(answer)) if answer.is_abandoned() => {
+            Purpose::Keep(answer) if answer.is_abandoned() => {
                 self.tell(id.worker(), Command::Close { stream: id, abort: false });
             }
-            Some(Purpose::Keep(answer)) => self.list_streams(StreamsFor::One(id, answer)),
-            Some(Purpose::Job(job)) => self.job_connected(job, id, now),
-            Some(Purpose::Send(send)) => self.post_send(id, *send, now),
-            Some(Purpose::Ping(ping)) => self.ping_connected(id, *ping),
-            Some(Purpose::Atomic(atomic)) => self.post_atomic(id, *atomic, now),
-            None => {}
+            Purpose::Keep(answer) => self.list_streams(StreamsFor::One(id, answer)),
+            Purpose::Job(job) => self.job_connected(job, id, now),
+            Purpose::Send(send) => self.post_send(id, *send, now),
+            Purpose::Ping(ping) => self.ping_connected(id, *ping),
+            Purpose::Atomic(atomic) => self.post_atomic(id, *atomic, now),
         }
     }
 

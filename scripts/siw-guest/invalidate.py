@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Writes to a region after having invalidated its STag, over plain TCP: rdma-core 44 leaves the STag out of
+siw's Send with Invalidate, so no verbs program of the guest can.
+
+usage: invalidate.py ADDRESS PORT
+
+Prints what comes back: layer/type/code of a Terminate, or what else happened.
+"""
+
+import socket
+import struct
+import sys
+
+from fpdus import crc32c, terminate
+
+
+def fpdu(ulpdu):
+    octets = struct.pack(">H", len(ulpdu)) + ulpdu
+    octets += bytes(-len(octets) % 4)
+    return octets + crc32c(octets)
+
+
+def receive(sock, octets):
+    data = b""
+    while len(data) < octets:
+        more = sock.recv(octets - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return data
+
+
+def main():
+    with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10) as sock:
+        sock.sendall(b"MPA ID Req Frame" + bytes([0x40, 1, 0, 0]))
+        reply = receive(sock, 20)
+        private = receive(sock, struct.unpack(">H", reply[18:])[0])
+        stag, = struct.unpack_from(">I", private, 8)
+        base, = struct.unpack_from(">Q", private, 16)
+        write = struct.pack(">BBIQ", 0xC1, 0x40, stag, base) + b"before"
+        invalidate = struct.pack(">BBIIII", 0x41, 0x44, stag, 0, 1, 0) + b"end"
+        late = struct.pack(">BBIQ", 0xC1, 0x40, stag, base) + b"behind"
+        sock.sendall(fpdu(write) + fpdu(invalidate) + fpdu(late))
+        try:
+            while True:
+                length, = struct.unpack(">H", receive(sock, 2))
+                ulpdu = receive(sock, (length + 5) // 4 * 4 + 2)[:length]
+                if ulpdu[1] & 15 == 7:
+                    print(terminate(ulpdu))
+                    return
+        except EOFError:
+            print("no Terminate")
+
+
+main()

@@ -258,7 +258,7 @@ compare() { # CASE FILE FILE
 begin_capture() {
     rm -f "$work/tcpdump.err"
     # Not by in_ns: the process to end must be tcpdump itself.
-    ip netns exec "$ns" tcpdump -q -U -i guest0 -w "$1" 'tcp and host 10.77.0.1' 2>"$work/tcpdump.err" &
+    ip netns exec "$ns" tcpdump --immediate-mode -q -U -i guest0 -w "$1" 'tcp and host 10.77.0.1' 2>"$work/tcpdump.err" &
     capture_pid=$!
     wait_until 10 grep -q "listening on" "$work/tcpdump.err" || die "tcpdump did not start"
 }

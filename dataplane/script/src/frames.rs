@@ -13,7 +13,8 @@ use smoltcp::wire::{
     TcpPacket,
 };
 
-const ETHERNET: usize = 14;
+/// Octets of an Ethernet header.
+pub const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 /// Hop limit of what is sent; RFC 4861 §7.1 wants it in neighbour discovery.

@@ -2,9 +2,10 @@
 //! which dialogues that leaves.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Deserialize;
-use sim::dialogue::script::{Action, Direction, Script};
+use sim::dialogue::script::{Action, At, Direction, Script};
 use sim::segment::Flags;
 
 /// A description file.
@@ -85,6 +86,15 @@ impl Host {
     }
 }
 
+/// How long `script` takes when everything comes in time.
+pub fn duration(script: &Script) -> Duration {
+    script.steps.iter().fold(Duration::ZERO, |time, step| match (step.at, &step.action) {
+        (_, Action::Do(_) | Action::Event(_) | Action::Check(_)) | (At::Any, _) => time,
+        (At::Absolute(at), _) => at,
+        (At::After(wait), _) => time + wait,
+    })
+}
+
 /// Why a service does not suit a script.
 enum Misfit {
     Kind(String),
@@ -124,6 +134,14 @@ fn playable(script: &Script) -> Result<(), String> {
                 return Err(format!("needs local action {args}"));
             }
         }
+    }
+    // Numbers that are not relative to the host's initial one make no sense with one that it chooses.
+    let absolute = |action: &Action| match action {
+        Action::Send(line) => line.args.get("ack").is_some_and(|ack| ack.starts_with("abs:")),
+        _ => false,
+    };
+    if script.steps.iter().any(|step| absolute(&step.action)) {
+        return Err("needs setting iss".into());
     }
     let sees = |action: &Action| matches!(action, Action::Expect(_) | Action::Quiet);
     match script.steps.iter().any(|step| sees(&step.action)) {
@@ -219,6 +237,13 @@ mod tests {
         ] {
             assert_eq!(service(name, text), Err(reason.to_owned()), "{text}");
         }
+    }
+
+    #[test]
+    fn a_script_takes_as_long_as_its_lines() {
+        let script =
+            Script::parse("title x\n0 < S\n. > SA\n1 < A\n+0.5 quiet\n* > FA\n99 check a=b\n");
+        assert_eq!(duration(&script.expect("good script")), Duration::from_millis(1500));
     }
 
     #[test]

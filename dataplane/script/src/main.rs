@@ -9,9 +9,9 @@ use std::time::Duration;
 use clap::{CommandFactory, Parser};
 use dataplane::port::{ChecksumMode, MemifRole, PortConfig, PortKind};
 use dpdk::LogLevel;
-use script::host::{Host, Service, Takes};
+use script::host::{Host, Service, Takes, duration};
 use script::player::{Played, Tolerance};
-use script::session::{Ends, Session};
+use script::session::{Ends, PlayError, Session};
 use sim::dialogue;
 use sim::dialogue::script::Script;
 
@@ -68,6 +68,9 @@ struct Args {
     /// How long a line with time * waits, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     patience: u64,
+    /// Leave scripts out that take longer, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    longest: u64,
     /// Play a script that fails again, up to so many times in all: for machines that are busy
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
     attempts: u32,
@@ -207,11 +210,12 @@ impl<'a> Report<'a> {
     fn one(&mut self, name: &str, script: &Script) -> std::io::Result<()> {
         let port = match self.known.service_for(name, script) {
             Ok(service) => service.port,
-            Err(reason) => {
-                self.skipped += 1;
-                return self.row(name, "skipped", &reason);
-            }
+            Err(reason) => return self.skip(name, &reason),
         };
+        let seconds = duration(script).as_secs();
+        if seconds > self.args.longest {
+            return self.skip(name, &format!("takes {seconds} s: --longest"));
+        }
         let differs = self.known.differs.get(name).cloned();
         let tolerance =
             Tolerance { patience: Duration::from_secs(self.args.patience), ..self.args.tolerance };
@@ -223,6 +227,10 @@ impl<'a> Report<'a> {
                     self.ok += 1;
                     self.row(name, "ok", &remarks(&played, attempt, differs.is_some()))?;
                     return self.details(&transcript);
+                }
+                Err(PlayError::TooLong(octets)) => {
+                    let reason = format!("needs an MTU of {octets} octets");
+                    return self.skip(name, &reason);
                 }
                 Err(error) => failure = Some(error.to_string()),
             }
@@ -239,6 +247,11 @@ impl<'a> Report<'a> {
                 self.row(name, "FAILED", &failure)
             }
         }
+    }
+
+    fn skip(&mut self, name: &str, reason: &str) -> std::io::Result<()> {
+        self.skipped += 1;
+        self.row(name, "skipped", reason)
     }
 
     fn row(&mut self, name: &str, verdict: &str, remark: &str) -> std::io::Result<()> {
@@ -267,6 +280,9 @@ fn remarks(played: &Played, attempt: u32, expected_to_differ: bool) -> String {
     }
     if played.more_acks > 0 {
         remarks.push(format!("{} more acknowledgements", played.more_acks));
+    }
+    if played.again > 0 {
+        remarks.push(format!("{} segments again", played.again));
     }
     if expected_to_differ {
         remarks.push("though it is listed as differing".into());

@@ -11,7 +11,10 @@
 //! - delay an acknowledgement that the script has delayed, by less or by up to half a second (RFC 9293
 //!   §3.8.6.3 MUST-40);
 //! - send a FIN behind its last data instead of with them;
-//! - choose its window and window scale.
+//! - choose its window and window scale;
+//! - send again, at its own times, what the script leaves unacknowledged.
+//!
+//! A `quiet` line allows none of these.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -76,6 +79,8 @@ pub struct Played {
     pub unseen: usize,
     /// Acknowledgements of the host beyond those in the script.
     pub more_acks: usize,
+    /// Segments that the host sent again beyond those in the script.
+    pub again: usize,
 }
 
 /// One dialogue going on.
@@ -149,7 +154,7 @@ impl Player {
             out: VecDeque::new(),
             synchronized: false,
             acknowledged: (0, 0),
-            played: Played { unseen: 0, more_acks: 0 },
+            played: Played { unseen: 0, more_acks: 0, again: 0 },
             outcome: None,
             transcript: String::new(),
         })
@@ -240,7 +245,7 @@ impl Player {
             if now < end {
                 return Ok(Some(Progress::Until(end)));
             }
-            self.pass_over_acks();
+            self.pass_over_more();
             return self.nothing_unexpected().map(|()| None);
         };
         let began = self.began.unwrap_or(now);
@@ -253,23 +258,23 @@ impl Player {
             let line = self.rest.clone().unwrap_or_else(|| line.clone());
             return self.expect(now, &line, at).map(Some);
         }
+        // The host does by itself what it is told, and nobody sees what it says of itself: that takes no time.
+        if matches!(step.action, Action::Do(_) | Action::Event(_) | Action::Check(_)) {
+            self.played.unseen += usize::from(!matches!(step.action, Action::Do(_)));
+            return Ok(Some(Progress::Done));
+        }
         let at = at.unwrap_or(now);
         if now < at {
             return Ok(Some(Progress::Until(at)));
         }
         match &step.action {
             Action::Send(line) => {
-                self.pass_over_acks();
+                self.pass_over_more();
                 self.nothing_unexpected()?;
                 self.send(now, line)?;
             }
             Action::Quiet => self.nothing_unexpected()?,
-            Action::Event(_) | Action::Check(_) => {
-                self.played.unseen += 1;
-                // Takes no time: what comes after is measured from what could be seen.
-                return Ok(Some(Progress::Done));
-            }
-            Action::Do(_) | Action::Expect(_) => {}
+            Action::Do(_) | Action::Event(_) | Action::Check(_) | Action::Expect(_) => {}
         }
         self.last = now;
         Ok(Some(Progress::Done))
@@ -314,10 +319,9 @@ impl Player {
                 }
                 Err(difference) => difference,
             };
-            if !self.is_more_ack(&got) {
+            if !self.may_be_more(&got) {
                 return Err(difference);
             }
-            self.played.more_acks += 1;
             self.took(&got);
         }
         if now >= high {
@@ -370,26 +374,28 @@ impl Player {
         }
     }
 
-    /// An acknowledgement that tells something new, of what was really sent.
-    fn is_more_ack(&self, got: &Segment) -> bool {
+    /// True for what no line asks for and a host may send all the same; it is counted.
+    fn may_be_more(&mut self, got: &Segment) -> bool {
         let (acknowledged, window) = self.acknowledged;
         let ack = got.ack.wrapping_sub(self.exchange.peer_iss);
-        let next = self.exchange.iss.wrapping_add(self.exchange.out_next);
+        let seq = got.seq.wrapping_sub(self.exchange.iss);
+        let next = self.exchange.out_next;
         let news = (acknowledged < ack && ack <= self.exchange.received.contiguous())
             || (ack == acknowledged && got.window > window);
-        self.synchronized
-            && got.flags == Flags::ACK
-            && got.payload.is_empty()
-            && got.seq == next
-            && news
+        let bare = got.flags == Flags::ACK && got.payload.is_empty() && seq == next;
+        let again = !got.flags.has(Flags::RST)
+            && got.sequence_len() > 0
+            && seq.wrapping_add(got.sequence_len()) <= next;
+        self.played.more_acks += usize::from(self.synchronized && bare && news);
+        self.played.again += usize::from(self.synchronized && again);
+        self.synchronized && ((bare && news) || again)
     }
 
-    fn pass_over_acks(&mut self) {
+    fn pass_over_more(&mut self) {
         while let Some((_, got)) = self.arrived.pop_front() {
-            if !self.is_more_ack(&got) {
+            if !self.may_be_more(&got) {
                 return self.arrived.push_front((self.last, got));
             }
-            self.played.more_acks += 1;
             self.took(&got);
         }
     }

@@ -11,7 +11,7 @@ use sim::segment::Segment;
 use smoltcp::wire::EthernetAddress;
 use wire::Instant;
 
-use crate::frames::{Heard, Station};
+use crate::frames::{ETHERNET, Heard, Station};
 use crate::player::{Played, Player, Tolerance};
 
 /// Looked at this often where a port has no descriptor to wait on, and where the port's link is awaited.
@@ -50,8 +50,11 @@ pub enum PlayError {
     #[error("the host sent a damaged segment: {0}")]
     Damaged(&'static str),
     /// The port takes no frames.
-    #[error("the port has no free packet buffer, or the script's segment is longer than its MTU")]
+    #[error("the port has no free packet buffer")]
     NoBuffer,
+    /// A segment of the script is an IP packet of so many octets: more than the port's MTU.
+    #[error("an IP packet of {0} octets is longer than the MTU")]
+    TooLong(usize),
 }
 
 /// Who tests whom.
@@ -184,13 +187,14 @@ impl Session {
 
     fn send(&mut self, segment: &Segment) -> Result<(), PlayError> {
         let frame = self.station.wrap(segment).ok_or(PlayError::NoBuffer)?;
+        let packet = frame.len().saturating_sub(ETHERNET);
+        if packet > usize::from(self.queue.info().mtu) {
+            return Err(PlayError::TooLong(packet));
+        }
         self.frame(&frame).ok_or(PlayError::NoBuffer)
     }
 
     fn frame(&mut self, octets: &[u8]) -> Option<()> {
-        if octets.len() > usize::from(self.queue.info().mtu) + dataplane::port::FRAME_OVERHEAD {
-            return None;
-        }
         let mut frame = self.queue.alloc()?;
         frame.append(octets.len())?.copy_from_slice(octets);
         self.queue.tx(frame);

@@ -1,4 +1,4 @@
-//! Plays every dialogue below `dialogues/`.
+//! Plays every dialogue below `dialogues/`; each directory is in the index of its README.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ fn every_dialogue_comes_true() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("dialogues");
     let files = dialogue::files(&directory).expect("the directory is readable");
     // A floor, so that a misplaced directory does not pass for success.
-    assert!(files.len() >= 110, "only {} dialogues found", files.len());
+    assert!(files.len() >= 150, "only {} dialogues found", files.len());
     let mut failures = Vec::new();
     for file in &files {
         let text = fs::read_to_string(file).expect("a dialogue is readable");
@@ -26,4 +26,32 @@ fn every_dialogue_comes_true() {
         files.len(),
         failures.join("\n")
     );
+}
+
+#[test]
+fn every_directory_is_named_after_a_specification_and_in_the_index() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("dialogues");
+    let readme = fs::read_to_string(directory.join("README.md")).expect("a README");
+    let rows: Vec<Vec<&str>> = readme
+        .lines()
+        .filter(|line| line.starts_with("| `rfc") || line.starts_with("| `draft"))
+        .map(|line| line.split('|').map(str::trim).collect())
+        .collect();
+    let mut found = 0;
+    for entry in fs::read_dir(&directory).expect("the directory is readable") {
+        let entry = entry.expect("the directory is readable");
+        if !entry.path().is_dir() {
+            continue;
+        }
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let row = rows.iter().find(|row| row[1] == format!("`{name}`"));
+        let section = row.unwrap_or_else(|| panic!("{name} is not in the index"))[3];
+        let number = name.split('-').next().unwrap_or_default().trim_start_matches("rfc");
+        assert!(
+            name.starts_with("draft-") || section.starts_with(&format!("RFC {number} §")),
+            "{name}: {section} is not its section"
+        );
+        found += 1;
+    }
+    assert_eq!(found, rows.len(), "the index has rows without a directory");
 }

@@ -80,7 +80,7 @@ fn numbers_are_relative_to_what_the_host_chose() {
     talk.wait(1);
     assert_eq!(talk.sent().seq, 1001);
     talk.host("A", 1, 10, &[]);
-    assert_eq!(talk.comes_true(), Played { unseen: 1, more_acks: 0 });
+    assert_eq!(talk.comes_true(), Played { unseen: 1, more_acks: 0, again: 0 });
     let reset = talk.player.farewell().expect("the host has a connection");
     assert_eq!((reset.seq, reset.flags), (1010, Flags::RST));
 }
@@ -144,6 +144,20 @@ fn quiet_is_quiet() {
     talk.open();
     talk.wait(1000);
     talk.comes_true();
+}
+
+#[test]
+fn what_is_not_acknowledged_may_come_again() {
+    let text = format!("out e = text hello\n{OPEN}. > PA data=e\n+1 < A ack=e\n2 quiet\n");
+    let mut talk = Talk::new(&text);
+    talk.open();
+    talk.host("PA", 1, 1, b"hello");
+    talk.wait(200);
+    talk.host("PA", 1, 1, b"hello");
+    talk.wait(800);
+    talk.host("PA", 1, 1, b"hello");
+    assert!(talk.fails().starts_with("unexpected"), "quiet is quiet");
+    assert_eq!(talk.player.played.again, 1);
 }
 
 #[test]

@@ -1,0 +1,160 @@
+# Part of scripts/interop: the packet dialogues against other hosts, in real time. Sourced.
+# shellcheck shell=bash
+#
+#   namespace A                           namespace B
+#   ddp-script on veth A (af_packet)      kernel.toml: the kernel's TCP, a listener that takes any octets
+#   10.78.0.2, no address of the kernel   serve-kernel.toml: ddpctl serve-kernel over the kernel's sockets
+#                                         ddpd.toml: ddpd on af_packet, no address of the kernel
+#
+# One pair of namespaces per description; all are played at the same time.
+
+[ "$(id -u)" -eq 0 ] || die "dialogues: needs root, to make network namespaces"
+
+tag=dlg$$
+dialogues=$repo/dataplane/sim/dialogues
+hosts=(kernel serve-kernel ddpd)
+work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-dialogues.XXXXXX")
+pids=()
+
+cleanup() {
+    for pid in "${pids[@]}"; do stop_pid "$pid"; done
+    for i in "${!hosts[@]}"; do
+        ip netns del "${tag}a$i" 2>/dev/null || true
+        ip netns del "${tag}b$i" 2>/dev/null || true
+    done
+    rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 143' TERM
+
+# make_net INDEX: two namespaces and a cable, without offloads that would leave checksums out.
+make_net() {
+    local a=${tag}a$1 b=${tag}b$1 end
+    ip netns add "$a"
+    ip netns add "$b"
+    ip link add v netns "$a" type veth peer name v netns "$b"
+    for end in "$a" "$b"; do
+        ip netns exec "$end" ethtool -K v tx off rx off gso off tso off gro off >/dev/null
+        # Nobody but the two ends speaks.
+        ip netns exec "$end" sh -c "echo 1 >/proc/sys/net/ipv6/conf/v/disable_ipv6"
+        ip netns exec "$end" ip link set v up
+    done
+}
+
+# run_in INDEX NAME COMMAND...: in the tested host's namespace, in the background.
+run_in() {
+    local b=${tag}b$1 name=$2
+    shift 2
+    ip netns exec "$b" "$@" >"$work/$name.out" 2>"$work/$name.err" &
+    pids+=("$!")
+}
+
+# started NAME: waits until it says something.
+started() {
+    wait_until 60 test -s "$work/$1.out" || { cat "$work/$1.err" >&2; die "$1 did not start"; }
+}
+
+address_in() { ip netns exec "${tag}b$1" ip address add 10.78.0.1/24 dev v; }
+
+start_kernel() { # INDEX
+    address_in "$1"
+    run_in "$1" listener python3 "$repo/scripts/interop-listener.py" 10.78.0.1 7
+    started listener
+}
+
+start_serve-kernel() { # INDEX
+    local port=7471 markers crc
+    address_in "$1"
+    for markers in on off; do
+        for crc in on off; do
+            run_in "$1" "serve$port" "$ddpctl" --json serve-kernel "10.78.0.1:$port" --size 64KiB --stag 16 \
+                --markers "$markers" --crc "$crc"
+            started "serve$port"
+            port=$((port + 1))
+        done
+    done
+}
+
+# listener PORT MARKERS CRC
+listener() {
+    cat <<END
+
+[[listener]]
+name = "l$1"
+interface = "front"
+port = $1
+regions = ["sink"]
+markers = $2
+crc = $3
+END
+}
+
+start_ddpd() { # INDEX
+    {
+        cat <<END
+name = "dialogues"
+
+[workers]
+count = 1
+idle = "adaptive"
+
+[[port]]
+name = "wire"
+kind = "af_packet"
+device = "v"
+
+[[interface]]
+name = "front"
+port = "wire"
+addresses = ["10.78.0.1/24"]
+
+[[region]]
+name = "sink"
+size = "64 KiB"
+access = "w"
+shared = true
+
+[management]
+socket = "$work/ddpd.sock"
+END
+        listener 7471 true true
+        listener 7472 true false
+        listener 7473 false true
+        listener 7474 false false
+    } >"$work/ddpd.toml"
+    run_in "$1" ddpd "$ddpd" --config "$work/ddpd.toml"
+    wait_until 60 grep -q '^ready' "$work/ddpd.out" || { cat "$work/ddpd.err" >&2; die "ddpd did not start"; }
+}
+
+# DDPD_PROFILE=dev plays with the programs that the tests use.
+profile=${DDPD_PROFILE:-release}
+say "building ddpd, ddpctl and ddp-script ($profile)"
+(cd "$repo" && cargo build --profile "$profile" --locked -q -p control --bins -p script) || die "the build failed"
+programs=$target/${profile/#dev/debug}
+ddpd=$programs/ddpd ddpctl=$programs/ddpctl
+
+testers=()
+for i in "${!hosts[@]}"; do
+    make_net "$i"
+    "start_${hosts[i]}" "$i"
+    # A machine that runs other tests besides may be late; what is wrong is wrong five times.
+    ip netns exec "${tag}a$i" "$programs/ddp-script" --port af_packet:v --address 10.78.0.2 --to 10.78.0.1 \
+        --host "$dialogues/${hosts[i]}.toml" --attempts 5 --tolerance "${INTEROP_TOLERANCE:-20%+100ms}" \
+        ${INTEROP_VERBOSE:+--verbose} "$dialogues" \
+        >"$work/${hosts[i]}.table" 2>"$work/${hosts[i]}.log" &
+    testers[i]=$!
+    pids+=("$!")
+done
+failed=0
+for i in "${!hosts[@]}"; do
+    code=0
+    wait "${testers[i]}" || code=$?
+    printf '== %s\n' "${hosts[i]}"
+    cat "$work/${hosts[i]}.table"
+    if [ "$code" -ne 0 ]; then
+        failed=$((failed + 1))
+        cat "$work/${hosts[i]}.log" >&2
+    fi
+done
+[ "$failed" -eq 0 ] || die "dialogues: $failed of ${#hosts[@]} hosts failed"
+say "no dialogue failed"

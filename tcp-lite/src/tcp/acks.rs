@@ -159,15 +159,18 @@ impl Sender {
             self.rack.measured(now, rtt);
             self.cc.on_round_trip(rtt, self.una, self.nxt);
         }
-        let echoed = info.echoed_ms.filter(|_| told.advanced);
+        // A peer that had it all before echoes the timestamp of what it took then, however long ago, for a
+        // duplicate does not renew TS.Recent (RFC 7323 §4.3).
+        let again = told.d_sack.is_some();
+        let echoed = info.echoed_ms.filter(|_| told.advanced && !again);
         let echo = echoed.map(|ms| Duration::from_millis((now.as_millis() - ms).max(1)));
         if let Some(rtt) = told.delivery.rtt().or(echo) {
             let per_rtt = told.flight.div_ceil(2 * self.emss as u64);
             self.rtt.sample(rtt, per_rtt, config);
             self.tlp.measured();
-        } else if told.delivery.original_end.is_some() {
-            // RFC 6298 §5.7, Karn: something that was not sent again was acknowledged, but how long it
-            // took cannot be told.
+        } else if told.delivery.original_end.is_some() || (told.advanced && again) {
+            // RFC 6298 §5, Karn: something that was not sent again was acknowledged, or came twice, so that
+            // nothing was lost; but how long it took cannot be told.
             self.rtt.forget_backoff();
         }
     }

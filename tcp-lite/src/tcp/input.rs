@@ -1,5 +1,7 @@
 //! SEGMENT ARRIVES (RFC 9293 §3.10.7), with RFC 5961's and RFC 7323's checks.
 
+use core::time::Duration;
+
 use wire::Instant;
 
 use super::acks::AckInfo;
@@ -79,7 +81,7 @@ impl Connection {
             self.timers.stop(Timer::Retransmit);
             return Ok(());
         }
-        self.measure_syn(now);
+        self.measure_syn(now, seg);
         self.connected(now);
         self.recv.ack_now = true;
         self.announce_emss(up);
@@ -87,10 +89,20 @@ impl Connection {
         self.text_and_fin(now, seg, self.recv.irs().plus(1), up)
     }
 
-    /// The SYN's round trip, if it was sent once (RFC 6298 §3).
-    fn measure_syn(&mut self, now: Instant) {
-        if !self.syn_lost && !self.syn_unmeasured {
-            self.send.rtt.sample(now.saturating_since(self.send.last_sent), 1, &self.config);
+    /// The SYN's round trip, if it was sent once or the peer echoes which one it answers (RFC 6298 §3,
+    /// RFC 7323 §4.1).
+    fn measure_syn(&mut self, now: Instant, seg: &Segment<'_>) {
+        if self.syn_unmeasured {
+            return;
+        }
+        let rtt = if self.syn_lost {
+            let echoed = self.echoed_ms(now, seg);
+            echoed.map(|ms| Duration::from_millis((now.as_millis() - ms).max(1)))
+        } else {
+            Some(now.saturating_since(self.send.last_sent))
+        };
+        if let Some(rtt) = rtt {
+            self.send.rtt.sample(rtt, 1, &self.config);
         }
     }
 
@@ -253,7 +265,7 @@ impl Connection {
         let ack = self.send.una.near(seg.ack);
         let window = u64::from(seg.window) << self.send.shift;
         if self.state == State::SynReceived {
-            self.measure_syn(now);
+            self.measure_syn(now, seg);
             self.connected(now);
             self.send.set_window(start, ack, window);
             self.announce_emss(up);

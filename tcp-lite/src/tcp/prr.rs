@@ -42,7 +42,7 @@ impl Prr {
         } else {
             let owed = self.delivered.saturating_sub(self.out).max(delivered);
             let limit = owed + if safe { smss } else { 0 };
-            limit.min(ssthresh - pipe)
+            whole(limit.min(ssthresh - pipe), smss)
         };
         // The fast retransmit goes whatever the window.
         let least = if self.out == 0 { smss } else { 0 };
@@ -50,9 +50,26 @@ impl Prr {
     }
 }
 
+/// In whole segments, the nearest number: segments are not all of full size, and what one of them that was
+/// a few octets short delivered would not let the next one go. What is rounded is made up for by
+/// prr_delivered and prr_out.
+fn whole(octets: u64, smss: u64) -> u64 {
+    octets.saturating_add(smss / 2) / smss * smss
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // RFC 6937 §3: one segment for one delivered, as in packets, though it was four octets short.
+    #[test]
+    fn a_short_segment_lets_a_full_one_go() {
+        let mut prr = Prr::new(4344);
+        prr.on_sent(1448);
+        assert_eq!(prr.on_ack(1444, 1448, 2896, 1448, false), 1448 + 1448);
+        prr.on_sent(1448);
+        assert_eq!(prr.on_ack(20, 2896, 4344, 1448, false), 2896, "not for a few octets");
+    }
 
     /// The first figure of RFC 6937 §4: 20 segments, the first lost, CUBIC-like reduction to 10.
     #[test]

@@ -1,6 +1,6 @@
 //! RFC 6298 §5, RFC 9293 §3.8.3, §3.8.4: retransmission, keepalive.
 
-use super::script::{config, established};
+use super::script::{config, established, passive};
 use crate::tcp::{Config, Keepalive};
 use std::time::Duration;
 
@@ -52,6 +52,45 @@ fn retransmissions_are_not_measured() {
          2.4 > P. 1001:2001(1000) ack 1
          2.5 < . 1:1(0) ack 2001 win 20000",
     );
+}
+
+// RFC 7323 §4.1, §4.3: a duplicate does not renew TS.Recent, so what answers it echoes an old timestamp:
+// with D-SACK it is no measurement. It ends the backing off (RFC 6298 §5): nothing was lost.
+#[test]
+fn answers_to_duplicates_are_not_measured() {
+    let script = passive(
+        Config { timestamps: true, ..config() },
+        "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
+        "0.00 > S. 0:0(0) ack 1
+         0.10 < . 1:1(0) ack 1 win 20000 <TS val 8 ecr 0>
+         1.00 write 988
+         1.00 > P. 1:989(988) ack 1
+         1.30 > P. 1:989(988) ack 1
+         1.90 > P. 1:989(988) ack 1
+         2.00 < . 1:1(0) ack 989 win 20000 <sack 1:989,TS val 9 ecr 1000>",
+    );
+    let info = script.conn.info();
+    assert_eq!(info.srtt, Some(Duration::from_millis(100)));
+    assert_eq!(info.rto, Duration::from_millis(300));
+}
+
+// RFC 7323 §4.1: the echo tells which of two SYNs was answered, so there is a measurement and no reason to
+// begin with three seconds (RFC 6298 §5.7).
+#[test]
+fn a_lost_syn_is_measured_by_its_timestamp() {
+    let script = |stamps: &str| {
+        passive(
+            Config { timestamps: true, ..config() },
+            "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
+            &format!(
+                "0.00 > S. 0:0(0) ack 1
+                 1.00 > S. 0:0(0) ack 1
+                 1.05 < . 1:1(0) ack 1 win 20000 <TS val 8 ecr {stamps}>"
+            ),
+        )
+    };
+    assert_eq!(script("1000").conn.info().srtt, Some(Duration::from_millis(50)));
+    assert_eq!(script("0").conn.info().srtt, Some(Duration::from_millis(1050)));
 }
 
 // RFC 9293 §3.8.3 MUST-20, SHLD-10, SHLD-11: the path is suspect after three, the end comes after 100 s.

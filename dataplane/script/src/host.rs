@@ -32,7 +32,7 @@ pub struct Service {
     pub port: u16,
     /// What it makes of what comes.
     pub takes: Takes,
-    /// How it is set, in the words of the scripts' `set` lines.
+    /// How it is set, in the words of the scripts' `set` lines; `ip` is the address's family.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
 }
@@ -176,6 +176,14 @@ fn required(script: &Script) -> Vec<(&str, String)> {
         .filter(|s| !ours.contains(&s.key.as_str()) && !s.key.contains('.'))
         .map(|s| (s.key.as_str(), s.value.clone()))
         .collect();
+    // Of the same link an IPv6 host says 20 octets less.
+    let says_mss = |action: &Action| match action {
+        Action::Expect(line) => line.args.has("mss"),
+        _ => false,
+    };
+    if all.iter().all(|(k, _)| *k != "ip") && script.steps.iter().any(|s| says_mss(&s.action)) {
+        all.push(("ip", "4".into()));
+    }
     if wanted(script) == [Takes::Mpa] {
         for key in ["markers", "crc"] {
             if all.iter().all(|(k, _)| *k != key) {
@@ -233,6 +241,7 @@ mod tests {
             ("x/y", "set stack mpa\nset crc off\n0 < S\n. > SA\n", "needs setting crc off"),
             ("x/y", "set stack tcp\nset ecn on\n0 < S\n. > SA\n", "needs setting ecn on"),
             ("x/y", "set stack tcp\n0 < S\n. event Connected\n", "shows nothing on the wire"),
+            ("x/y", "set stack tcp\n0 < S\n. > SA mss=1460\n", "needs setting ip 4"),
             ("a/b", "set stack tcp\n0 < S\n. > SA\n", "a reason"),
         ] {
             assert_eq!(service(name, text), Err(reason.to_owned()), "{text}");

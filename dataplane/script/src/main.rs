@@ -110,7 +110,12 @@ impl Args {
         {
             return Err("--address, --to and --via are of different families".into());
         }
-        let known = self.known(port)?;
+        let mut known = self.known(port)?;
+        // The family is no choice of the host's: scripts about IPv6 have their turn where it is spoken.
+        let family = if host.is_ipv6() { "6" } else { "4" };
+        for service in &mut known.services {
+            service.settings.entry("ip".into()).or_insert_with(|| family.into());
+        }
         let scripts = read(&self.files)?;
         let config = PortConfig {
             mtu: self.mtu,

@@ -153,7 +153,7 @@ fn a_path_that_grows_again_is_made_use_of() {
         let raise = Duration::from_millis(150);
         // A black hole takes some time-outs to be found.
         let changes: &[_] =
-            if icmp { &[(1050, 1300), (1400, 1500)] } else { &[(1050, 1300), (4500, 1500)] };
+            if icmp { &[(1050, 1300), (1200, 1500)] } else { &[(1050, 1300), (4500, 1500)] };
         let result = run(3, Case { icmp, changes, raise, ..CASE });
         if icmp {
             assert_eq!(result.emss, emss(1500));

@@ -22,6 +22,9 @@ const INITIAL_WINDOW: u64 = 10;
 /// Duplicate acknowledgements owed at most to a peer without SACK.
 const MAX_OWED: u8 = 8;
 
+/// Segments acknowledged at once after something arrived beyond a gap.
+const QUICK: u8 = 16;
+
 /// The receive half of a connection.
 #[derive(Debug)]
 pub(crate) struct Receiver {
@@ -54,6 +57,9 @@ pub(crate) struct Receiver {
     pub(crate) ack_now: bool,
     /// Data segments since the last acknowledgement.
     pub(crate) unacked_segments: u32,
+    /// Segments still to be acknowledged at once: the path loses, so that the peer's window is small, and
+    /// may hold one segment, and acknowledgements get lost too.
+    quick: u8,
     /// Duplicate acknowledgements owed to a peer without SACK, beyond the one of `ack_now`.
     pub(crate) owed: u8,
 }
@@ -90,6 +96,7 @@ impl Receiver {
             shift,
             ack_now: false,
             unacked_segments: 0,
+            quick: 0,
             owed: 0,
         }
     }
@@ -153,15 +160,28 @@ impl Receiver {
         // RFC 5681 §4.2: at once beyond a gap, when a gap is filled, for what was not taken or not
         // new; else every second segment.
         self.unacked_segments += 1;
-        // The same when the window holds no second one.
+        // The same when the window holds no second one, and for a while after a gap: only then is waiting
+        // for a second one worth it.
         let full = self.edge.since(self.nxt) < self.rmss;
-        if had_gap || self.has_gap() || taken < len || full || self.unacked_segments >= 2 {
+        let quick = self.acknowledges_at_once();
+        if had_gap || quick || taken < len || full || self.unacked_segments >= 2 {
             self.ack_now = true;
         }
         if beyond && self.owed < MAX_OWED {
             self.owed += 1;
         }
         if fresh > 0 && taken == 0 { Text::Refused } else { Text::Taken }
+    }
+
+    /// A segment has come: whether there is a gap now, or was not long ago.
+    fn acknowledges_at_once(&mut self) -> bool {
+        if self.has_gap() {
+            self.quick = QUICK;
+            return true;
+        }
+        let quick = self.quick > 0;
+        self.quick = self.quick.saturating_sub(1);
+        quick
     }
 
     /// Octets `start..end` arrive. The first contiguous part of them that was taken before is told to the

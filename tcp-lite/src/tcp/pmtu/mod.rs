@@ -187,6 +187,9 @@ impl Connection {
         if let Change::Mss(_) = self.path.search.black_hole(deep) {
             self.stats.path_mtu_black_holes += 1;
             self.use_path_mss();
+            // What was lost was too long: the shorter one is new to the path, and no reason to wait for
+            // what others in a row made of the time-out (RFC 6298 §5.5). At most twice in a row.
+            self.send.rtt.forget_backoff();
         }
     }
 

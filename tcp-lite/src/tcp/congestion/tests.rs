@@ -231,3 +231,18 @@ fn the_window_stays_below_its_bound() {
     }
     assert_eq!(c.cwnd(), 50 * SMSS);
 }
+
+// RFC 5682 §2.1 step 3a: the new segments that asked fill the window of a time-out; a retransmission fits
+// besides, and three segments are the most.
+#[test]
+fn there_is_room_to_send_again_beside_new_data() {
+    let mut c = congestion(CongestionControl::NewReno);
+    c.on_timeout(10 * SMSS, false);
+    assert_eq!(c.cwnd(), SMSS);
+    c.after_new_data(2 * SMSS);
+    assert_eq!(c.cwnd(), 3 * SMSS);
+    c.after_new_data(7 * SMSS);
+    assert_eq!(c.cwnd(), 3 * SMSS, "no more for what else is out");
+    c.after_new_data(0);
+    assert_eq!(c.cwnd(), 3 * SMSS, "nor less");
+}

@@ -521,12 +521,17 @@ impl<M: RegionMemory> Endpoint<M> {
         self.established(Vec::new());
     }
 
-    /// An FPDU that DDP refused and TCP acknowledged is tried again.
+    /// An FPDU that DDP refused and TCP acknowledged is tried again, not with every segment: it is
+    /// verified each time.
     fn retry_blocked(&mut self, now: Instant, cx: &mut Context<'_, M>) {
-        self.retry_at = None;
         let Some(full) = self.upper.full_mut().filter(|full| full.receiver.is_blocked()) else {
+            self.retry_at = None;
             return;
         };
+        if self.retry_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.retry_at = None;
         let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
         full.receiver.retry(&mut full.stream.sink(ddp), cx.hold);
         if full.receiver.is_blocked() {

@@ -4,6 +4,7 @@
 use super::super::crc32c;
 use super::super::error::Fault;
 use super::super::framing::Framing;
+use core::ops::Range;
 use smallvec::SmallVec;
 use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker};
 
@@ -62,12 +63,16 @@ impl<'a> Extent<'a> {
         self.end
     }
 
-    /// What the markers in the extent tell of where FPDUs begin (RFC 5044 §6 (2)).
-    pub(super) fn locate(&self, checks: &Checks) -> Located {
+    /// What the markers in the extent tell of where FPDUs begin (RFC 5044 §6 (2)). Only `news` has just
+    /// arrived, and what was there before located nothing: markers that it has no part in, and that
+    /// cannot point into it, locate nothing now either.
+    pub(super) fn locate(&self, checks: &Checks, news: &Range<u64>) -> Located {
         let framing = checks.framing;
         let mut located = Located::default();
-        let mut at = framing.marker_from(self.start);
-        while at + MARKER_LEN as u64 <= self.end {
+        let first = news.start.saturating_sub(MARKER_LEN as u64 - 1).max(self.start);
+        let last = self.end.min(news.end + u64::from(checks.max_fpdu) + MARKER_LEN as u64);
+        let mut at = framing.marker_from(first);
+        while at + MARKER_LEN as u64 <= last {
             let fpdu = self.marker_at(at).header(at, checks).map(|header| framing.fpdu_of(header));
             match fpdu {
                 Some(fpdu) if fpdu < self.start => located.begins_inside = true,

@@ -76,8 +76,12 @@ pub struct Receiver {
     hold_limit: u32,
     /// Octets of FPDUs ahead of a gap that were verified in vain, less those that have come since.
     vain: u32,
-    /// What the core had left to hold when the last span came.
-    core_room: u64,
+    /// Octets of FPDUs ahead of a gap that were verified and that the sink had no room for, less those
+    /// that have come since.
+    unwanted: u32,
+    /// What the core had left to hold when the last span came; no window is half as large as the most that
+    /// fits here.
+    core_room: u32,
     next: u64,
     /// The first error, and where: nothing at or beyond it is handed up.
     stop: Option<Box<MpaError>>,
@@ -100,8 +104,8 @@ struct Pass {
     fault: Option<Fault>,
     /// Where that one ends by its length.
     fault_end: u64,
-    /// The sink has no room for the FPDU at `to`.
-    refused: bool,
+    /// The sink has no room for the FPDU at `to`, which ends before this.
+    refused: Option<u64>,
     /// An FPDU begins where the span begins.
     begins_aligned: bool,
 }
@@ -121,7 +125,8 @@ impl Receiver {
             tries: 0,
             hold_limit: config.hold_limit,
             vain: 0,
-            core_room: u64::MAX,
+            unwanted: 0,
+            core_room: u32::MAX,
             next: start,
             stop: None,
             failed: false,
@@ -140,8 +145,9 @@ impl Receiver {
         budget: &mut HoldBudget,
     ) -> Taken {
         self.vain = self.vain.saturating_sub(octets.len() as u32);
+        self.unwanted = self.unwanted.saturating_sub(octets.len() as u32);
         let taken = self.take_before_stop(offset, octets, sink, budget);
-        self.core_room = budget.room();
+        self.core_room = u32::try_from(budget.room()).unwrap_or(u32::MAX);
         taken
     }
 
@@ -217,7 +223,7 @@ impl Receiver {
             return u64::MAX;
         }
         let ahead = self.held_ahead();
-        let capacity = self.capacity(ahead, self.core_room);
+        let capacity = self.capacity(ahead, self.core_room.into());
         let least = u64::from(self.checks.max_fpdu).max(MIN_ROOM);
         match self.checks.framing.has_markers() {
             true if 2 * ahead > capacity => least,
@@ -250,7 +256,7 @@ impl Receiver {
         let end = offset + octets.len() as u64;
         let run = self.pieces.run_around(offset, end, self.next);
         let in_order = run.start == self.next;
-        if !in_order && self.pieces.is_full(self.stats.held) {
+        if self.is_in_vain(in_order) && !octets.is_empty() {
             return self.refuse(offset, end, offset..offset);
         }
         let markers = self.checks.framing.has_markers();
@@ -265,7 +271,7 @@ impl Receiver {
             let bounded = run.bounded || extent_end == self.stop_at();
             let located = match run.known {
                 true => Located { start: Some(run.start), begins_inside: false },
-                false => extent.locate(&self.checks),
+                false => extent.locate(&self.checks, &(offset..end)),
             };
             if located.begins_inside && run.start == offset {
                 self.stats.alignment_lost += 1;
@@ -282,6 +288,36 @@ impl Receiver {
             self.take(self.next, &[], sink, budget);
         }
         taken
+    }
+
+    /// True when what has come could not be kept, whatever it is: it is not looked at.
+    fn is_in_vain(&self, in_order: bool) -> bool {
+        match in_order {
+            // The next FPDU is whole. What brings nothing to it does not cost its CRC once more.
+            true => self.blocked,
+            false => self.pieces.is_full(self.stats.held) || self.unwanted > self.patience(),
+        }
+    }
+
+    /// Octets ahead of gaps that may be verified in vain at a stretch.
+    fn patience(&self) -> u32 {
+        self.checks.max_fpdu.saturating_mul(u32::from(self.max_tries.max(1)))
+    }
+
+    /// What the sink has no room for is taken only if it belongs to an FPDU of which more has been taken
+    /// or is held: it would come again and again, for the CRC of all of it each time. Returns up to where.
+    fn refused_by_sink(&mut self, fpdu: Range<u64>, span: &Span<'_>) -> u64 {
+        let (offset, end) = (span.offset, span.end());
+        let whole = fpdu.start >= offset && fpdu.end <= end;
+        if span.in_order && !whole {
+            self.blocked = true;
+            return fpdu.end.min(end);
+        }
+        if !whole {
+            self.unwanted = self.unwanted.saturating_add((fpdu.end - fpdu.start) as u32);
+        }
+        // As if it had never arrived: the peer sends it again.
+        fpdu.start.clamp(offset, end)
     }
 
     /// Enters what a pass has handed up.
@@ -323,15 +359,16 @@ impl Receiver {
             }
             Some((fault, Verdict::Fail)) => self.fail(pass.to, fault, budget),
             Some((fault, Verdict::Remember)) => self.stop(pass.to, fault, budget),
-            // As if it had never arrived: the peer sends it again.
-            None if pass.refused => until = pass.to.clamp(offset, end),
             None => {}
         }
         if self.failed {
             return Taken::All;
         }
         if in_order {
-            self.blocked = pass.refused && pass.to >= end;
+            self.blocked = false;
+        }
+        if let Some(refused_end) = pass.refused {
+            until = self.refused_by_sink(pass.to..refused_end, &span);
         }
         if !pass.located {
             let held = self.hold(&span, offset..end, false, budget);
@@ -371,8 +408,7 @@ impl Receiver {
             // held makes little octets cost the CRC of many.
             _ if !span.in_order => {
                 self.vain = self.vain.saturating_add((pass.fault_end - pass.to) as u32);
-                let most = self.checks.max_fpdu.saturating_mul(u32::from(self.max_tries.max(1)));
-                if self.vain > most { Verdict::Remember } else { Verdict::Drop }
+                if self.vain > self.patience() { Verdict::Remember } else { Verdict::Drop }
             }
             // RFC 5044 §8: dropped silently only while no octet of it was acknowledged.
             Fault::Crc { .. } | Fault::TooLong { .. }
@@ -490,7 +526,7 @@ impl Pass {
             located: false,
             fault: None,
             fault_end: at,
-            refused: false,
+            refused: None,
             begins_aligned: false,
         }
     }
@@ -548,7 +584,7 @@ fn hand_up(
             Disposition::Placed(n) => stats.placed_out_of_order += n as u64,
             Disposition::Ignored => {}
             Disposition::Refused => {
-                pass.refused = true;
+                pass.refused = Some(end);
                 break;
             }
         }

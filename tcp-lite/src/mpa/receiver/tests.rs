@@ -356,6 +356,49 @@ fn a_blocked_ulpdu_is_retried() {
     assert_eq!((bench.budget.used(), bench.sink.complete), (0, START + b[3] as u64));
 }
 
+/// An attacker ends a large FPDU for which there is no buffer, with one octet, again and again: it is
+/// verified once, and then when the owner asks.
+#[test]
+fn the_end_of_a_refused_fpdu_is_taken_and_not_verified_again() {
+    for markers in [false, true] {
+        let stream = stream(markers, &[60_000, 1000]);
+        let b = stream.boundaries();
+        let mut bench = Bench::new(&stream, &Config::default());
+        bench.arrive(b[0]..b[1] - 1);
+        bench.sink.refuse.insert(START);
+        bench.arrive(b[1] - 1..b[1] + 1);
+        assert!(bench.receiver.is_blocked() && bench.is_taken(b[1] - 1..b[1]));
+        for _ in 0..100 {
+            bench.arrive(b[1]..b[1] + 1);
+        }
+        assert_eq!((bench.handed_up(&stream), bench.sink.refused), (vec![], 1));
+        assert!(bench.is_untouched(b[1]..b[2]));
+        bench.receiver.retry(&mut bench.sink, &mut bench.budget);
+        bench.arrive(b[1]..b[2]);
+        assert_eq!(bench.handed_up(&stream), [0, 1]);
+        assert_eq!((bench.receiver.is_blocked(), bench.budget.used()), (false, 0));
+    }
+}
+
+/// The same ahead of a gap, where the end is not taken: as often as for FPDUs with wrong CRCs.
+#[test]
+fn a_refused_fpdu_ahead_of_a_gap_is_verified_a_few_times() {
+    let stream = stream(true, &[1000, 60_000]);
+    let b = stream.boundaries();
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[1]..b[2] - 1);
+    for _ in 0..1000 {
+        bench.sink.refuse.insert(START + b[1] as u64);
+        bench.arrive(b[2] - 1..b[2]);
+    }
+    assert!(bench.is_untouched(b[2] - 1..b[2]));
+    assert!((2..8).contains(&bench.sink.refused), "{}", bench.sink.refused);
+    bench.sink.refuse.clear();
+    bench.arrive(b[0]..b[1]).arrive(b[2] - 1..b[2]);
+    assert_eq!(bench.handed_up(&stream), [0, 1]);
+    assert_eq!(bench.budget.used(), 0);
+}
+
 /// RFC 5044 §8 code 1: the end of the TCP stream within an FPDU is an error, between two it is not.
 #[test]
 fn closed_inside_an_fpdu() {

@@ -2,7 +2,7 @@
 //!
 //! A [`Memory`] is a handle on one mapping, cheap to clone and shared by all workers' replicas of the
 //! STag table; the mapping goes when the last handle does. It is pre-faulted when it is made, so that a
-//! worker never faults, and locked as far as the limit allows; [`Memory::statement`] says what could not
+//! worker never faults, and locked as far as the limit allows; [`Memory::statements`] says what could not
 //! be had. It never grows, shrinks or moves.
 //!
 //! Peers, local programs and other workers may touch the same octets at the same moment. So there is no

@@ -27,10 +27,7 @@ impl<Io: PortIo> Core<Io> {
             Command::RemoveStag { stag, sources, ticket } => {
                 self.remove_stag(stag, sources, ticket, now)
             }
-            Command::BindStag { stag, stream, ticket } => {
-                let result = self.stags.bind(stag, stream).map_err(CommandError::Stag);
-                self.done(ticket, result);
-            }
+            Command::BindStag { stag, stream, ticket } => self.bind_stag(stag, stream, ticket, now),
             Command::AddListener { listener, ticket } => {
                 let result = self.listeners.add(listener);
                 self.done(ticket, result);
@@ -124,7 +121,7 @@ impl<Io: PortIo> Core<Io> {
     /// are being sent from it.
     fn remove_stag(&mut self, stag: Stag, sources: Sources, ticket: Ticket, now: Instant) {
         let known = self.stags.remove(stag).is_some();
-        self.revoke(stag, now);
+        self.revoke(stag, |_| true, now);
         self.stop_loads_from(stag, now);
         if !self.sources.contains_key(&stag) {
             let unknown = CommandError::Stag(ddp::StagError::Unknown(stag));
@@ -143,11 +140,28 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// No peer's Read goes on from a region that has ended.
-    fn revoke(&mut self, stag: Stag, now: Instant) {
+    /// From here on no other stream of this worker reaches the region, by a Read that is under way neither:
+    /// it would go on to what the new one's peer writes.
+    fn bind_stag(&mut self, stag: Stag, stream: Option<StreamId>, ticket: Ticket, now: Instant) {
+        let before = self.stags.get(stag).map(|entry| entry.stream);
+        let result = self.stags.bind(stag, stream).map_err(CommandError::Stag);
+        match (before, stream) {
+            (Some(Some(old)), Some(new)) if old != new => {
+                self.revoke(stag, |id| id == old, now);
+            }
+            (Some(None), Some(new)) => self.revoke(stag, |id| id != new, now),
+            _ => {}
+        }
+        self.done(ticket, result);
+    }
+
+    /// No Read of these streams' peers goes on from a region that has ended for them.
+    fn revoke(&mut self, stag: Stag, whose: impl Fn(StreamId) -> bool, now: Instant) {
         let slots: Vec<u32> = self.conns.occupied().collect();
         for slot in slots {
-            let Some(conn) = self.conns.get_mut(slot) else { continue };
+            let Some(conn) = self.conns.get_mut(slot).filter(|conn| whose(conn.id)) else {
+                continue;
+            };
             if conn.endpoint.revoked(now, stag, &mut lend!(self)) {
                 self.touch(slot);
             }

@@ -497,6 +497,43 @@ fn a_region_that_goes_ends_the_reads_from_it() {
     assert_eq!(flushed, Some(PostFailure::Flushed));
 }
 
+/// A Read that is under way when the region goes to another stream would see what that one's peer writes.
+#[test]
+fn a_region_that_is_bound_to_another_stream_ends_the_reads_from_it() {
+    let nobody = StreamId(u64::MAX);
+    for first in [false, true] {
+        let mut b = bench();
+        let (here, there) = b.open(Service::Control);
+        let (other, theirs) = b.open(Service::Control);
+        let bind = |b: &mut Bench, stream| {
+            let done = b.net.hosts[1].tell(there.worker().into(), |ticket| Command::BindStag {
+                stag: REGION,
+                stream: Some(stream),
+                ticket,
+            });
+            assert_eq!(b.net.wait_done(1, done), Ok(()));
+        };
+        if first {
+            bind(&mut b, there);
+        }
+        let ticket = b.post(here, read(LEN as u32));
+        b.net.until("the Read to begin", |net| {
+            net.turn();
+            (net.hosts[1].count("tx_octets") > 100_000).then_some(())
+        });
+        bind(&mut b, if first { nobody } else { theirs });
+        assert_eq!(b.end(0).numbers(), Some((0, 1, 0)));
+        let flushed = b.net.hosts[0].take(|e| match e {
+            Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
+            _ => None,
+        });
+        assert_eq!(flushed, Some(PostFailure::Flushed));
+        bind(&mut b, theirs);
+        let ticket = b.post(other, read(LEN as u32));
+        b.finished(ticket);
+    }
+}
+
 #[test]
 fn the_sink_of_a_read_waits_for_its_removal() {
     let mut b = bench();

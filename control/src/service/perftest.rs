@@ -45,6 +45,9 @@ const DEST: usize = 56;
 const VERSION: usize = 16;
 /// Pages are where perftest's own buffers begin; a credit counter does not.
 const PAGE: u64 = 4096;
+/// Answers to Writes on their way. A client waits for each before it writes again, and its Write
+/// acknowledges it.
+const MAX_ANSWERING: u32 = 4;
 
 /// All clients of one listener.
 #[derive(Debug)]
@@ -97,6 +100,8 @@ struct Data {
     writes: u64,
     /// The client measures the latency of Writes; this many were answered.
     answered: Option<u64>,
+    /// Answers, and the first Write, that the client has not acknowledged.
+    answering: u32,
 }
 
 impl Perftest {
@@ -176,7 +181,7 @@ impl Perftest {
                 && known.sends == 0
                 && known.writes == 0
             {
-                known.answered = Some(0);
+                (known.answered, known.answering) = (Some(0), 1);
                 // The client looks at the last octet of as many as it was told to measure: all are 1.
                 let octets = vec![1; self.message_size as usize];
                 out.push_back((data, Action::PeerIsReady));
@@ -290,6 +295,7 @@ impl Perftest {
                 crediting: false,
                 writes: 0,
                 answered: None,
+                answering: 0,
             };
             conn.role = Role::Data(fresh);
         }
@@ -309,7 +315,10 @@ impl Perftest {
             Some(Role::Control(control)) => control.memory,
             _ => None,
         };
-        let Some(Conn { role: Role::Data(data), .. }) = self.conns.get_mut(&stream) else { return };
+        let Some(Conn { role: Role::Data(data), slot, .. }) = self.conns.get_mut(&stream) else {
+            return;
+        };
+        let most = slot.map_or(0, |slot| slot.len);
         match (input, memory) {
             (Input::Received(octets), Some(at)) if at.to % PAGE == 0 => {
                 data.sends = data.sends.wrapping_add(1);
@@ -322,6 +331,7 @@ impl Perftest {
             }
             (Input::WriteDone, _) => {
                 data.crediting = false;
+                data.answering = data.answering.saturating_sub(1);
                 if data.answered.is_none() {
                     data.write_credit(stream, memory, out);
                 }
@@ -329,7 +339,15 @@ impl Perftest {
             (Input::Written { len }, Some(at)) => {
                 data.writes += 1;
                 if let Some(answered) = &mut data.answered {
+                    // An answer is as long as the Write, and stays until it is acknowledged.
+                    if len > most || data.answering >= MAX_ANSWERING {
+                        let sentence =
+                            "perftest: more Writes, or longer ones, than latency is measured by";
+                        out.push_back((stream, Action::End(sentence.into())));
+                        return;
+                    }
                     *answered += 1;
+                    data.answering += 1;
                     let mut octets = vec![0; usize::try_from(len).unwrap_or(0)];
                     // The first Write from here was number 1.
                     if let Some(last) = octets.last_mut() {

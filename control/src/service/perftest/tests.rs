@@ -124,6 +124,27 @@ fn latency_of_sends_gets_each_of_them_back() {
     assert_eq!(bench.pass(WRITE_LATENCY_SILENCE), [], "it was not silent");
 }
 
+/// A message of DDP has no end until its sender says so, and may write the same octets again and again.
+#[test]
+fn what_answers_to_writes_take_is_bounded() {
+    let measured = || {
+        let mut bench = Bench::new();
+        bench.set_up(false, 0x10000);
+        bench.send(1, &client(0x10000));
+        assert_eq!(bench.pass(WRITE_LATENCY_SILENCE).len(), 2);
+        bench
+    };
+    let ends = |actions: Vec<(u64, Action)>| matches!(actions[..], [(2, Action::End(_))]);
+    let mut bench = measured();
+    assert!(!ends(bench.input(2, Input::Written { len: 1 << 20 })), "all of the slot");
+    bench.input(2, Input::WriteDone);
+    assert!(ends(bench.input(2, Input::Written { len: (1 << 20) + 1 })));
+    assert!(ends(measured().input(2, Input::Written { len: u64::MAX })));
+    let mut bench = measured();
+    let unanswered = (0..100).find(|_| ends(bench.input(2, Input::Written { len: 4 })));
+    assert_eq!(unanswered, Some(3), "the client acknowledges nothing");
+}
+
 #[test]
 fn latency_of_writes_begins_here_after_a_silence() {
     let mut bench = Bench::new();

@@ -1,5 +1,6 @@
 //! The passive side: streams that peers ask for are accepted within limits, or refused.
 
+use dataplane::memory::Memory;
 use dataplane::{Command, Event, Service};
 use ddp::{PdId, StreamId, VersionPolicy};
 use tcp_lite::mpa::Revision;
@@ -76,18 +77,23 @@ impl Core {
     /// Binds exclusive regions to the stream; before that, those in which it could read what another
     /// stream wrote are cleared.
     fn clear_and_bind(&mut self, id: StreamId, exclusive: Vec<String>, rdmap: bool) {
-        // Bare DDP cannot read.
-        let dirty = |name: &String| {
-            let region = self.regions.get(name)?;
-            let clears = rdmap && region.section.clear_between_peers && region.written;
-            clears.then(|| (region.memory.clone(), region.len))
-        };
-        let dirty: Vec<_> = exclusive.iter().filter_map(dirty).collect();
+        let dirty = self.dirty(&exclusive, rdmap);
         if dirty.is_empty() {
             self.bind_written(id, &exclusive);
         } else {
             self.load(Wanted::Clear(dirty), Loading::Clear { stream: id, exclusive });
         }
+    }
+
+    /// Of these regions, those in which the next stream's peer could read what another one wrote.
+    pub(super) fn dirty(&self, exclusive: &[String], rdmap: bool) -> Vec<(Memory, u64)> {
+        let dirty = |name: &String| {
+            let region = self.regions.get(name)?;
+            // Bare DDP cannot read.
+            let clears = rdmap && region.section.clear_between_peers && region.written;
+            clears.then(|| (region.memory.clone(), region.len))
+        };
+        exclusive.iter().filter_map(dirty).collect()
     }
 
     pub(super) fn on_cleared(
@@ -108,12 +114,17 @@ impl Core {
     }
 
     fn bind_written(&mut self, id: StreamId, exclusive: &[String]) {
+        self.may_write(exclusive);
+        self.bind(exclusive, Some(id), Then::Bound { stream: id });
+    }
+
+    /// From now on a peer may write to these regions.
+    pub(super) fn may_write(&mut self, exclusive: &[String]) {
         for name in exclusive {
             if let Some(region) = self.regions.get_mut(name) {
                 region.written = true;
             }
         }
-        self.bind(exclusive, Some(id), Then::Bound { stream: id });
     }
 
     /// The available ones of a listener's regions, now used by `stream`; and of them the exclusive ones.

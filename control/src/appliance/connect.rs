@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use dataplane::{Command, Connect, ConnectError, InterfaceId, Service, Ticket, WorkerId};
 use ddp::{PdId, StreamId, VersionPolicy};
+use tcp_lite::endpoint::CloseReason;
 use tcp_lite::mpa;
 
-use super::core::{Core, NOBODY, Then};
+use super::core::{Core, Loading, NOBODY, Then};
+use super::loader::Wanted;
 use super::sends::PendingSend;
 use super::services::rdmap_config;
 use super::start::connect_endpoint;
@@ -64,12 +66,35 @@ impl Core {
                 if exclusive.is_empty() {
                     self.send_connect(*plan);
                 } else {
-                    // Its number is not known yet: until it is, the domain may use the region.
-                    self.bind(&exclusive, None, Then::ConnectReady(plan));
+                    let dirty = self.dirty(&exclusive, plan.spec.ulp == UlpChoice::Rdmap);
+                    if dirty.is_empty() {
+                        self.lend(plan, &exclusive);
+                    } else {
+                        self.load(Wanted::Clear(dirty), Loading::ClearFor(plan));
+                    }
                 }
             }
             Err(error) => self.connect_refused(purpose, error),
         }
+    }
+
+    pub(super) fn on_cleared_for(&mut self, plan: Box<ConnectPlan>, result: Result<(), String>) {
+        let gone = |name: &&String| !self.regions.get(*name).is_some_and(|r| r.is_live());
+        let gone = plan.spec.regions.iter().find(gone);
+        let gone = gone.map_or(Ok(()), |name| Err(format!("region `{name}` is gone")));
+        if let Err(reason) = result.and(gone) {
+            self.release_regions(&plan.spec.regions, NOBODY);
+            return self.connect_refused(plan.purpose, ApiError::unavailable(reason));
+        }
+        let exclusive = self.reserve(&plan.spec.regions);
+        self.lend(plan, &exclusive);
+    }
+
+    /// Lets the peer of an active open reach its regions.
+    fn lend(&mut self, plan: Box<ConnectPlan>, exclusive: &[String]) {
+        self.may_write(exclusive);
+        // Its number is not known yet: until it is, the domain may use the region.
+        self.bind(exclusive, None, Then::ConnectReady(plan));
     }
 
     fn plan(&mut self, spec: &ConnectSpec) -> Result<(InterfaceId, WorkerId, PdId), ApiError> {
@@ -181,6 +206,16 @@ impl Core {
         let worker = plan.worker;
         connect.ticket = Ticket(self.tickets.issue(1, Then::Connected(Box::new(plan))));
         self.tell(worker.0, Command::Connect(Box::new(connect)));
+    }
+
+    /// The peer does not speak MPA revision 2 (RFC 6581 §10); the same open goes on with revision 1.
+    pub(super) fn on_retrying(&mut self, ticket: Ticket, reason: &CloseReason) {
+        let Some(Then::Connected(plan)) = self.tickets.get_mut(ticket.0) else {
+            self.tally.unexpected_events += 1;
+            return;
+        };
+        let remote = plan.spec.remote;
+        self.warn(format!("{remote}: MPA revision 2 failed, trying revision 1: {reason}"));
     }
 
     pub(super) fn on_connect_failed(&mut self, ticket: Ticket, reason: ConnectError) {

@@ -234,6 +234,8 @@ pub(super) enum Loading {
         stream: StreamId,
         exclusive: Vec<String>,
     },
+    /// The regions of an active open are cleared before its peer is told of them.
+    ClearFor(Box<ConnectPlan>),
     Reload,
 }
 
@@ -388,6 +390,7 @@ impl Core {
             Event::Incoming { .. } => self.on_incoming(event),
             Event::Established { .. } => self.on_established(event, now),
             Event::ConnectFailed { ticket, reason } => self.on_connect_failed(ticket, reason),
+            Event::Retrying { ticket, reason } => self.on_retrying(ticket, &reason),
             Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp } => {
                 self.on_tagged(stream, stag, to, len, rsvd_ulp);
                 if self.streams.get(&stream).is_some_and(|known| known.slot.is_some()) {
@@ -421,7 +424,7 @@ impl Core {
                 }
             }
             // The stream goes on in the other direction, or its end is reported.
-            Event::PeerClosed { .. } | Event::Retrying { .. } => {}
+            Event::PeerClosed { .. } => {}
             Event::Received { .. }
             | Event::Immediate { .. }
             | Event::Invalidated { .. }
@@ -459,6 +462,7 @@ impl Core {
             Some(Loading::Clear { stream, exclusive }) => {
                 self.on_cleared(stream, &exclusive, result.map(drop));
             }
+            Some(Loading::ClearFor(plan)) => self.on_cleared_for(plan, result.map(drop)),
             Some(Loading::Reload) => self.on_reload_loaded(id, result),
             None => self.tally.unexpected_events += 1,
         }

@@ -2,7 +2,7 @@
 
 use dataplane::memory::ring::{Consumer, Kind};
 use dataplane::{CommandError, Sources};
-use ddp::{Stag, StagError, TaggedOffset};
+use ddp::{RegionMemory as _, Stag, StagError, TaggedOffset};
 
 use super::super::core::NOBODY;
 use super::*;
@@ -313,4 +313,51 @@ fn a_file_region_is_written_to_its_end_before_it_is_gone() {
     assert!(!bench.core.regions.contains_key("own"));
     let octets = std::fs::read(bench.dir.path().join("region")).unwrap();
     assert_eq!(octets, b"\0\0\0\0\0\0\0\0\0\0octets");
+}
+
+/// What one peer wrote no other one reads, whichever side opens the streams.
+#[test]
+fn an_exclusive_region_is_cleared_before_a_peer_that_we_open_to_can_read_it() {
+    let mut bench = bench();
+    let section = RegionSection {
+        remote_read: true,
+        clear_between_peers: true,
+        shared: false,
+        ..section("both", 64)
+    };
+    let mut pending = bench.call(Request::AddRegion(section));
+    bench.load_all();
+    bench.acknowledge();
+    assert!(matches!(answer(&mut pending), Ok(Reply::Region(_))));
+    let memory = bench.core.regions["both"].memory.clone();
+    let is_clear = || {
+        let mut octets = [0; 64];
+        memory.read(0, &mut octets);
+        octets == [0; 64]
+    };
+    for (round, id) in (1..=3).enumerate() {
+        let spec = crate::api::ConnectSpec {
+            regions: vec!["both".into()],
+            ulp: crate::api::UlpChoice::Rdmap,
+            ..crate::api::ConnectSpec::to(remote("10.0.0.9"))
+        };
+        let _pending = bench.call(Request::Connect(spec));
+        if round > 0 {
+            assert!(bench.acknowledge().is_empty(), "first it is cleared");
+            assert!(!is_clear());
+        }
+        bench.load_all();
+        let commands = bench.acknowledge();
+        assert!(is_clear());
+        let ticket = commands.iter().find_map(|c| match c {
+            Command::Connect(connect) => Some(connect.ticket),
+            _ => None,
+        });
+        bench.established(id, "10.0.0.9", ticket, &[]);
+        assert_eq!(bench.core.regions["both"].bound, Some(StreamId(id)));
+        bench.all_commands();
+        memory.write(10, b"of this peer");
+        bench.closed(id, CloseReason::PeerShutdown);
+        bench.acknowledge();
+    }
 }

@@ -466,3 +466,22 @@ regions = ["others"]
     assert_eq!(bench.core.regions["common"].pd, pd("in"));
     assert_eq!(bench.core.regions["others"].pd, pd("third"));
 }
+
+#[test]
+fn a_second_attempt_with_revision_one_is_told() {
+    let mut bench = bench();
+    let mut pending = bench.call(Request::Connect(connect_spec(&[])));
+    let ticket = connecting(bench.acknowledge()).ticket;
+    bench.event(Event::Retrying { ticket, reason: CloseReason::PeerReset });
+    let reason = CloseReason::PeerReset;
+    let expected = format!("10.0.0.9:5000: MPA revision 2 failed, trying revision 1: {reason}");
+    assert!(
+        bench.has_logged(|k| matches!(k, EventKind::Warning { message } if *message == expected))
+    );
+    assert!(unanswered(&mut pending), "the open goes on");
+    bench.event(Event::ConnectFailed { ticket, reason: ConnectError::Timeout });
+    assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Timeout);
+    // Nobody waits for it any more.
+    bench.event(Event::Retrying { ticket, reason: CloseReason::PeerReset });
+    assert_eq!(bench.core.tally.unexpected_events, 1);
+}

@@ -161,6 +161,9 @@ impl Connection {
             return if syn { Ok(()) } else { Err(DropReason::NoTimestamp) };
         };
         if self.recv.is_old(stamps, now) {
+            // RFC 2883 §4: what came late, after it was sent again, is told of all the same.
+            let start = self.recv.nxt.near(seg.seq);
+            self.recv.came_twice(start, start.plus(seg.payload.len() as u64));
             self.answer(now, seg.payload.is_empty());
             return Err(DropReason::OldTimestamp);
         }

@@ -1,6 +1,8 @@
 //! `ddpd` as a whole: two appliances in one process, joined by a link; no root, no hugepages.
 
 mod common;
+#[path = "appliance/rdmap.rs"]
+mod rdmap;
 
 use std::process::{Command, Stdio};
 

@@ -3,7 +3,9 @@
 use dataplane::{Counters as WorkerCounters, StreamInfo as WorkerStream};
 use ddp::ErrorCode;
 use ddp::last_message::LastMessage;
+use ddp::rdmap;
 use tcp_lite::endpoint::{CloseReason, EndpointStats, StreamParams};
+use wire::rdmap::terminate::LAYER_RDMAP;
 
 use super::listeners::Listener;
 use super::regions::Region;
@@ -61,17 +63,18 @@ fn merge(into: &mut Counters, from: &Counters) {
     }
 }
 
-/// `ddp_1_02` for RFC 5041 §7.2's 1/02, `mpa_2` for RFC 5044 §8's code 2.
+/// `ddp_1_02` for RFC 5041 §7.2's 1/02, `rdmap_1_09` for RFC 5040 §4.8's 1/09, `mpa_2` for RFC 5044 §8's code 2.
 fn error_name((layer, error_type, code): (u8, u8, u8)) -> String {
     match layer {
         ddp::LAYER_DDP => format!("ddp_{error_type}_{code:02}"),
+        LAYER_RDMAP => format!("rdmap_{error_type}_{code:02x}"),
         _ => format!("mpa_{code}"),
     }
 }
 
 /// All counters of one stream. `bytes` are octets.
 pub(super) fn stream_counters(stats: &EndpointStats) -> Counters {
-    let EndpointStats { tcp, mpa_rx, mpa_tx, ddp, .. } = stats;
+    let EndpointStats { tcp, mpa_rx, mpa_tx, ddp, rdmap } = stats;
     let mut counters = Counters::new();
     let mut put = |name: &str, value: u64| {
         counters.insert(name.to_owned(), value);
@@ -139,6 +142,28 @@ pub(super) fn stream_counters(stats: &EndpointStats) -> Counters {
             put(&format!("error_{}", error_name(numbers)), u64::from(count));
         }
     }
+    put("rdmap_sends_in", rdmap.sends_received);
+    put("rdmap_immediates_in", rdmap.immediates_received);
+    put("rdmap_writes_in", rdmap.writes_received);
+    put("rdmap_written_bytes", rdmap.written_octets);
+    put("rdmap_reads_in", rdmap.reads_received);
+    put("rdmap_reads_served", rdmap.reads_served);
+    put("rdmap_read_bytes_served", rdmap.read_octets_served);
+    put("rdmap_atomics_served", rdmap.atomics_served);
+    put("rdmap_invalidations", rdmap.invalidations);
+    put("rdmap_completed", rdmap.completed);
+    put("rdmap_flushed", rdmap.flushed);
+    put("rdmap_read_bytes", rdmap.read_octets);
+    put("rdmap_ord_waits", rdmap.ord_waits);
+    put("rdmap_requests_max", rdmap.requests_max);
+    put("rdmap_terminates_out", rdmap.terminates_sent);
+    put("rdmap_terminates_in", rdmap.terminates_received);
+    for (code, count) in rdmap::ErrorCode::ALL.into_iter().zip(rdmap.errors) {
+        if count > 0 {
+            let numbers = (LAYER_RDMAP, code.error_type(), code.code());
+            put(&format!("error_{}", error_name(numbers)), count);
+        }
+    }
     counters
 }
 
@@ -182,6 +207,10 @@ pub(super) fn stream(
     listener: Option<String>,
     now: std::time::Instant,
 ) -> StreamInfo {
+    let mut counters = found.map(|found| live_counters(&found.stats)).unwrap_or_default();
+    if !known.rdmap {
+        counters.retain(|name, _| !name.starts_with("rdmap_"));
+    }
     StreamInfo {
         id: StreamId(id.0),
         worker: u32::from(id.worker()),
@@ -193,7 +222,7 @@ pub(super) fn stream(
         regions: known.regions.clone(),
         peer_regions: known.peer_regions.iter().map(peer_region).collect(),
         age_seconds: now.duration_since(known.since).as_secs_f64(),
-        counters: found.map(|found| live_counters(&found.stats)).unwrap_or_default(),
+        counters,
     }
 }
 
@@ -337,6 +366,7 @@ mod tests {
     #[test]
     fn error_names_are_layer_and_code() {
         assert_eq!(error_name((1, 2, 4)), "ddp_2_04");
+        assert_eq!(error_name((0, 1, 9)), "rdmap_1_09");
         assert_eq!(error_name((2, 0, 3)), "mpa_3");
     }
 
@@ -370,6 +400,42 @@ mod tests {
         assert_eq!(shown.map(|name| counters[name]), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
         // A total of what goes up and down says nothing.
         assert!(!stream_counters(&stats).contains_key("held_bytes"));
+    }
+
+    /// Every figure of RDMAP reaches its operator too.
+    #[test]
+    fn what_a_stream_did_with_rdmap_is_shown() {
+        let mut errors = [0; rdmap::ErrorCode::ALL.len()];
+        errors[rdmap::ErrorCode::CannotInvalidate.index()] = 17;
+        let stats = EndpointStats {
+            rdmap: rdmap::Counters {
+                sends_received: 1,
+                immediates_received: 2,
+                writes_received: 3,
+                written_octets: 4,
+                reads_received: 5,
+                reads_served: 6,
+                read_octets_served: 7,
+                atomics_served: 8,
+                invalidations: 9,
+                completed: 10,
+                flushed: 11,
+                read_octets: 12,
+                ord_waits: 13,
+                requests_max: 14,
+                terminates_sent: 15,
+                terminates_received: 16,
+                errors,
+            },
+            ..EndpointStats::default()
+        };
+        let counters = stream_counters(&stats);
+        let shown = counters.iter().filter(|(name, _)| name.starts_with("rdmap_"));
+        let mut values: Vec<u64> = shown.map(|(_, &value)| value).collect();
+        values.sort_unstable();
+        assert_eq!(values, (1..=16).collect::<Vec<_>>());
+        assert_eq!(counters["rdmap_read_bytes_served"], 7);
+        assert_eq!(counters["error_rdmap_1_09"], 17);
     }
 
     #[test]

@@ -141,11 +141,16 @@ impl Core {
     /// A Send of the peer; false if it is not for a run of pings.
     pub(super) fn ping_received(&mut self, id: StreamId, data: &[u8], now: Instant) -> bool {
         let Some(pending) = self.pings.get_mut(&id) else { return false };
-        let step = match &mut pending.session {
-            Some(session) => session.received(data, now),
-            None => Step::Failed("a Send before the first round".into()),
-        };
-        self.ping_step(id, step, now);
+        match &mut pending.session {
+            Some(session) => {
+                let step = session.received(data, now);
+                self.ping_step(id, step, now);
+            }
+            None => {
+                let sentence = "the peer is no rping server: a Send before the first round";
+                self.fail_ping(id, ApiError::peer_refused(sentence));
+            }
+        }
         true
     }
 

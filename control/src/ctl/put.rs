@@ -24,6 +24,8 @@ pub(super) struct Transfer {
     pub detach: bool,
     /// From the peer.
     pub get: bool,
+    /// The region that it goes to, if not a file.
+    pub into: Option<String>,
 }
 
 /// Time between two looks at the appliance's job.
@@ -61,7 +63,7 @@ pub(super) fn appliance(put: Put, client: &Client, output: &mut Output<'_>) -> R
     };
     let file = std::fs::canonicalize(&put.file).map_err(|error| unreadable(&put.file, &error))?;
     let job: JobInfo = client.post("/v1/put", &PutSpec { file, via, target })?;
-    watch(job, client, output, Transfer { detach: put.detach, get: false })
+    watch(job, client, output, Transfer { detach: put.detach, get: false, into: None })
 }
 
 /// Shows how a job gets on, until it is over. An interrupt gives it up.
@@ -89,10 +91,10 @@ pub(super) fn watch(
     }
     bar.finish_and_clear();
     signal_hook::low_level::unregister(handler);
-    finish(job, output, transfer.get)
+    finish(job, output, transfer)
 }
 
-fn finish(job: JobInfo, output: &mut Output<'_>, get: bool) -> Result<(), Failure> {
+fn finish(job: JobInfo, output: &mut Output<'_>, transfer: Transfer) -> Result<(), Failure> {
     if job.state != JobState::Done {
         let exit = if job.refused { Exit::Refused } else { Exit::Failed };
         let reason = job.error.unwrap_or_else(|| "the job was cancelled".into());
@@ -113,7 +115,9 @@ fn finish(job: JobInfo, output: &mut Output<'_>, get: bool) -> Result<(), Failur
         fpdus: None,
         stream_octets: None,
     };
-    output.answer(&summary, |summary| sentence(summary, if get { "from" } else { "to" }))
+    let what = transfer.into.map_or(summary.file.clone(), |name| format!("region {name}"));
+    let direction = if transfer.get { "from" } else { "to" };
+    output.answer(&summary, |summary| sentence(summary, &what, direction))
 }
 
 /// Sends the file over this host's sockets.
@@ -154,7 +158,7 @@ pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
         fpdus: Some(report.fpdus),
         stream_octets: Some(report.stream_octets),
     };
-    output.answer(&summary, |summary| sentence(summary, "to"))
+    output.answer(&summary, |summary| sentence(summary, &summary.file, "to"))
 }
 
 /// What MPA agreed on, with the names of the API.
@@ -231,10 +235,9 @@ fn progress_bar(output: &Output<'_>, total: u64) -> ProgressBar {
     }
 }
 
-fn sentence(summary: &Summary, direction: &str) -> String {
+fn sentence(summary: &Summary, what: &str, direction: &str) -> String {
     format!(
-        "{} {direction} {}: {} in {:.3} s, {:.3} Gbit/s\n",
-        summary.file,
+        "{what} {direction} {}: {} in {:.3} s, {:.3} Gbit/s\n",
         summary.peer,
         ByteSize(summary.octets).display().iec(),
         summary.seconds,

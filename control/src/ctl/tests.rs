@@ -1,5 +1,7 @@
 //! The program against a fake control thread behind the real socket.
 
+mod verbs;
+
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::mpsc;
@@ -338,6 +340,15 @@ fn completions_and_man_pages() {
     assert_eq!(ddpctl(&["man", man.to_str().unwrap()]).exit, Exit::Success);
     for page in ["ddpctl.1", "ddpctl-put.1", "ddpctl-regions-add.1", "ddpd.1", "ddpd-check.1"] {
         assert!(man.join(page).exists(), "{page}");
+    }
+    for (page, says) in [
+        ("ddpctl-get.1", "The file, made anew"),
+        ("ddpctl-ping.1", "rping"),
+        ("ddpctl-fetch-add.1", "What is added"),
+        ("ddpctl-compare-swap.1", "What the memory must hold"),
+    ] {
+        let text = std::fs::read_to_string(man.join(page)).unwrap();
+        assert!(text.contains(says), "{page}: {text}");
     }
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();

@@ -15,6 +15,7 @@ use crate::api::{
 pub(super) fn get(get: Get, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let Get { place, file, into, length, verbs, detach } = get;
     let (source, via) = source(&place, &verbs)?;
+    let region = into.as_ref().map(|region| region.name.clone());
     let sink = match (file, into) {
         (Some(file), None) => GetSink::File(std::path::absolute(file)?),
         (None, Some(region)) => GetSink::Region { name: region.name, offset: region.offset },
@@ -25,7 +26,7 @@ pub(super) fn get(get: Get, client: &Client, output: &mut Output<'_>) -> Result<
     };
     let spec = GetSpec { via, source, length, sink };
     let job = client.post("/v1/get", &spec)?;
-    put::watch(job, client, output, Transfer { detach, get: true })
+    put::watch(job, client, output, Transfer { detach, get: true, into: region })
 }
 
 pub(super) fn ping(ping: Ping, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {

@@ -79,9 +79,14 @@ impl Ddpd {
         (path, octets)
     }
 
-    /// Starts a job and waits for its end.
+    /// Starts a job that puts, and waits for its end.
     pub(crate) fn put(&self, spec: serde_json::Value) -> JobInfo {
-        let job: JobInfo = self.source.post("/v1/put", &spec).unwrap();
+        self.job("put", spec)
+    }
+
+    /// Starts a job of this kind and waits for its end.
+    pub(crate) fn job(&self, kind: &str, spec: serde_json::Value) -> JobInfo {
+        let job: JobInfo = self.source.post(&format!("/v1/{kind}"), &spec).unwrap();
         let ended = |kind: &EventKind| matches!(kind, EventKind::JobFinished { job: id, .. } if *id == job.id);
         wait_for(&self.source, ended);
         self.source.get(&format!("/v1/jobs/{}", job.id)).unwrap()

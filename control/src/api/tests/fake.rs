@@ -1,11 +1,13 @@
 //! A control thread that answers from a table, behind the real server.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::api::*;
@@ -16,6 +18,7 @@ pub(crate) const BODY_LIMIT: u64 = 4096;
 pub(crate) struct Fake {
     pub(crate) events: EventLog,
     asked: Arc<AtomicU64>,
+    seen: Arc<Mutex<Value>>,
     stop: Arc<AtomicBool>,
     server: Option<Server>,
     thread: Option<JoinHandle<()>>,
@@ -30,8 +33,13 @@ impl Fake {
         let events = EventLog::new(1000, 1 << 20);
         let server = Server::start(&socket, requester, events.clone(), BODY_LIMIT).unwrap();
         let (asked, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let mut control =
-            Control { asked: asked.clone(), regions: vec![region("inbox")], polls: 0 };
+        let seen = Arc::new(Mutex::new(Value::Null));
+        let mut control = Control {
+            asked: asked.clone(),
+            seen: Arc::clone(&seen),
+            regions: vec![region("inbox")],
+            polls: 0,
+        };
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
@@ -42,7 +50,7 @@ impl Fake {
                 }
             }
         });
-        Self { events, asked, stop, server: Some(server), thread: Some(thread), dir }
+        Self { events, asked, seen, stop, server: Some(server), thread: Some(thread), dir }
     }
 
     pub(crate) fn socket(&self) -> &Path {
@@ -52,6 +60,11 @@ impl Fake {
     /// A directory for the test's files.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// The body of the last verb that reached the control thread.
+    pub(crate) fn last(&self) -> Value {
+        self.seen.lock().unwrap().clone()
     }
 
     /// Requests that reached the control thread.
@@ -72,12 +85,25 @@ impl Drop for Fake {
 
 struct Control {
     asked: Arc<AtomicU64>,
+    seen: Arc<Mutex<Value>>,
     regions: Vec<RegionInfo>,
     /// Times that job 1 was asked for: it is done after a few.
     polls: u64,
 }
 
+/// The port of the peer that a new stream goes to.
+fn port_of(via: &Via) -> Option<u16> {
+    match via {
+        Via::Connect(connect) => Some(connect.remote.port()),
+        Via::Stream(_) => None,
+    }
+}
+
 impl Control {
+    fn seen(&self, spec: &impl Serialize) {
+        *self.seen.lock().unwrap() = serde_json::to_value(spec).unwrap();
+    }
+
     fn answer(&mut self, request: Request) -> Result<Reply, ApiError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         match request {
@@ -119,23 +145,40 @@ impl Control {
                 Err(ApiError::not_found(format!("there is no listener \"{name}\"")))
             }
             Request::Get(spec) => {
+                self.seen(&spec);
+                if port_of(&spec.via) == Some(1) {
+                    let (state, error) = (JobState::Failed, Some("not open to reads".into()));
+                    return Ok(Reply::Job(JobInfo { state, error, refused: true, ..job(1) }));
+                }
                 let file = match spec.sink {
                     GetSink::File(file) => file,
                     GetSink::Region { .. } => PathBuf::new(),
                 };
                 Ok(Reply::Job(JobInfo { kind: "get".into(), file, ..job(0) }))
             }
-            Request::Ping(spec) => Ok(Reply::Ping(PingReport {
-                remote: spec.connect.remote.to_string(),
-                rounds: spec.count,
-                size: spec.size,
-                min_ns: 1500,
-                mean_ns: 2500,
-                median_ns: 2000,
-                p99_ns: 9000,
-                max_ns: 9500,
-            })),
-            Request::Atomic(_) => {
+            Request::Ping(spec) => {
+                self.seen(&spec);
+                match spec.connect.remote.port() {
+                    1 => return Err(ApiError::peer_refused("octet 5 came back changed")),
+                    2 => return Err(ApiError::timeout("no answer in time")),
+                    _ => {}
+                }
+                Ok(Reply::Ping(PingReport {
+                    remote: spec.connect.remote.to_string(),
+                    rounds: spec.count,
+                    size: spec.size,
+                    min_ns: 1500,
+                    mean_ns: 2500,
+                    median_ns: 2000,
+                    p99_ns: 9000,
+                    max_ns: 9500,
+                }))
+            }
+            Request::Atomic(spec) => {
+                self.seen(&spec);
+                if port_of(&spec.via) == Some(1) {
+                    return Err(ApiError::peer_refused("terminated by the peer"));
+                }
                 Ok(Reply::Atomic(AtomicDone { original: u64::MAX.to_string(), time_us: 12 }))
             }
             Request::Streams => Ok(Reply::Streams(vec![stream()])),

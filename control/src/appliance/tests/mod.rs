@@ -2,12 +2,16 @@
 //! are made up. No worker, port or EAL.
 
 mod drain;
+mod gets;
 mod jobs;
 mod links;
+mod rdmap;
 mod regions;
 mod reload;
 mod sends;
+mod services;
 mod streams;
+mod verbs;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

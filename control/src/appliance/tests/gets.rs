@@ -1,0 +1,249 @@
+//! `get`: RDMA Reads into a file or a region.
+
+use ddp::rdmap::{Outcome, WorkRequest};
+use ddp::{Access, RegionMemory as _, Stag, TaggedOffset};
+
+use super::super::jobs::MESSAGE;
+use super::rdmap::{OPENED, closes, connected, establish, offer, posts, rdmap_spec, removed};
+use super::*;
+use crate::api::{ConnectSpec, ErrorKind, GetSink, GetSpec, JobInfo, JobState, PutTarget, Via};
+
+const STAG: u32 = 77;
+
+fn get(bench: &mut Bench, spec: GetSpec) -> Result<JobInfo, ApiError> {
+    match answer(&mut bench.call(Request::Get(spec)))? {
+        Reply::Job(info) => Ok(info),
+        _ => panic!("no job"),
+    }
+}
+
+fn box_at(offset: u64) -> PutTarget {
+    PutTarget::Region { name: "box".into(), offset }
+}
+
+fn to_file(bench: &Bench, source: PutTarget, length: Option<u64>) -> GetSpec {
+    let sink = GetSink::File(bench.dir.path().join("got"));
+    GetSpec { via: Via::Connect(rdmap_spec()), source, length, sink }
+}
+
+fn to_region(name: &str, offset: u64, length: u64) -> GetSpec {
+    let sink = GetSink::Region { name: name.into(), offset };
+    GetSpec { via: Via::Connect(rdmap_spec()), source: box_at(0), length: Some(length), sink }
+}
+
+fn job(bench: &mut Bench, id: u64) -> JobInfo {
+    let Ok(Reply::Job(info)) = answer(&mut bench.call(Request::Job(id))) else { panic!("no job") };
+    info
+}
+
+/// The sink is made and known to all workers; its entry, and what is posted then.
+fn sink_ready(bench: &mut Bench) -> (StagEntry<Memory>, Vec<Command>) {
+    bench.load_all();
+    let commands = bench.all_commands();
+    let entries = added(&commands);
+    assert_eq!(entries.len(), WORKERS, "{commands:?}");
+    let entry = entries[0].clone();
+    assert_eq!((entry.stream, entry.access), (Some(OPENED), Access::NONE), "for its Reads alone");
+    let mut tickets = commands.iter().filter_map(ticket);
+    bench.done(tickets.next().unwrap());
+    assert!(bench.all_commands().is_empty(), "not before every worker knows it");
+    tickets.for_each(|ticket| bench.done(ticket));
+    let posted = bench.all_commands();
+    (entry, posted)
+}
+
+/// Reads: ticket, offset in the sink, TO at the peer, octets.
+fn reads(commands: &[Command], sink: Stag) -> Vec<(Ticket, u64, u64, u32)> {
+    let read = |(request, ticket): (&WorkRequest<Memory>, Ticket)| match request {
+        WorkRequest::Read { sink_stag, sink_to, source_stag, source_to, len, .. } => {
+            assert_eq!((*sink_stag, *source_stag), (sink, Stag(STAG)));
+            (ticket, sink_to.0, source_to.0, *len)
+        }
+        _ => panic!("{request:?}"),
+    };
+    posts(commands).into_iter().map(read).collect()
+}
+
+fn complete(bench: &mut Bench, read: (Ticket, u64, u64, u32)) {
+    bench.completed(OPENED, read.0, Outcome::Read { len: read.3 });
+}
+
+#[test]
+fn a_region_comes_in_reads_of_a_mebioctet_and_is_saved() {
+    let mut bench = bench();
+    let total = 20 * MESSAGE + 5;
+    let spec = to_file(&bench, box_at(10), None);
+    let info = get(&mut bench, spec).unwrap();
+    assert_eq!((info.kind.as_str(), info.state), ("get", JobState::Connecting));
+    establish(&mut bench, &[Advertised { len: total + 10, ..offer("box", "r") }]);
+    assert_eq!(job(&mut bench, info.id).state, JobState::Staging);
+    assert_eq!(job(&mut bench, info.id).total, total, "all that follows");
+    let (sink, posted) = sink_ready(&mut bench);
+    assert_eq!((sink.base_to, sink.len, sink.memory_offset), (TaggedOffset(0), total, 0));
+    let mut waiting = reads(&posted, sink.stag);
+    assert_eq!(waiting.len(), 16, "so many at one time");
+    let mut octets = 0;
+    while !waiting.is_empty() {
+        let read = waiting.remove(0);
+        let (_, at, to, len) = read;
+        assert_eq!((at, to), (octets, 4096 + 10 + octets), "in order, without gaps");
+        sink.memory.write(at, &vec![at as u8 ^ 0x5a; len as usize]);
+        octets += u64::from(len);
+        complete(&mut bench, read);
+        assert_eq!(job(&mut bench, info.id).acknowledged, octets);
+        let commands = bench.all_commands();
+        waiting.extend(reads(&commands, sink.stag));
+    }
+    assert_eq!(octets, total);
+    assert_eq!(job(&mut bench, info.id).state, JobState::Saving);
+    bench.load_all();
+    let done = job(&mut bench, info.id);
+    assert_eq!((done.state, done.error), (JobState::Done, None));
+    let commands = bench.all_commands();
+    assert_eq!(closes(&commands, OPENED), [false]);
+    assert_eq!(removed(&commands), [sink.stag; WORKERS]);
+    let saved = std::fs::read(bench.dir.path().join("got")).unwrap();
+    let mut expected = vec![0; total as usize];
+    sink.memory.read(0, &mut expected);
+    assert!(saved == expected, "the file differs");
+    assert!(bench.has_logged(|k| matches!(k, EventKind::JobFinished { error: None, .. })));
+}
+
+#[test]
+fn a_region_of_the_appliance_takes_them_at_its_offset() {
+    let mut bench = bench();
+    let info = get(&mut bench, to_region("own", 100, 24)).unwrap();
+    establish(&mut bench, &[offer("box", "r")]);
+    let (sink, posted) = sink_ready(&mut bench);
+    assert_eq!((sink.memory_offset, sink.len, sink.base_to), (100, 24, TaggedOffset(0)));
+    let read = reads(&posted, sink.stag)[0];
+    assert_eq!((read.1, read.2, read.3), (0, 4096, 24));
+    assert!(!bench.core.regions["own"].written);
+    complete(&mut bench, read);
+    assert_eq!(job(&mut bench, info.id).state, JobState::Done);
+    assert!(bench.core.regions["own"].written, "it is cleared before another peer sees it");
+    assert!(bench.has_logged(|kind| matches!(
+        kind, EventKind::RegionFetched { region, offset: 100, octets: 24 } if region == "own"
+    )));
+    assert_ne!(sink.stag, bench.core.regions["own"].stag, "a name of its own");
+    assert_eq!(removed(&bench.all_commands()), [sink.stag; WORKERS]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_at_once() {
+    let mut bench = bench();
+    bench.accepted(1, "10.0.0.2");
+    let tagged = PutTarget::Tagged { stag: STAG, to: 0 };
+    let good = to_file(&bench, box_at(0), None);
+    let relative = GetSink::File("relative".into());
+    let ddp = Via::Connect(ConnectSpec::to(remote("10.0.0.9")));
+    let stream = |id| Via::Stream(crate::api::StreamId(id));
+    let (bad, conflict) = (ErrorKind::BadRequest, ErrorKind::Conflict);
+    for (spec, kind, sentence) in [
+        (GetSpec { sink: relative, ..good.clone() }, bad, "`relative` is not an absolute path"),
+        (
+            GetSpec { source: tagged, ..good.clone() },
+            bad,
+            "length must be given where a STag names the place",
+        ),
+        (GetSpec { via: ddp, ..good.clone() }, bad, "RDMA Reads need ulp rdmap"),
+        (
+            GetSpec { via: stream(1), ..good.clone() },
+            conflict,
+            "stream 0000000000000001 speaks bare DDP: it has no Reads and no atomics",
+        ),
+        (
+            GetSpec { via: stream(9), ..good },
+            ErrorKind::NotFound,
+            "there is no stream 0000000000000009",
+        ),
+    ] {
+        let error = get(&mut bench, spec).unwrap_err();
+        assert_eq!((error.error, error.message.as_str()), (kind, sentence));
+    }
+    assert!(bench.all_commands().is_empty());
+    assert!(bench.core.jobs.is_empty());
+}
+
+#[test]
+fn what_the_peer_or_a_region_has_no_room_for_fails_the_job() {
+    let fit = "1025 octets at offset 0 do not fit into the peer's region `box` of 1024 octets";
+    let own = "24 octets at offset 65520 do not fit into region `own` of 65536 octets";
+    for (spec, rights, sentence, refused) in [
+        (to_region("own", 0, 1025), "r", fit, false),
+        (to_region("own", 0, 8), "wa", "the peer's region `box` is not open to reads", true),
+        (to_region("own", 65520, 24), "r", own, false),
+        (to_region("none", 0, 8), "r", "there is no region `none`", false),
+    ] {
+        let mut bench = bench();
+        let id = get(&mut bench, spec).unwrap().id;
+        establish(&mut bench, &[offer("box", rights)]);
+        let info = job(&mut bench, id);
+        assert_eq!((info.state, info.refused), (JobState::Failed, refused));
+        assert_eq!(info.error.unwrap(), sentence);
+        assert_eq!(closes(&bench.all_commands(), OPENED), [true]);
+    }
+    let mut bench = bench_with(&format!("{BASIC}\n[limits]\nregion_memory = \"1 MiB\"\n"));
+    let spec = to_file(&bench, box_at(0), None);
+    let id = get(&mut bench, spec).unwrap().id;
+    establish(&mut bench, &[Advertised { len: 2 << 20, ..offer("box", "r") }]);
+    let sentence = job(&mut bench, id).error.unwrap();
+    assert!(sentence.contains("are more than limits.region_memory"), "{sentence}");
+}
+
+#[test]
+fn a_stream_that_ends_meanwhile_fails_the_job_and_takes_the_sink_with_it() {
+    // While memory is made.
+    let mut bench = bench();
+    let spec = to_file(&bench, box_at(0), None);
+    let id = get(&mut bench, spec.clone()).unwrap().id;
+    establish(&mut bench, &[offer("box", "r")]);
+    bench.closed(OPENED.0, CloseReason::PeerReset);
+    bench.load_all();
+    assert!(added(&bench.all_commands()).is_empty(), "nobody would use it");
+    assert_eq!(job(&mut bench, id).state, JobState::Failed);
+    // While Reads are outstanding.
+    let mut bench = super::bench();
+    let spec = GetSpec { sink: GetSink::File(bench.dir.path().join("got")), ..spec };
+    let id = get(&mut bench, spec).unwrap().id;
+    establish(&mut bench, &[offer("box", "r")]);
+    let (sink, posted) = sink_ready(&mut bench);
+    assert_eq!(reads(&posted, sink.stag).len(), 1);
+    bench.closed(OPENED.0, CloseReason::PeerReset);
+    let info = job(&mut bench, id);
+    assert_eq!((info.state, info.refused), (JobState::Failed, true));
+    assert_eq!(removed(&bench.acknowledge_all()), [sink.stag; WORKERS]);
+    assert!(!bench.dir.path().join("got").exists(), "no half of a file");
+    assert!(bench.core.tickets.is_empty());
+}
+
+#[test]
+fn a_cancelled_job_lets_go_of_its_sink_and_ignores_what_comes_late() {
+    let mut bench = bench();
+    let id = get(&mut bench, to_region("own", 0, 24)).unwrap().id;
+    establish(&mut bench, &[offer("box", "r")]);
+    let (sink, posted) = sink_ready(&mut bench);
+    assert!(answer(&mut bench.call(Request::CancelJob(id))).is_ok());
+    let commands = bench.all_commands();
+    assert_eq!(closes(&commands, OPENED), [true]);
+    assert_eq!(removed(&commands), [sink.stag; WORKERS]);
+    complete(&mut bench, reads(&posted, sink.stag)[0]);
+    bench.closed(OPENED.0, CloseReason::LocalAbort);
+    assert_eq!(job(&mut bench, id).state, JobState::Cancelled);
+}
+
+#[test]
+fn a_stream_that_stands_stays_and_a_stag_names_the_place() {
+    let mut bench = connected(&[]);
+    let via = Via::Stream(crate::api::StreamId(OPENED.0));
+    let source = PutTarget::Tagged { stag: STAG, to: 5000 };
+    let spec = GetSpec { via, source, ..to_region("own", 0, 8) };
+    let id = get(&mut bench, spec.clone()).unwrap().id;
+    assert_eq!(get(&mut bench, spec).unwrap_err().error, ErrorKind::Conflict);
+    let (sink, posted) = sink_ready(&mut bench);
+    let read = reads(&posted, sink.stag)[0];
+    assert_eq!((read.2, read.3), (5000, 8));
+    complete(&mut bench, read);
+    assert_eq!(job(&mut bench, id).state, JobState::Done);
+    assert!(closes(&bench.all_commands(), OPENED).is_empty());
+}

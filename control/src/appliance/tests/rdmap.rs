@@ -1,0 +1,153 @@
+//! What the tests of RDMAP's parts share: a listener for a service, a stream to a peer, and what is posted.
+
+use ddp::rdmap::{Outcome, WorkRequest};
+
+use super::*;
+use crate::api::{ConnectSpec, UlpChoice};
+
+/// The stream that [`connected`] has opened.
+pub(super) const OPENED: StreamId = StreamId(5);
+
+/// A listener `in` with `keys`, and a region `scratch` of four pages of 16 KiB.
+pub(super) fn serving(keys: &str) -> Bench {
+    let text = format!(
+        r#"
+[workers]
+count = 2
+[[port]]
+name = "p"
+kind = "ring"
+link = "l"
+[[interface]]
+name = "i"
+port = "p"
+addresses = ["10.0.0.1/24"]
+[[region]]
+name = "scratch"
+size = "64 KiB"
+access = "rw"
+shared = true
+[[region]]
+name = "own"
+size = "64 KiB"
+access = "rw"
+[[listener]]
+name = "in"
+interface = "i"
+port = 7471
+ulp = "rdmap"
+{keys}
+[listener.limits]
+streams = 4
+streams_per_peer = 4
+pending = 4
+"#
+    );
+    bench_with(&text)
+}
+
+pub(super) fn rdmap_spec() -> ConnectSpec {
+    ConnectSpec { ulp: UlpChoice::Rdmap, ..ConnectSpec::to(remote("10.0.0.9")) }
+}
+
+/// A region of the peer, 1 KiB from TO 4096 on.
+pub(super) fn offer(name: &str, rights: &str) -> Advertised {
+    Advertised {
+        name: name.into(),
+        stag: 77,
+        base_to: 4096,
+        len: 1024,
+        remote_read: rights.contains('r'),
+        remote_write: rights.contains('w'),
+        remote_atomic: rights.contains('a'),
+    }
+}
+
+/// The `Connect` that waits among the commands is established as [`OPENED`]; the peer offers this.
+pub(super) fn establish(bench: &mut Bench, offers: &[Advertised]) {
+    let commands = bench.all_commands();
+    let ticket = commands.iter().find_map(|command| match command {
+        Command::Connect(connect) => Some(connect.ticket),
+        _ => None,
+    });
+    assert!(ticket.is_some(), "{commands:?}");
+    bench.established(OPENED.0, "10.0.0.9", ticket, offers);
+}
+
+/// A bench with a stream that stands.
+pub(super) fn connected(offers: &[Advertised]) -> Bench {
+    let mut bench = bench();
+    let _pending = bench.call(Request::Connect(rdmap_spec()));
+    establish(&mut bench, offers);
+    for command in bench.all_commands() {
+        if let Command::ListStreams { ticket } = command {
+            bench.event(Event::Streams { ticket, streams: vec![], last: true });
+        }
+    }
+    bench
+}
+
+/// What is posted, with its ticket, in order.
+pub(super) fn posts(commands: &[Command]) -> Vec<(&WorkRequest<Memory>, Ticket)> {
+    let posts = commands.iter().filter_map(|command| match command {
+        Command::PostRdmap { request, ticket, .. } => Some((request, *ticket)),
+        _ => None,
+    });
+    posts.collect()
+}
+
+/// The octets of a posted Send.
+pub(super) fn sent(request: &WorkRequest<Memory>) -> &[u8] {
+    match request {
+        WorkRequest::Send { source: ddp::Source::Octets(octets), .. } => octets,
+        _ => panic!("{request:?}"),
+    }
+}
+
+/// STags that are taken from the workers.
+pub(super) fn removed(commands: &[Command]) -> Vec<ddp::Stag> {
+    let stags = commands.iter().filter_map(|command| match command {
+        Command::RemoveStag { stag, .. } => Some(*stag),
+        _ => None,
+    });
+    stags.collect()
+}
+
+/// How a stream is closed: `abort`.
+pub(super) fn closes(commands: &[Command], id: StreamId) -> Vec<bool> {
+    let closes = commands.iter().filter_map(|command| match command {
+        Command::Close { stream, abort } if *stream == id => Some(*abort),
+        _ => None,
+    });
+    closes.collect()
+}
+
+impl Bench {
+    pub(super) fn completed(&mut self, id: StreamId, ticket: Ticket, outcome: Outcome) {
+        self.event(Event::Completed { stream: id, ticket, outcome });
+    }
+
+    /// A Send of the peer.
+    pub(super) fn received(&mut self, id: StreamId, data: &[u8]) {
+        let data = data.to_vec();
+        self.event(Event::Received { stream: id, data, solicited: false, invalidated: None });
+    }
+
+    /// Says yes to all that is answered by `Done`; returns all commands, answered or not.
+    pub(super) fn acknowledge_all(&mut self) -> Vec<Command> {
+        let mut all = Vec::new();
+        loop {
+            self.core.finish_turn(self.now);
+            let commands = self.all_commands();
+            if commands.is_empty() {
+                return all;
+            }
+            for command in &commands {
+                if let Some(ticket) = ticket(command) {
+                    self.done(ticket);
+                }
+            }
+            all.extend(commands);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Listeners with `ulp = "rdmap"`: slots, the dialogue of a service, invalidation, Terminates.
+
+use dataplane::{PostFailure, Service};
+use ddp::rdmap::{self, Outcome, Terminate, WorkRequest};
+use ddp::{Access, RegionMemory as _, Source, Stag, TaggedOffset};
+
+use super::rdmap::{closes, posts, removed, sent, serving};
+use super::*;
+
+const ONE: StreamId = StreamId(1);
+const RPING: &str = "service = \"rping\"\nregions = [\"scratch\"]";
+
+/// rping's message: where its buffer is.
+fn buffer(to: u64, stag: u32, len: u32) -> Vec<u8> {
+    [&to.to_be_bytes()[..], &stag.to_be_bytes(), &len.to_be_bytes()].concat()
+}
+
+/// A stream of the listener stands; its slot's entry, if it has one.
+fn arrived(bench: &mut Bench, id: u64) -> Option<StagEntry<Memory>> {
+    bench.incoming(id, "10.0.0.2");
+    let commands = bench.acknowledge_all();
+    let entries = added(&commands);
+    assert!(matches!(entries.len(), 0 | WORKERS), "every worker is told: {commands:?}");
+    let entry = entries.first().map(|&entry| entry.clone());
+    assert_eq!(offered(&commands), Some(vec![]), "a slot is nobody else's business");
+    bench.established(id, "10.0.0.2", None, &[]);
+    entry
+}
+
+fn queue(deliver_to: &str) -> String {
+    format!("\n[[listener.queue]]\nqn = 0\ndeliver_to = \"{deliver_to}\"")
+}
+
+fn gives_back(commands: &[Command]) -> bool {
+    let back = |c: &Command| matches!(c, Command::PostBuffers { qn, buffers: 1, .. } if qn.0 == 0);
+    commands.iter().any(back)
+}
+
+fn errors(bench: &Bench) -> Vec<(String, String, String)> {
+    let errors = bench.logged(|kind| matches!(kind, EventKind::StreamError { .. }));
+    let parts = |kind| match kind {
+        EventKind::StreamError { layer, code, reason, .. } => Some((layer, code, reason)),
+        _ => None,
+    };
+    errors.into_iter().filter_map(parts).collect()
+}
+
+#[test]
+fn every_stream_has_a_piece_of_its_own_and_finds_it_empty() {
+    let mut bench = serving(RPING);
+    let first = arrived(&mut bench, 1).unwrap();
+    let second = arrived(&mut bench, 2).unwrap();
+    assert_eq!((first.memory_offset, second.memory_offset), (0, 16 << 10));
+    assert_eq!((first.base_to, second.base_to), (TaggedOffset(0), TaggedOffset(16 << 10)));
+    assert_eq!((first.stream, second.stream), (Some(ONE), Some(StreamId(2))));
+    assert_eq!((first.len, first.access), (16 << 10, Access::NONE), "only its own Reads go there");
+    assert_ne!(first.stag, second.stag);
+    first.memory.write(0, &[7; 16 << 10]);
+    second.memory.write(16 << 10, &[8; 4]);
+
+    bench.closed(1, CloseReason::PeerShutdown);
+    let commands = bench.all_commands();
+    assert_eq!(removed(&commands), [first.stag; WORKERS]);
+    let mut octets = vec![1; (16 << 10) + 4];
+    let last = commands.iter().filter_map(ticket).collect::<Vec<_>>();
+    bench.done(last[0]);
+    first.memory.read(0, &mut octets);
+    assert_eq!(octets[0], 7, "a worker may still be placing octets there");
+    bench.done(last[1]);
+    first.memory.read(0, &mut octets);
+    assert!(octets[..16 << 10].iter().all(|&octet| octet == 0));
+    assert_eq!(octets[16 << 10..], [8; 4], "the neighbour's");
+    assert_eq!(arrived(&mut bench, 3).unwrap().memory_offset, 0, "used again");
+}
+
+#[test]
+fn perftests_pieces_are_open_to_the_stream_that_has_them() {
+    let mut bench = serving("service = \"perftest\"\nregions = [\"scratch\"]");
+    let entry = arrived(&mut bench, 1).unwrap();
+    assert_eq!(entry.access, Access::REMOTE_READ | Access::REMOTE_WRITE);
+    assert_eq!(entry.stream, Some(ONE));
+}
+
+#[test]
+fn a_stream_without_a_piece_is_refused_until_one_is_free() {
+    let mut bench = serving(RPING);
+    (1..=4).for_each(|id| drop(arrived(&mut bench, id)));
+    bench.closed(1, CloseReason::PeerShutdown);
+    let freeing = bench.all_commands();
+    bench.incoming(5, "10.0.0.2");
+    let commands = bench.acknowledge();
+    assert!(commands.iter().any(|c| matches!(c, Command::Reject { stream: StreamId(5), .. })));
+    assert!(bench.has_logged(|kind| matches!(kind, EventKind::StreamRefused { reason, .. }
+        if reason == "the listener has no memory for another stream")));
+    bench.closed(5, CloseReason::RejectedHere);
+    freeing.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
+    assert!(arrived(&mut bench, 6).is_some());
+    let Ok(Reply::Listeners(all)) = answer(&mut bench.call(Request::Listeners)) else { panic!() };
+    assert_eq!((all[0].streams, all[0].accepted, all[0].refused), (4, 5, 1));
+}
+
+#[test]
+fn who_deals_with_what_arrives_is_told_to_the_worker() {
+    for (keys, expected) in [
+        ("service = \"echo\"", Service::Echo),
+        ("service = \"sink\"", Service::Sink),
+        ("service = \"region\"", Service::Region),
+        (RPING, Service::Control),
+        ("service = \"perftest\"\nregions = [\"scratch\"]", Service::Region),
+    ] {
+        let mut bench = serving(keys);
+        bench.incoming(1, "10.0.0.2");
+        let commands = bench.acknowledge();
+        let accept = commands.iter().find_map(|command| match command {
+            Command::Accept { service, ulp, .. } => Some((*service, ulp.clone())),
+            _ => None,
+        });
+        let (service, ulp) = accept.unwrap();
+        assert_eq!(service, expected, "{keys}");
+        assert!(matches!(ulp, tcp_lite::endpoint::UlpConfig::Rdmap(_)), "{keys}");
+    }
+}
+
+#[test]
+fn a_round_of_rping_is_read_and_written_back() {
+    let mut bench = serving(RPING);
+    let slot = arrived(&mut bench, 1).unwrap();
+    bench.received(ONE, &buffer(1000, 9, 64));
+    let commands = bench.all_commands();
+    let [Command::PostRdmap { request: WorkRequest::Read { .. }, region, ticket, .. }] =
+        &commands[..]
+    else {
+        panic!("{commands:?}")
+    };
+    assert_eq!(*region, Some(slot.stag), "its removal waits for the Read");
+    let WorkRequest::Read { sink_stag, sink_to, source_stag, source_to, len, .. } =
+        posts(&commands)[0].0
+    else {
+        panic!()
+    };
+    assert_eq!((*sink_stag, *sink_to, *len), (slot.stag, TaggedOffset(0), 64));
+    assert_eq!((*source_stag, *source_to), (Stag(9), TaggedOffset(1000)));
+
+    bench.completed(ONE, *ticket, Outcome::Read { len: 64 });
+    let commands = bench.all_commands();
+    let go_on = posts(&commands);
+    assert_eq!((go_on.len(), sent(go_on[0].0)), (1, &[0; 16][..]));
+    assert!(!gives_back(&commands), "when the answer has arrived");
+    bench.completed(ONE, go_on[0].1, Outcome::Sent);
+    assert!(gives_back(&bench.all_commands()));
+
+    bench.received(ONE, &buffer(2000, 10, 64));
+    let commands = bench.all_commands();
+    let posted = posts(&commands);
+    let WorkRequest::Write { stag: Stag(10), to: TaggedOffset(2000), source, .. } = posted[0].0
+    else {
+        panic!("{posted:?}")
+    };
+    assert!(matches!(source, Source::Region { offset: 0, len: 64, .. }), "{source:?}");
+    assert_eq!(sent(posted[1].0), [0; 16], "after the Write, so that the client finds the octets");
+}
+
+#[test]
+fn what_is_no_rping_ends_the_stream_once() {
+    let mut bench = serving(RPING);
+    arrived(&mut bench, 1);
+    bench.received(ONE, &[0; 15]);
+    bench.received(ONE, &[0; 15]);
+    assert_eq!(closes(&bench.all_commands(), ONE), [false]);
+    let [(layer, code, reason)] = &errors(&bench)[..] else { panic!() };
+    assert_eq!((layer.as_str(), code.as_str()), ("service", ""));
+    assert_eq!(reason, "rping: a Send of 15 octets, 16 are expected");
+}
+
+#[test]
+fn an_operation_that_is_refused_ends_the_stream_and_a_flushed_one_follows_its_end() {
+    let mut bench = serving(RPING);
+    arrived(&mut bench, 1);
+    arrived(&mut bench, 2);
+    let posted = |bench: &mut Bench, id| {
+        bench.received(id, &buffer(0, 1, 8));
+        posts(&bench.all_commands())[0].1
+    };
+    let (first, second) = (posted(&mut bench, ONE), posted(&mut bench, StreamId(2)));
+    let reason = PostFailure::Flushed;
+    bench.event(Event::PostFailed { stream: StreamId(2), ticket: second, reason });
+    assert!(bench.all_commands().is_empty(), "its end is on its way");
+    bench.closed(2, CloseReason::PeerReset);
+    assert!(errors(&bench).is_empty());
+    bench.event(Event::PostFailed { stream: ONE, ticket: first, reason: PostFailure::NoRegion });
+    assert_eq!(closes(&bench.acknowledge(), ONE), [false]);
+    assert_eq!(errors(&bench)[0].2, "no such region");
+}
+
+#[test]
+fn sends_to_a_region_listener_go_where_its_queue_says() {
+    let mut bench = serving(&format!("regions = [\"scratch\"]{}", queue("events")));
+    bench.accepted(1, "10.0.0.2");
+    bench.received(ONE, b"news");
+    bench.event(Event::Immediate { stream: ONE, data: *b"12345678", solicited: true });
+    let messages = bench.logged(|kind| matches!(kind, EventKind::Message { .. }));
+    let messages: Vec<_> = messages
+        .into_iter()
+        .filter_map(|kind| match kind {
+            EventKind::Message { msn, data, .. } => Some((msn, data)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(messages, [(1, b"news".to_vec()), (2, b"12345678".to_vec())]);
+    assert!(gives_back(&bench.all_commands()));
+
+    let mut bench = serving(&format!("regions = [\"scratch\"]{}", queue("echo")));
+    bench.accepted(1, "10.0.0.2");
+    bench.received(ONE, b"hello");
+    let commands = bench.all_commands();
+    let (request, ticket) = posts(&commands)[0];
+    assert_eq!(sent(request), b"hello");
+    assert!(!gives_back(&commands));
+    bench.completed(ONE, ticket, Outcome::Sent);
+    assert!(gives_back(&bench.all_commands()));
+}
+
+// RFC 5040 §5.5 note 20: the STag ends before the Send is delivered; the region goes on under another.
+#[test]
+fn an_invalidated_region_has_another_stag_and_nobody_may_use_it() {
+    for with_send in [true, false] {
+        let mut bench = serving(&format!("regions = [\"own\"]{}", queue("discard")));
+        bench.accepted(1, "10.0.0.2");
+        let stag = bench.core.regions["own"].stag;
+        bench.event(if with_send {
+            let (data, invalidated) = (b"done".to_vec(), Some(stag));
+            Event::Received { stream: ONE, data, solicited: false, invalidated }
+        } else {
+            Event::Invalidated { stream: ONE, stag }
+        });
+        let commands = bench.all_commands();
+        assert_eq!(removed(&commands), [stag; WORKERS]);
+        let fresh = bench.core.regions["own"].stag;
+        assert_ne!(fresh, stag);
+        for entry in added(&commands) {
+            assert_eq!((entry.stag, entry.stream), (fresh, Some(super::super::core::NOBODY)));
+        }
+        assert_eq!(added(&commands).len(), WORKERS);
+        assert!(bench.has_logged(
+            |kind| matches!(kind, EventKind::StagInvalidated { region } if region == "own")
+        ));
+        assert_eq!(bench.core.by_stag.get(&fresh).map(String::as_str), Some("own"));
+        assert!(!bench.core.by_stag.contains_key(&stag));
+    }
+}
+
+#[test]
+fn an_invalidated_stag_of_no_region_changes_nothing() {
+    let mut bench = serving("regions = [\"own\"]");
+    bench.accepted(1, "10.0.0.2");
+    bench.event(Event::Invalidated { stream: ONE, stag: Stag(1) });
+    assert!(bench.all_commands().is_empty());
+    assert!(!bench.has_logged(|kind| matches!(kind, EventKind::StagInvalidated { .. })));
+}
+
+// RFC 5040 §4.8: layer, error type and error code.
+#[test]
+fn errors_and_terminates_are_told_with_their_numbers() {
+    let mut bench = serving("service = \"echo\"");
+    bench.accepted(1, "10.0.0.2");
+    let error = rdmap::Error::Llp { error_type: 0, code: 2 };
+    bench.event(Event::RdmapError { stream: ONE, error });
+    bench
+        .event(Event::RdmapError { stream: ONE, error: rdmap::Error::InvalidTerminate { len: 3 } });
+    let found: Vec<_> = errors(&bench).into_iter().map(|(layer, code, _)| (layer, code)).collect();
+    let expected = [("mpa", "0/02"), ("rdmap", "0/00")];
+    assert_eq!(found, expected.map(|(layer, code)| (layer.to_owned(), code.to_owned())));
+    assert_eq!(bench.core.tally.stream_errors, 2);
+    let terminate = Terminate::new(0, 1, 9);
+    bench.event(Event::Terminated { stream: ONE, by_peer: false, terminate });
+    let terminated = bench.logged(|kind| matches!(kind, EventKind::Terminated { .. }));
+    assert!(
+        matches!(&terminated[..], [EventKind::Terminated { by_peer: false, code, .. }]
+            if code == "0/1/09"),
+        "{terminated:?}"
+    );
+}

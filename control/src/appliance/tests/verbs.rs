@@ -1,0 +1,286 @@
+//! Pings and atomics of API clients.
+
+use ddp::rdmap::{AtomicOp, Outcome, Terminate, WorkRequest};
+use ddp::{Access, RegionMemory as _, Stag, TaggedOffset};
+
+use super::rdmap::{OPENED, closes, connected, establish, offer, posts, rdmap_spec, removed, sent};
+use super::*;
+use crate::api::{
+    AtomicChoice, AtomicDone, AtomicSpec, ConnectSpec, ErrorKind, PingReport, PingSpec, PutTarget,
+    Via,
+};
+
+fn ping_spec(count: u32, size: u32) -> PingSpec {
+    PingSpec { connect: rdmap_spec(), count, size, timeout_us: 1_000_000 }
+}
+
+/// A run of pings whose stream stands and whose memory all workers know; the first Send is posted.
+fn pinging(count: u32, size: u32) -> (Bench, Pending, StagEntry<Memory>) {
+    let mut bench = bench();
+    let pending = bench.call(Request::Ping(ping_spec(count, size)));
+    establish(&mut bench, &[]);
+    bench.load_all();
+    let commands = bench.all_commands();
+    let entries = added(&commands);
+    assert_eq!(entries.len(), WORKERS, "{commands:?}");
+    let entry = entries[0].clone();
+    commands.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
+    (bench, pending, entry)
+}
+
+/// What the appliance has sent: TO, STag, octets.
+fn told(bench: &mut Bench) -> (u64, u32, u32) {
+    let commands = bench.all_commands();
+    let posted = posts(&commands);
+    assert_eq!(posted.len(), 1, "{commands:?}");
+    let octets = sent(posted[0].0);
+    let word = |at: usize| u32::from_be_bytes(octets[at..at + 4].try_into().unwrap());
+    (u64::from_be_bytes(octets[..8].try_into().unwrap()), word(8), word(12))
+}
+
+/// Plays a round as rping's server does: reads the source, writes it to the sink.
+fn serve_round(bench: &mut Bench, entry: &StagEntry<Memory>, size: u32) -> Vec<u8> {
+    let stag = entry.stag.0;
+    assert_eq!(told(bench), (0, stag, size));
+    let mut octets = vec![0; size as usize];
+    entry.memory.read(0, &mut octets);
+    bench.received(OPENED, &[0; 16]);
+    assert_eq!(told(bench), (u64::from(size), stag, size));
+    entry.memory.write(u64::from(size), &octets);
+    octets
+}
+
+fn error(pending: &mut Pending) -> (ErrorKind, String) {
+    let error = answer(pending).unwrap_err();
+    (error.error, error.message)
+}
+
+#[test]
+fn rounds_are_counted_timed_and_compared() {
+    let (mut bench, mut pending, entry) = pinging(3, 32);
+    assert_eq!((entry.stream, entry.len), (Some(OPENED), 64));
+    assert_eq!(entry.access, Access::REMOTE_READ | Access::REMOTE_WRITE);
+    let mut seen = Vec::new();
+    for round in 1..=3 {
+        seen.push(serve_round(&mut bench, &entry, 32));
+        assert!(unanswered(&mut pending));
+        bench.now += Duration::from_micros(round);
+        bench.received(OPENED, &[0; 16]);
+    }
+    assert!(seen[0] != seen[1] && seen[1] != seen[2], "other octets in each round");
+    let Ok(Reply::Ping(report)) = answer(&mut pending) else { panic!("no report") };
+    let (min_ns, mean_ns, median_ns) = (1000, 2000, 2000);
+    let remote = "10.0.0.9:5000".to_owned();
+    let (p99_ns, max_ns) = (3000, 3000);
+    let expected =
+        PingReport { remote, rounds: 3, size: 32, min_ns, mean_ns, median_ns, p99_ns, max_ns };
+    assert_eq!(report, expected);
+    let commands = bench.all_commands();
+    assert_eq!(closes(&commands, OPENED), [false]);
+    assert_eq!(removed(&commands), [entry.stag; WORKERS]);
+    commands.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
+    bench.closed(OPENED.0, CloseReason::LocalShutdown);
+    assert_eq!(bench.core.poll_timeout(), None);
+}
+
+#[test]
+fn octets_that_come_back_changed_are_the_peers_fault() {
+    let (mut bench, mut pending, entry) = pinging(2, 32);
+    serve_round(&mut bench, &entry, 32);
+    bench.received(OPENED, &[0; 16]);
+    serve_round(&mut bench, &entry, 32);
+    entry.memory.write(32 + 5, &[0]);
+    bench.received(OPENED, &[0; 16]);
+    let sentence = "after 2 of 2 rounds: round 2: octet 5 came back changed";
+    assert_eq!(error(&mut pending), (ErrorKind::PeerRefused, sentence.into()));
+    assert_eq!(closes(&bench.all_commands(), OPENED), [true]);
+}
+
+#[test]
+fn a_peer_that_is_no_server_or_is_silent_or_goes_ends_the_run() {
+    let (mut bench, mut pending, _) = pinging(2, 32);
+    bench.received(OPENED, b"hello");
+    let sentence =
+        "after 0 of 2 rounds: the peer is no rping server: a Send of 5 octets, 16 are expected";
+    assert_eq!(error(&mut pending), (ErrorKind::PeerRefused, sentence.into()));
+
+    let (mut bench, mut pending, entry) = pinging(2, 32);
+    assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_secs(1)));
+    bench.pass(Duration::from_millis(999));
+    assert!(unanswered(&mut pending));
+    bench.pass(Duration::from_millis(1));
+    let sentence = "after 0 of 2 rounds: no answer in time";
+    assert_eq!(error(&mut pending), (ErrorKind::Timeout, sentence.into()));
+    let commands = bench.all_commands();
+    assert_eq!(closes(&commands, OPENED), [true]);
+    assert_eq!(removed(&commands), [entry.stag; WORKERS]);
+    assert_eq!(bench.core.poll_timeout(), None);
+
+    let (mut bench, mut pending, entry) = pinging(2, 32);
+    let terminate = Terminate::new(0, 1, 0);
+    bench.event(Event::Terminated { stream: OPENED, by_peer: true, terminate });
+    bench.closed(OPENED.0, CloseReason::PeerReset);
+    let (kind, sentence) = error(&mut pending);
+    assert_eq!(kind, ErrorKind::PeerRefused);
+    assert!(sentence.contains("the stream has ended: terminated by the peer"), "{sentence}");
+    assert_eq!(removed(&bench.all_commands()), [entry.stag; WORKERS]);
+}
+
+#[test]
+fn a_send_that_comes_before_the_first_round_is_not_rping() {
+    let mut bench = bench();
+    let mut pending = bench.call(Request::Ping(ping_spec(1, 8)));
+    establish(&mut bench, &[]);
+    bench.received(OPENED, &[0; 16]);
+    let (kind, sentence) = error(&mut pending);
+    assert_eq!(kind, ErrorKind::PeerRefused);
+    assert!(sentence.ends_with("a Send before the first round"), "{sentence}");
+    assert_eq!(closes(&bench.all_commands(), OPENED), [true]);
+    // Its memory comes too late for anybody.
+    bench.load_all();
+    assert!(bench.all_commands().is_empty());
+}
+
+#[test]
+fn pings_that_cannot_be_are_refused_before_a_stream_is_opened() {
+    let ddp = ConnectSpec::to(remote("10.0.0.9"));
+    let bounds = "count must be from 1 to 100000, size from 1 to 65536";
+    let time = "timeout_us must be from 1 to 60000000";
+    let cases = [
+        (PingSpec { connect: ddp, ..ping_spec(1, 1) }, "rping speaks RDMAP: ulp must be rdmap"),
+        (ping_spec(0, 1), bounds),
+        (ping_spec(100_001, 1), bounds),
+        (ping_spec(1, 0), bounds),
+        (ping_spec(1, 65_537), bounds),
+        (PingSpec { timeout_us: 0, ..ping_spec(1, 1) }, time),
+        (PingSpec { timeout_us: 60_000_001, ..ping_spec(1, 1) }, time),
+    ];
+    let mut bench = bench();
+    for (spec, sentence) in cases {
+        let mut pending = bench.call(Request::Ping(spec));
+        assert_eq!(error(&mut pending), (ErrorKind::BadRequest, sentence.into()));
+    }
+    assert!(bench.all_commands().is_empty());
+    let mut most = bench.call(Request::Ping(ping_spec(100_000, 65_536)));
+    assert!(unanswered(&mut most), "the bounds themselves are good");
+}
+
+fn named(offset: u64) -> PutTarget {
+    PutTarget::Region { name: "counter".into(), offset }
+}
+
+fn atomic(bench: &mut Bench, target: PutTarget, operation: AtomicChoice) -> Pending {
+    let via = Via::Stream(crate::api::StreamId(OPENED.0));
+    bench.call(Request::Atomic(AtomicSpec { via, target, operation }))
+}
+
+// RFC 7306 §5.1: the response carries what the memory held before.
+#[test]
+fn atomics_are_posted_to_their_place_and_answered_with_what_was_there() {
+    let all = u64::MAX;
+    for (operation, expected) in [
+        (AtomicChoice::FetchAdd { add: 3 }, AtomicOp::FetchAdd { add: 3, mask: 0 }),
+        (
+            AtomicChoice::CompareSwap { compare: 1, swap: 2 },
+            AtomicOp::CompareSwap { compare: 1, compare_mask: all, swap: 2, swap_mask: all },
+        ),
+        (AtomicChoice::Swap { swap: 9 }, AtomicOp::swap(9)),
+    ] {
+        let mut bench = connected(&[offer("counter", "rwa")]);
+        let mut pending = atomic(&mut bench, named(8), operation);
+        let commands = bench.all_commands();
+        let [(WorkRequest::Atomic { op, stag, to, .. }, ticket)] = posts(&commands)[..] else {
+            panic!("{commands:?}")
+        };
+        assert_eq!((*op, *stag, *to), (expected, Stag(77), TaggedOffset(4104)));
+        bench.now += Duration::from_micros(12);
+        bench.completed(OPENED, ticket, Outcome::Atomic { original: u64::MAX });
+        let Ok(Reply::Atomic(done)) = answer(&mut pending) else { panic!("no answer") };
+        // More than a double holds: digits.
+        let original = "18446744073709551615".to_owned();
+        assert_eq!(done, AtomicDone { original, time_us: 12 });
+        assert!(bench.all_commands().is_empty(), "a stream that stood stays");
+    }
+}
+
+#[test]
+fn an_atomic_that_cannot_be_is_refused_with_the_reason() {
+    let add = AtomicChoice::FetchAdd { add: 1 };
+    for (offers, target, kind, sentence) in [
+        (
+            offer("counter", "rw"),
+            named(0),
+            ErrorKind::PeerRefused,
+            "the peer's region `counter` is not open to atomics",
+        ),
+        (
+            offer("other", "rwa"),
+            named(0),
+            ErrorKind::PeerRefused,
+            "the peer offers no region `counter` (it offers: other)",
+        ),
+        (
+            offer("counter", "rwa"),
+            named(1017),
+            ErrorKind::BadRequest,
+            "8 octets at offset 1017 do not fit into the peer's region `counter` of 1024 octets",
+        ),
+    ] {
+        let mut bench = connected(&[offers]);
+        let mut pending = atomic(&mut bench, target, add);
+        assert_eq!(error(&mut pending), (kind, sentence.into()));
+        assert!(bench.all_commands().is_empty());
+    }
+}
+
+#[test]
+fn a_stream_that_cannot_do_atomics_is_said_so() {
+    let add = AtomicChoice::FetchAdd { add: 1 };
+    let mut bench = bench();
+    let mut pending = atomic(&mut bench, named(0), add);
+    let sentence = "there is no stream 0000000000000005";
+    assert_eq!(error(&mut pending), (ErrorKind::NotFound, sentence.into()));
+    bench.accepted(OPENED.0, "10.0.0.2");
+    let mut pending = atomic(&mut bench, named(0), add);
+    let sentence = "stream 0000000000000005 speaks bare DDP: it has no Reads and no atomics";
+    assert_eq!(error(&mut pending), (ErrorKind::Conflict, sentence.into()));
+    let via = Via::Connect(ConnectSpec::to(remote("10.0.0.9")));
+    let mut pending =
+        bench.call(Request::Atomic(AtomicSpec { via, target: named(0), operation: add }));
+    assert_eq!(error(&mut pending), (ErrorKind::BadRequest, "atomics need ulp rdmap".into()));
+}
+
+#[test]
+fn a_stream_opened_for_one_atomic_is_closed_after_it() {
+    for refused in [false, true] {
+        let mut bench = bench();
+        let (via, target) = (Via::Connect(rdmap_spec()), named(0));
+        let operation = AtomicChoice::Swap { swap: 1 };
+        let mut pending = bench.call(Request::Atomic(AtomicSpec { via, target, operation }));
+        establish(&mut bench, &[offer("counter", if refused { "rw" } else { "rwa" })]);
+        if !refused {
+            let commands = bench.all_commands();
+            bench.completed(OPENED, posts(&commands)[0].1, Outcome::Atomic { original: 0 });
+        }
+        assert_eq!(answer(&mut pending).is_err(), refused);
+        assert_eq!(closes(&bench.all_commands(), OPENED), [false]);
+    }
+}
+
+// RFC 7306 §8.2: a misaligned atomic ends the stream; whoever asked for it learns why.
+#[test]
+fn the_peers_terminate_is_the_answer_to_what_it_refused() {
+    let mut bench = connected(&[offer("counter", "rwa")]);
+    let mut pending = atomic(&mut bench, named(4), AtomicChoice::FetchAdd { add: 1 });
+    let ticket = posts(&bench.all_commands())[0].1;
+    let terminate = Terminate::new(0, 2, 7);
+    bench.event(Event::Terminated { stream: OPENED, by_peer: true, terminate });
+    let reason = dataplane::PostFailure::Flushed;
+    bench.event(Event::PostFailed { stream: OPENED, ticket, reason });
+    assert!(unanswered(&mut pending), "the end says why");
+    bench.closed(OPENED.0, CloseReason::PeerReset);
+    let (kind, sentence) = error(&mut pending);
+    assert_eq!(kind, ErrorKind::PeerRefused);
+    assert!(sentence.starts_with("terminated by the peer: "), "{sentence}");
+    assert!(bench.core.tickets.is_empty());
+}

@@ -1,0 +1,139 @@
+//! `get`, `ping`, `fetch-add` and `compare-swap`.
+
+use super::*;
+
+const PLACE: &str = "rdmap://10.0.0.2:7471/box@8";
+
+#[test]
+fn get_fetches_into_a_file_or_a_region() {
+    let fake = Fake::start();
+    let summary = fake.json(&["get", PLACE, "/tmp/got", "--length", "0x20"]);
+    assert_eq!(
+        (&summary["octets"], &summary["via"], &summary["job"], &summary["file"]),
+        (&json!(4000), &json!("appliance"), &json!(1), &json!("/tmp/file"))
+    );
+    let asked = fake.last();
+    assert_eq!(asked["source"], json!({ "region": { "name": "box", "offset": 8 } }));
+    assert_eq!((&asked["length"], &asked["sink"]), (&json!(32), &json!({ "file": "/tmp/got" })));
+    let connect = &asked["via"]["connect"];
+    assert_eq!((&connect["remote"], &connect["ulp"]), (&json!("10.0.0.2:7471"), &json!("rdmap")));
+
+    let sentence = "region own from 10.0.0.2:7471: 3.9 KiB in 0.500 s, 0.000 Gbit/s\n";
+    assert_eq!(fake.good(&["get", PLACE, "--into", "own@64"]), sentence);
+    let asked = fake.last();
+    assert_eq!(asked["sink"], json!({ "region": { "name": "own", "offset": 64 } }));
+    assert_eq!(asked["length"], Value::Null, "all that follow");
+
+    let detached = ["get", "tcp://10.0.0.2:7471", "f", "--stag", "0x4d", "--to", "4096"];
+    let text = fake.good(&[&detached[..], &["--length", "8", "--detach"]].concat());
+    assert_eq!(text, "job 1 runs: ddpctl jobs show 1\n");
+    let asked = fake.last();
+    assert_eq!(asked["source"], json!({ "tagged": { "stag": 77, "to": 4096 } }));
+    let here = std::env::current_dir().unwrap().join("f");
+    assert_eq!(asked["sink"], json!({ "file": here }), "the appliance runs elsewhere");
+    assert_eq!(asked["via"]["connect"]["ulp"], "rdmap", "bare DDP has no Reads");
+}
+
+#[test]
+fn how_the_stream_is_opened_can_be_said() {
+    let fake = Fake::start();
+    let opening = ["--peer-kind", "siw", "--ird", "3", "--ord", "4", "--mpa-rev", "1"];
+    fake.good(
+        &[&["get", PLACE, "/tmp/got", "--retry-rev1", "--peer-to-peer"], &opening[..]].concat(),
+    );
+    let connect = &fake.last()["via"]["connect"];
+    let expected = json!({
+        "ird": 3, "ord": 4, "peer": "siw", "peer_to_peer": true, "retry_revision_1": true
+    });
+    assert_eq!((&connect["rdmap"], &connect["mpa"]["revision"]), (&expected, &json!(1)));
+    fake.good(&["fetch-add", PLACE, "1", "--stream", "1000000000007"]);
+    assert_eq!(fake.last()["via"], json!({ "stream": "0001000000000007" }));
+}
+
+#[test]
+fn ping_tells_times() {
+    let fake = Fake::start();
+    assert_eq!(
+        fake.good(&["ping", "10.0.0.2:7174"]),
+        "10 rounds of 64 octets with 10.0.0.2:7174, each octet compared: min 1.5, mean 2.5, median 2.0, \
+         99 % 9.0, max 9.5 us\n"
+    );
+    let ran =
+        fake.json(&["ping", "rdmap://10.0.0.2:7174", "-c", "3", "-s", "100", "--timeout", "2s"]);
+    assert_eq!((&ran["rounds"], &ran["size"]), (&json!(3), &json!(100)));
+    assert_eq!((&ran["remote"], &ran["p99_ns"]), (&json!("10.0.0.2:7174"), &json!(9000)));
+    let asked = fake.last();
+    assert_eq!(
+        (&asked["timeout_us"], &asked["connect"]["ulp"]),
+        (&json!(2_000_000), &json!("rdmap"))
+    );
+}
+
+#[test]
+fn atomics_print_what_the_memory_held() {
+    let fake = Fake::start();
+    assert_eq!(
+        fake.good(&["fetch-add", PLACE, "0xffffffffffffffff"]),
+        "the memory held 18446744073709551615; 12 us\n"
+    );
+    let asked = fake.last();
+    assert_eq!(asked["target"], json!({ "region": { "name": "box", "offset": 8 } }));
+    assert_eq!(asked["operation"], json!({ "fetch_add": { "add": u64::MAX } }));
+    // More than a double holds: digits.
+    let held = json!({ "original": "18446744073709551615", "time_us": 12 });
+    let place = ["rdmap://10.0.0.2:7471", "1", "2", "--stag", "77", "--to", "16"];
+    assert_eq!(fake.json(&[&["compare-swap"], &place[..]].concat()), held);
+    let asked = fake.last();
+    assert_eq!(asked["target"], json!({ "tagged": { "stag": 77, "to": 16 } }));
+    assert_eq!(asked["operation"], json!({ "compare_swap": { "compare": 1, "swap": 2 } }));
+}
+
+#[test]
+fn what_verbs_refuse_before_they_ask_anybody() {
+    let fake = Fake::start();
+    let bare = "rdmap://10.0.0.2:7471";
+    let cases: [(&[&str], &str); 13] = [
+        (&["get", PLACE], "required"),
+        (&["get", PLACE, "f", "--into", "own"], "cannot be used with"),
+        (&["get", bare, "f"], "no region is named"),
+        (&["get", bare, "f", "--stag", "1"], "--to"),
+        (&["get", PLACE, "f", "--stag", "1", "--to", "0"], "both name the place"),
+        (&["get", PLACE, "f", "--length", "some"], "some"),
+        (&["get", "10.0.0.2:7471/box", "f"], "does not begin with tcp:// or rdmap://"),
+        (&["ping"], "required"),
+        (&["ping", "10.0.0.2"], "has no port"),
+        (&["ping", "10.0.0.2:1", "--count", "-1"], "-1"),
+        (&["fetch-add", PLACE], "required"),
+        (&["fetch-add", PLACE, "18446744073709551616"], "18446744073709551616"),
+        (&["compare-swap", PLACE, "1"], "required"),
+    ];
+    for (arguments, sentence) in cases {
+        let ran = fake.ctl(arguments);
+        assert_eq!(ran.exit, Exit::Usage, "{arguments:?}: {}", ran.err);
+        assert!(ran.err.contains(sentence), "{arguments:?}: {}", ran.err);
+    }
+    assert_eq!(fake.asked(), 0);
+}
+
+#[test]
+fn verbs_exit_with_what_went_wrong() {
+    let fake = Fake::start();
+    let refused = "rdmap://10.0.0.2:1/box";
+    for (arguments, exit, sentence) in [
+        (&["get", refused, "f"][..], Exit::Refused, "after 1000 of 4000 octets: not open to reads"),
+        (&["ping", "10.0.0.2:1"], Exit::Refused, "octet 5 came back changed"),
+        (&["ping", "10.0.0.2:2"], Exit::Failed, "no answer in time"),
+        (&["fetch-add", refused, "1"], Exit::Refused, "terminated by the peer"),
+        (&["compare-swap", refused, "1", "2"], Exit::Refused, "terminated by the peer"),
+    ] {
+        let ran = fake.ctl(arguments);
+        assert_eq!((ran.exit, ran.out.as_str()), (exit, ""), "{arguments:?}");
+        assert!(ran.err.contains(sentence), "{arguments:?}: {}", ran.err);
+        let ran = fake.ctl(&[&["--json"], arguments].concat());
+        let error: Value = serde_json::from_str(&ran.err).unwrap();
+        let word = if exit == Exit::Refused { "peer_refused" } else { "timeout" };
+        assert_eq!(error["error"], word, "{arguments:?}");
+    }
+    let gone = ddpctl(&["--socket", "/nonexistent/s", "ping", "10.0.0.2:7174"]);
+    assert_eq!(gone.exit, Exit::Unreachable);
+}

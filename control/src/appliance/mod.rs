@@ -20,6 +20,7 @@ pub mod limits;
 mod links;
 mod listeners;
 pub mod loader;
+mod pending;
 mod ports;
 pub mod process;
 mod queries;

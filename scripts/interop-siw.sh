@@ -144,8 +144,8 @@ row() {
     rows=$((rows + 1))
     [ "$4" = ok ] || failed=$((failed + 1))
     printf '%-44s %5s  %-22s %-34s %s\n' "$1" "$mtu" "$2" "$3" "$4"
-    jq -cn --arg case "$1" --arg mtu "$mtu" --arg expected "$2" --arg seen "$3" --arg result "$4" \
-        '{case: $case, mtu: ($mtu | tonumber), expected: $expected, seen: $seen, good: ($result == "ok")}' >>"$work/rows.json"
+    jq -cn --arg part "$part" --arg case "$1" --arg mtu "$mtu" --arg expected "$2" --arg seen "$3" --arg result "$4" \
+        '{part: $part, case: $case, mtu: ($mtu | tonumber), expected: $expected, seen: $seen, good: ($result == "ok")}' >>"$work/rows.json"
 }
 
 # in_guest CASE EXPECTED SECONDS COMMAND [PATTERN]: the command ends well; PATTERN is what is shown of its output.
@@ -324,6 +324,8 @@ too_many_reads() {
     guest_run 30 'rdma link delete siw0; rmmod siw; insmod /knobs/siw.ko mpa_version=1; rdma link add siw0 type siw netdev eth0' \
         >"$work/knobs.out" || die "the guest does not load the driver with knobs: $(cat "$work/knobs.out")"
     wrong "Read: more at once than allowed" 1/2/02 7472 ord=64 region:box gets:64
+    # What follows is the driver's ordinary work, in other modes.
+    local part=server
     in_guest "MPA revision 1" "every octet" 40 "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" compared
     guest_run 30 'echo 2 >/sys/module/siw/parameters/mpa_version; echo 1 >/sys/module/siw/parameters/peer_to_peer' >/dev/null || true
     in_guest "MPA revision 2, peer-to-peer" "every octet" 40 "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" compared
@@ -380,7 +382,10 @@ for value in $mtus; do
 done
 if ! kill -0 "$ddpd_pid"; then row "ddpd" "runs" "has ended" "BAD: $(tail -n 3 "$work/ddpd.err" | tr '\n' ' ')"; fi
 mkdir -p "${results%/*}"
-jq -s --arg versions "$versions" '{versions: ($versions | split("\n")), rows: .}' "$work/rows.json" >"$results"
+jq -s --arg versions "$versions" --arg date "$(date -u +%F)" --arg commit "$(git -C "$repo" rev-parse --short HEAD)" \
+    --arg parts "$parts" --arg mtus "$mtus" \
+    '{date: $date, commit: $commit, parts: ($parts | split(" ")), mtus: ($mtus | split(" ") | map(tonumber)),
+      versions: ($versions | split("\n")), rows: .}' "$work/rows.json" >"$results"
 say "results are in $results"
 if [ "$failed" -ne 0 ]; then
     die "$failed of $rows rows are bad"

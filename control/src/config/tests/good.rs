@@ -20,7 +20,7 @@ fn every_file_in_configs_is_right() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
         .collect();
     files.sort();
-    assert!(files.len() >= 7, "{files:?}");
+    assert!(files.len() >= 8, "{files:?}");
     for file in files {
         if let Err(errors) = Document::read(&file) {
             panic!("{errors}");
@@ -50,6 +50,23 @@ fn a_lost_memif_ends_its_streams_and_a_lost_cable_does_not() {
     let text = MINIMAL.replace("kind = \"ring\"\nlink = \"l\"", off);
     assert_ne!(text, MINIMAL);
     assert_eq!(parse(&text).unwrap().config.ports[0].link_down_timeout, None);
+}
+
+#[test]
+fn the_rdmap_file_shows_every_service() {
+    let config = Config::load(&configs().join("rdmap.toml")).unwrap();
+    let mut shown: Vec<ServiceKind> = config
+        .listeners
+        .iter()
+        .filter_map(|listener| listener.ulp.rdmap())
+        .map(|rdmap| rdmap.service)
+        .collect();
+    assert_eq!(shown.len(), config.listeners.len());
+    let mut all = ServiceKind::WORDS.map(|(_, kind)| kind).to_vec();
+    shown.sort_by_key(|kind| kind.word());
+    all.sort_by_key(|kind| kind.word());
+    assert_eq!(shown, all);
+    assert_eq!(config.regions[0].access_word(), "rwa");
 }
 
 #[test]

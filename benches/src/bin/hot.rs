@@ -1,0 +1,133 @@
+//! The hot paths, each a fixed piece of work, for callgrind to count the instructions of: `hot NAME`.
+//! Nothing in it depends on time, chance or addresses. `hot --list` names the paths with the units of
+//! work in each.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout)]
+
+use std::hint::black_box;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use benches::pairing::Pairing;
+use dataplane::flow::{FlowKey, FlowTable};
+use dataplane::timer::TimerWheel;
+use wire::Instant;
+
+/// Name, units of work, what a unit is.
+const PATHS: &[(&str, u32, &str)] = &[
+    ("tx-1448", 40, "segment"),
+    ("tx-1448-markers", 40, "segment"),
+    ("tx-8948", 8, "segment"),
+    ("rx-1448", 40, "segment"),
+    ("rx-1448-markers", 40, "segment"),
+    ("rx-8948", 8, "segment"),
+    ("rx-reordered-markers", 40, "segment"),
+    ("acks", 10, "burst of four segments"),
+    ("timer", 1000, "timer set and fired"),
+    ("flow", 1000, "look-up among 10 000"),
+];
+
+fn main() {
+    let name = std::env::args().nth(1).unwrap_or_default();
+    if name == "--list" {
+        let target = crc_fast::get_calculator_target(crc_fast::CrcAlgorithm::Crc32Iscsi);
+        println!("crc {target}");
+        return PATHS.iter().for_each(|(name, units, unit)| println!("{name} {units} {unit}"));
+    }
+    let Some(&(_, units, _)) = PATHS.iter().find(|(known, ..)| *known == name) else {
+        println!("usage: hot --list | hot NAME");
+        std::process::exit(2);
+    };
+    match name.as_str() {
+        "tx-1448" => tx(1448, false, units),
+        "tx-1448-markers" => tx(1448, true, units),
+        "tx-8948" => tx(8948, false, units),
+        "rx-1448" => rx(1448, false, units, false),
+        "rx-1448-markers" => rx(1448, true, units, false),
+        "rx-8948" => rx(8948, false, units, false),
+        "rx-reordered-markers" => rx(1448, true, units, true),
+        "acks" => acks(units),
+        "timer" => timer(units),
+        _ => flow(units),
+    }
+}
+
+/// The frame that callgrind collects under.
+#[inline(never)]
+fn measured_hot_path(work: &mut dyn FnMut()) {
+    work();
+}
+
+/// A burst of at least this many segments is under way.
+fn burst(pairing: &mut Pairing, mss: u16, segments: u32) {
+    pairing.write(u32::from(mss) * segments);
+}
+
+fn tx(mss: u16, markers: bool, units: u32) {
+    let mut pairing = Pairing::new(mss, markers);
+    burst(&mut pairing, mss, units);
+    measured_hot_path(&mut || pairing.send());
+    assert!(pairing.burst().len() as u32 >= units, "{} segments", pairing.burst().len());
+}
+
+fn rx(mss: u16, markers: bool, units: u32, reordered: bool) {
+    let mut pairing = Pairing::new(mss, markers);
+    burst(&mut pairing, mss, units);
+    pairing.send();
+    assert!(pairing.burst().len() as u32 >= units, "{} segments", pairing.burst().len());
+    if reordered {
+        // Each second one overtakes the one before it.
+        pairing.burst().chunks_exact_mut(2).for_each(|two| two.swap(0, 1));
+    }
+    measured_hot_path(&mut || {
+        black_box(pairing.deliver());
+    });
+}
+
+fn acks(units: u32) {
+    let mut pairing = Pairing::new(1448, false);
+    let mut bursts = 0;
+    while bursts < units {
+        burst(&mut pairing, 1448, 4);
+        pairing.send();
+        pairing.deliver();
+        measured_hot_path(&mut || pairing.acknowledge());
+        pairing.now += Duration::from_micros(100);
+        bursts += 1;
+    }
+}
+
+fn timer(units: u32) {
+    let mut now = Instant::from_millis(1000);
+    let mut wheel = TimerWheel::new(now);
+    // Room for all tokens is made before.
+    wheel.set(units, now + Duration::from_secs(3600));
+    measured_hot_path(&mut || {
+        for token in 0..units {
+            wheel.set(token, now + Duration::from_micros(200 * u64::from(token % 64)));
+        }
+        for _ in 0..200 {
+            now += Duration::from_micros(100);
+            while let Some(token) = wheel.pop(now) {
+                black_box(token);
+            }
+        }
+    });
+}
+
+fn flow(units: u32) {
+    let mut table = FlowTable::new([7; 16]);
+    let key = |n: u32| FlowKey {
+        interface: 0,
+        local: SocketAddr::new(Ipv4Addr::new(10, 0, 0, 1).into(), 4791),
+        remote: SocketAddr::new(Ipv4Addr::from(0x0a01_0000 + n / 100).into(), (n % 100) as u16 + 1),
+    };
+    for n in 0..10_000 {
+        table.insert(key(n), n);
+    }
+    measured_hot_path(&mut || {
+        for n in 0..units {
+            black_box(table.get(&key(n * 7)));
+        }
+    });
+}

@@ -1,0 +1,213 @@
+//! Instruction counts of the hot paths under callgrind, against a baseline that is kept with the sources.
+//!
+//! Counts mean the same only for the same compiler, the same CRC crates and the same CRC engine, so the
+//! baseline is kept for each such combination. Under callgrind the engine is never AVX-512's, which
+//! valgrind does not know.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context as _;
+use comfy_table::{Table, presets};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::words;
+use crate::run::number;
+
+/// Growth that is one too much: 2 %.
+pub const GROWTH: f64 = 1.02;
+
+/// The committed file.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Baseline {
+    /// By compiler and CRC; then by path.
+    #[serde(default)]
+    counts: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+/// What was counted.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Count {
+    /// The path.
+    pub name: String,
+    /// Units of work in it, and what one is.
+    pub units: (u64, String),
+    /// Instructions of all of it.
+    pub instructions: u64,
+}
+
+/// How it went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Nothing has grown too much.
+    Good,
+    /// Something has.
+    Grown,
+    /// There is nothing to compare with.
+    NoBaseline,
+}
+
+/// Counts, compares, prints; with `bless`, makes what was counted the baseline.
+#[allow(clippy::print_stdout)]
+pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
+    let hot = std::env::current_exe()?.with_file_name("hot");
+    let (engine, paths) = list(&hot)?;
+    let key = key(&engine);
+    let mut baseline = read(file)?;
+    let counts: Vec<Count> = paths
+        .into_iter()
+        .map(|(name, units)| {
+            let instructions = count(&hot, &name)?;
+            Ok(Count { name, units, instructions })
+        })
+        .collect::<anyhow::Result<_>>()?;
+    let known = baseline.counts.get(&key);
+    println!("{}", table(&counts, known));
+    println!("for {key}");
+    let verdict = judge(&counts, known);
+    if bless {
+        let counted = counts.iter().map(|c| (c.name.clone(), c.instructions)).collect();
+        baseline.counts.insert(key, counted);
+        let head = "# Instructions of the hot paths (scripts/bench --instructions --bless).\n\n";
+        std::fs::write(file, head.to_owned() + &toml::to_string_pretty(&baseline)?)?;
+        println!("this is the baseline now: {}", file.display());
+        return Ok(Verdict::Good);
+    }
+    match verdict {
+        Verdict::Good => println!("no path has grown by more than 2 %"),
+        Verdict::Grown => println!(
+            "TOO MUCH GROWTH: make the path as short as it was, or, if it is worth it, renew the \
+             baseline: scripts/bench --instructions --bless"
+        ),
+        Verdict::NoBaseline => println!(
+            "NO BASELINE FOR THIS COMPILER AND CRC: NOTHING WAS CHECKED. Counts of others say nothing \
+             here. On the commit to compare with: scripts/bench --instructions --bless"
+        ),
+    }
+    Ok(verdict)
+}
+
+fn read(file: &Path) -> anyhow::Result<Baseline> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => toml::from_str(&text).with_context(|| format!("{}", file.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Baseline::default()),
+        Err(error) => Err(error).with_context(|| format!("{}", file.display())),
+    }
+}
+
+/// What counts are comparable for.
+fn key(engine: &str) -> String {
+    let compiler = words("rustc", &["--version"]);
+    let lock = include_str!("../../Cargo.lock");
+    let version = |name: &str| {
+        let at = lock.find(&format!("name = \"{name}\"\n"))?;
+        lock[at..].lines().nth(1)?.split('"').nth(1)
+    };
+    let crates = ["crc-fast", "crc32c-hw"];
+    let crates = crates.map(|name| format!("{name} {}", version(name).unwrap_or("?")));
+    format!("{compiler}, {}, {engine}", crates.join(", "))
+}
+
+type Paths = Vec<(String, (u64, String))>;
+
+/// Under valgrind, because what it says of the CPU decides on the CRC engine.
+fn valgrind(hot: &Path, tool: &[&str], argument: &str) -> anyhow::Result<std::process::Output> {
+    let output = Command::new("valgrind")
+        .args(tool)
+        .arg(hot)
+        .arg(argument)
+        // One memcpy, whatever the CPU; one allocator layout.
+        .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-ERMS,-FSRM")
+        .output()
+        .context("valgrind cannot be started (Debian: valgrind; scripts/setup installs it)")?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "hot {argument}: {text}");
+    Ok(output)
+}
+
+fn list(hot: &Path) -> anyhow::Result<(String, Paths)> {
+    let output = valgrind(hot, &["--tool=none"], "--list")?;
+    let text = String::from_utf8(output.stdout)?;
+    let mut lines = text.lines();
+    let engine = lines.next().and_then(|line| line.strip_prefix("crc ")).context("no engine")?;
+    let path = |line: &str| {
+        let mut words = line.splitn(3, ' ');
+        let name = words.next()?.to_owned();
+        let units = words.next()?.parse().ok()?;
+        Some((name, (units, words.next()?.to_owned())))
+    };
+    let paths = lines.map(|line| path(line).context("a bad line")).collect::<Result<_, _>>()?;
+    Ok((engine.to_owned(), paths))
+}
+
+fn count(hot: &Path, name: &str) -> anyhow::Result<u64> {
+    let tool = [
+        "--tool=callgrind",
+        "--callgrind-out-file=/dev/null",
+        "--collect-atstart=no",
+        "--toggle-collect=*measured_hot_path*",
+    ];
+    let output = valgrind(hot, &tool, name)?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().find_map(|line| line.split("Collected :").nth(1));
+    let count = line.and_then(|words| words.trim().parse().ok());
+    let count: u64 = count.with_context(|| format!("no count in what callgrind said: {text}"))?;
+    anyhow::ensure!(count > 0, "{name}: nothing was counted");
+    Ok(count)
+}
+
+fn judge(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Verdict {
+    let Some(known) = known else { return Verdict::NoBaseline };
+    let grown = counts.iter().any(|count| match known.get(&count.name) {
+        Some(&before) => count.instructions as f64 > before as f64 * GROWTH,
+        // A new path has to be entered.
+        None => true,
+    });
+    if grown { Verdict::Grown } else { Verdict::Good }
+}
+
+fn table(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_header(["path", "unit", "instructions each", "baseline", "growth"]);
+    for count in counts {
+        let (units, unit) = &count.units;
+        let each = |instructions: u64| number(instructions as f64 / *units as f64);
+        let before = known.and_then(|known| known.get(&count.name)).copied();
+        let growth = before.map(|before| count.instructions as f64 / before as f64 - 1.0);
+        table.add_row([
+            count.name.clone(),
+            unit.clone(),
+            each(count.instructions),
+            before.map_or("—".to_owned(), each),
+            growth.map_or("—".to_owned(), |growth| format!("{:+.2} %", growth * 100.0)),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_percent_are_allowed_and_a_new_path_must_be_entered() {
+        let count = |name: &str, instructions| {
+            let name = name.to_owned();
+            Count { name, units: (1, "unit".into()), instructions }
+        };
+        let known = BTreeMap::from([("a".to_owned(), 1000)]);
+        assert_eq!(judge(&[count("a", 1020)], Some(&known)), Verdict::Good);
+        assert_eq!(judge(&[count("a", 1021)], Some(&known)), Verdict::Grown);
+        assert_eq!(judge(&[count("b", 1)], Some(&known)), Verdict::Grown);
+        assert_eq!(judge(&[count("a", 1)], None), Verdict::NoBaseline);
+    }
+
+    #[test]
+    fn the_key_names_the_crates() {
+        let key = key("engine");
+        assert!(key.contains("crc-fast 1.") && key.contains("crc32c-hw 0.") && !key.contains('?'));
+    }
+}

@@ -1,0 +1,98 @@
+//! What somebody would write without this appliance: two processes' worth of kernel sockets on `lo`, of
+//! which the receiver checks a CRC over each block and copies it to its place.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use ddp::RegionMemory;
+use tcp_lite::mpa::crc32c;
+
+use crate::limits::pin;
+use crate::rig::memory;
+
+/// Octets that one CRC covers, about what one FPDU of MTU 9000 does.
+const BLOCK: usize = 8948;
+
+/// Octets per second that a receiver on core `cores[1]` checks and places.
+pub fn bandwidth(cores: [usize; 2], region: u64, time: Duration) -> anyhow::Result<f64> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let sender = std::thread::spawn(move || -> anyhow::Result<()> {
+        pin(cores[0])?;
+        let mut stream = TcpStream::connect(address)?;
+        let mut blocks = Vec::new();
+        for n in 0..32u8 {
+            let mut block = vec![n; BLOCK];
+            let crc = crc32c::to_field(crc32c::update(0, &block[..BLOCK - 4]));
+            block[BLOCK - 4..].copy_from_slice(&crc);
+            blocks.extend_from_slice(&block);
+        }
+        // Until the receiver has seen enough and closes.
+        while stream.write_all(&blocks).is_ok() {}
+        Ok(())
+    });
+    pin(cores[1])?;
+    let (mut stream, _) = listener.accept()?;
+    let sink = memory(region, true)?;
+    let mut buffer = vec![0; 32 * BLOCK];
+    let (mut filled, mut at, mut octets) = (0, 0u64, 0u64);
+    let (mut begin, mut warm) = (Instant::now(), true);
+    loop {
+        let n = stream.read(&mut buffer[filled..])?;
+        anyhow::ensure!(n > 0, "the sender closed");
+        filled += n;
+        let whole = filled / BLOCK * BLOCK;
+        for block in buffer[..whole].chunks_exact(BLOCK) {
+            let (payload, crc) = block.split_at(BLOCK - 4);
+            anyhow::ensure!(crc32c::to_field(crc32c::update(0, payload)) == crc, "a broken block");
+            if at + BLOCK as u64 > region {
+                at = 0;
+            }
+            sink.write(at, payload);
+            at += payload.len() as u64;
+            octets += payload.len() as u64;
+        }
+        buffer.copy_within(whole..filled, 0);
+        filled -= whole;
+        if warm && begin.elapsed() > time / 4 {
+            (warm, begin, octets) = (false, Instant::now(), 0);
+        } else if !warm && begin.elapsed() > time {
+            break;
+        }
+    }
+    let rate = octets as f64 / begin.elapsed().as_secs_f64();
+    drop(stream);
+    sender.join().map_err(|_| anyhow::anyhow!("the sender panicked"))??;
+    Ok(rate)
+}
+
+/// Microseconds of a round trip of 64 octets between two pinned threads with `TCP_NODELAY`, the median.
+pub fn latency(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let echo = std::thread::spawn(move || -> anyhow::Result<()> {
+        pin(cores[1])?;
+        let (mut stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        let mut message = [0; 64];
+        while stream.read_exact(&mut message).is_ok() {
+            stream.write_all(&message)?;
+        }
+        Ok(())
+    });
+    pin(cores[0])?;
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    let mut histogram = hdrhistogram::Histogram::<u64>::new(3)?;
+    let (begin, mut message) = (Instant::now(), [7; 64]);
+    while begin.elapsed() < time {
+        let from = Instant::now();
+        stream.write_all(&message)?;
+        stream.read_exact(&mut message)?;
+        histogram.record(from.elapsed().as_nanos() as u64)?;
+    }
+    drop(stream);
+    echo.join().map_err(|_| anyhow::anyhow!("the echo panicked"))??;
+    Ok(histogram.value_at_quantile(0.5) as f64 * 1e-3)
+}

@@ -1,0 +1,46 @@
+//! Where a run was made, as far as it matters to who reads it.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// Names and values, in the order of the report.
+pub fn describe() -> BTreeMap<String, String> {
+    let mut facts = BTreeMap::new();
+    let mut say = |name: &str, value: String| {
+        facts.insert(name.to_owned(), value);
+    };
+    let cpu = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into());
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    say("CPU", format!("{cpu}, {cores} cores"));
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    say("kernel", format!("Linux {}", read("/proc/sys/kernel/osrelease")));
+    say("DPDK", dpdk::version().to_owned());
+    let total = field("/proc/meminfo", "MemTotal").unwrap_or_default();
+    say("memory", total);
+    let huge = field("/proc/meminfo", "HugePages_Total").unwrap_or_else(|| "0".into());
+    let thp = read("/sys/kernel/mm/transparent_hugepage/enabled");
+    let chosen = thp.split(['[', ']']).nth(1).unwrap_or("unknown").to_owned();
+    say("hugepages", format!("{huge} reserved, transparent: {chosen}"));
+    say("rustc", words("rustc", &["--version"]));
+    say("commit", words("git", &["describe", "--always", "--dirty"]));
+    let load = read("/proc/loadavg");
+    say("load at begin", load.split_whitespace().take(3).collect::<Vec<_>>().join(" "));
+    facts
+}
+
+fn field(path: &str, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// What a program says, or that it is not there.
+pub fn words(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    match output {
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        }
+        _ => "unknown".to_owned(),
+    }
+}

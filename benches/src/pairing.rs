@@ -1,0 +1,277 @@
+//! Two endpoints without any worker, port or clock between them: what micro-benchmarks and instruction
+//! counts run on. Segments go by value, in the order in which they are given.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{
+    Access, BufferPool, Message, PdId, Source, Stag, StagEntry, StagTable, StreamConfig, StreamId,
+    TaggedOffset, VecMemory,
+};
+use tcp_lite::endpoint::{Context, Endpoint, EndpointConfig, Event, Open, UlpConfig};
+use tcp_lite::mpa::HoldBudget;
+use tcp_lite::seam::TxBatch;
+use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber};
+use wire::Instant;
+
+const REGION: Stag = Stag(0x1000);
+const PD: PdId = PdId(1);
+/// Octets of either region.
+pub const REGION_LEN: usize = 4 << 20;
+/// Segments that one poll may give.
+const BATCH: usize = 64;
+
+/// Segments as they were written.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Those that are complete.
+    pub segments: Vec<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+    open: Option<Vec<u8>>,
+}
+
+impl Batch {
+    /// Empties it, keeping the room.
+    pub fn clear(&mut self) {
+        self.spare.append(&mut self.segments);
+    }
+}
+
+impl TxBatch for Batch {
+    fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.segments.len() == BATCH {
+            return None;
+        }
+        let mut room = self.open.take().or_else(|| self.spare.pop()).unwrap_or_default();
+        room.resize(len, 0);
+        Some(self.open.insert(room))
+    }
+
+    fn ecn_capable(&mut self) {}
+
+    fn commit(&mut self, len: usize) {
+        if let Some(mut segment) = self.open.take() {
+            segment.truncate(len);
+            self.segments.push(segment);
+        }
+    }
+}
+
+/// One of the two.
+pub struct Half {
+    endpoint: Option<Endpoint<VecMemory>>,
+    stags: StagTable<VecMemory>,
+    buffers: BufferPool,
+    hold: HoldBudget,
+    memory: VecMemory,
+}
+
+impl Half {
+    fn new() -> Half {
+        let memory = VecMemory::new(REGION_LEN);
+        let mut stags = StagTable::new();
+        let entry = StagEntry {
+            stag: REGION,
+            pd: PD,
+            stream: None,
+            base_to: TaggedOffset(0),
+            len: REGION_LEN as u64,
+            access: Access::REMOTE_WRITE,
+            memory: memory.clone(),
+            memory_offset: 0,
+        };
+        stags.insert(entry).expect("an empty table takes a region");
+        let (buffers, hold) = (BufferPool::new(1 << 20), HoldBudget::new(16 << 20));
+        Half { endpoint: None, stags, buffers, hold, memory }
+    }
+
+    /// Takes a segment.
+    pub fn input(&mut self, now: Instant, octets: &[u8]) {
+        let segment = Segment::parse(octets).expect("a segment of ours");
+        let cx =
+            &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
+        if let Some(endpoint) = &mut self.endpoint {
+            // Old acknowledgements are dropped, as they should be.
+            let _ = endpoint.input(now, &segment, cx);
+        }
+    }
+
+    /// Writes what there is to send, and runs what is due.
+    pub fn output(&mut self, now: Instant, batch: &mut Batch) {
+        let cx =
+            &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
+        if let Some(endpoint) = &mut self.endpoint {
+            if endpoint.poll_timeout().is_some_and(|at| at <= now) {
+                endpoint.handle_timeout(now, cx);
+            }
+            endpoint.poll_transmit(now, batch);
+        }
+    }
+
+    /// When it wants to be asked again.
+    pub fn timeout(&self) -> Option<Instant> {
+        self.endpoint.as_ref().and_then(Endpoint::poll_timeout)
+    }
+
+    fn events(&mut self, now: Instant) -> u32 {
+        let mut delivered = 0;
+        while let Some(event) = self.endpoint.as_mut().and_then(Endpoint::poll_event) {
+            match event {
+                Event::MpaRequest { .. } => {
+                    let cx = &mut Context {
+                        stags: &self.stags,
+                        buffers: &mut self.buffers,
+                        hold: &mut self.hold,
+                    };
+                    let endpoint = self.endpoint.as_mut().expect("it has just spoken");
+                    let ulp = UlpConfig::from(StreamConfig::default());
+                    endpoint.mpa_accept(now, PD, &[], ulp, cx).expect("it asked");
+                }
+                Event::Ddp(ddp::Event::TaggedDelivered { .. }) => delivered += 1,
+                Event::Closed { reason } => panic!("the stream ended: {reason}"),
+                _ => {}
+            }
+        }
+        delivered
+    }
+}
+
+/// Both, established.
+pub struct Pairing {
+    /// The time; moved on by hand.
+    pub now: Instant,
+    /// Who writes.
+    pub sender: Half,
+    /// Who is written to.
+    pub receiver: Half,
+    there: Batch,
+    back: Batch,
+}
+
+impl Pairing {
+    /// Two endpoints that have shaken hands and opened their windows.
+    pub fn new(mss: u16, markers: bool) -> Pairing {
+        let mut config = EndpointConfig::default();
+        config.mpa.markers = markers;
+        // A whole burst at once, whatever the clock says.
+        let tcp = tcp::Config { pacing: false, initial_window: 1 << 18, ..tcp::Config::default() };
+        config.tcp = Arc::new(tcp);
+        let config = Arc::new(config);
+        let now = Instant::from_millis(1000);
+        let address = |n| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), 4791);
+        let tuple = |a, b| FourTuple { local: address(a), remote: address(b) };
+        let (mut sender, mut receiver) = (Half::new(), Half::new());
+        let open = Open {
+            pd: PD,
+            ulp: UlpConfig::from(StreamConfig::default()),
+            private_data: Vec::new(),
+        };
+        let (id, iss) = (StreamId(1), SeqNumber(1000));
+        let asked = Endpoint::connect(config.clone(), id, tuple(1, 2), iss, mss, now, open);
+        sender.endpoint = Some(asked.expect("no private data fits"));
+        let mut syn = Batch::default();
+        sender.output(now, &mut syn);
+        let segment = Segment::parse(&syn.segments[0]).expect("a SYN");
+        let (id, iss) = (StreamId(2), SeqNumber(9000));
+        let accepted = Endpoint::accept(config, id, tuple(2, 1), iss, mss, &segment, now);
+        receiver.endpoint = Some(accepted);
+        let (there, back) = (Batch::default(), Batch::default());
+        let mut pairing = Pairing { now, sender, receiver, there, back };
+        // The first writes open the congestion window.
+        for _ in 0..4 {
+            pairing.exchange();
+        }
+        for _ in 0..8 {
+            pairing.write(256 << 10);
+            while pairing.exchange() {}
+        }
+        pairing
+    }
+
+    /// Posts a write of `len` octets.
+    pub fn write(&mut self, len: u32) {
+        let memory = self.sender.memory.clone();
+        let source = Source::Region { memory, offset: 0, len };
+        let (stag, to) = (REGION, TaggedOffset(0));
+        let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 0 };
+        let endpoint = self.sender.endpoint.as_mut().expect("it is connected");
+        endpoint.post(message).expect("there is room for a message");
+    }
+
+    /// One burst each way; false when nobody had anything to say.
+    pub fn exchange(&mut self) -> bool {
+        self.send();
+        self.deliver();
+        self.acknowledge();
+        let quiet = self.there.segments.is_empty() && self.back.segments.is_empty();
+        let next = [self.sender.timeout(), self.receiver.timeout()].into_iter().flatten().min();
+        // What is paced or delayed comes soon; what else has a timer is for the case of loss.
+        let soon = next.filter(|&at| quiet && at - self.now < Duration::from_millis(150));
+        self.now = soon.unwrap_or(self.now).max(self.now) + Duration::from_micros(10);
+        !quiet || soon.is_some()
+    }
+
+    /// The sender's burst, into [`burst`](Self::burst).
+    pub fn send(&mut self) {
+        self.there.clear();
+        self.sender.output(self.now, &mut self.there);
+    }
+
+    /// What the sender sent last.
+    pub fn burst(&mut self) -> &mut Vec<Vec<u8>> {
+        &mut self.there.segments
+    }
+
+    /// The receiver takes the burst; returns the messages that were delivered.
+    pub fn deliver(&mut self) -> u32 {
+        for segment in &self.there.segments {
+            self.receiver.input(self.now, segment);
+        }
+        self.receiver.events(self.now)
+    }
+
+    /// The receiver answers.
+    pub fn answer(&mut self) {
+        self.back.clear();
+        self.receiver.output(self.now, &mut self.back);
+    }
+
+    /// The sender takes the answer.
+    pub fn take_answer(&mut self) {
+        for segment in &self.back.segments {
+            self.sender.input(self.now, segment);
+        }
+        self.sender.events(self.now);
+    }
+
+    /// Both.
+    pub fn acknowledge(&mut self) {
+        self.answer();
+        self.take_answer();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_arrives_and_is_acknowledged() {
+        for markers in [false, true] {
+            let mut pairing = Pairing::new(1448, markers);
+            pairing.write(100_000);
+            let mut segments = 0;
+            let mut delivered = 0;
+            for _ in 0..100 {
+                pairing.send();
+                segments += pairing.burst().len();
+                delivered += pairing.deliver();
+                pairing.acknowledge();
+                pairing.now += Duration::from_micros(100);
+            }
+            assert_eq!(delivered, 1);
+            assert!((69..90).contains(&segments), "{segments} segments");
+        }
+    }
+}

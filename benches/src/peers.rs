@@ -1,0 +1,372 @@
+//! What users would pick instead, each in its own processes: the kernel's TCP under iperf3, UCX over TCP,
+//! kernel sockets with CRC and copy; and testpmd, which says what a port carries.
+
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use crate::kernel;
+use crate::rig::Link;
+use crate::row::Row;
+
+/// What to run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Peer {
+    /// What the row is called.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// What is run.
+    pub what: PeerKind,
+    /// How long.
+    pub seconds: f64,
+    /// The two cores.
+    pub cores: [usize; 2],
+}
+
+/// What is run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PeerKind {
+    /// `iperf3` over `lo`.
+    Iperf,
+    /// `iperf3` over the veth pair, from namespace to namespace.
+    IperfVeth {
+        /// Segmentation and receive offloads of the pair.
+        offload: bool,
+    },
+    /// `ucx_perftest -t ucp_put_bw`.
+    UcxBandwidth,
+    /// `ucx_perftest -t ucp_put_lat`.
+    UcxLatency,
+    /// Kernel sockets, CRC, copy.
+    SocketBandwidth,
+    /// Kernel sockets, round trip.
+    SocketLatency,
+    /// Frames per second of `dpdk-testpmd` over the port.
+    Testpmd {
+        /// Kind of the port.
+        link: Link,
+        /// Its interfaces.
+        devices: [String; 2],
+        /// Octets of an IP packet.
+        mtu: u16,
+    },
+}
+
+impl Peer {
+    /// The row that it makes, still without number.
+    pub fn row(&self) -> Row {
+        let row = Row::new(&self.group, &self.name, self.unit());
+        match &self.what {
+            PeerKind::IperfVeth { offload } => row.with("gso", if *offload { "on" } else { "off" }),
+            PeerKind::Testpmd { link, mtu, .. } => row.with("link", link.name()).with("mtu", mtu),
+            _ => row,
+        }
+    }
+
+    fn unit(&self) -> &'static str {
+        match self.what {
+            PeerKind::Iperf
+            | PeerKind::IperfVeth { .. }
+            | PeerKind::UcxBandwidth
+            | PeerKind::SocketBandwidth => "Gbit/s",
+            PeerKind::UcxLatency | PeerKind::SocketLatency => "us",
+            PeerKind::Testpmd { .. } => "frames/s",
+        }
+    }
+}
+
+/// The namespace pair of the peers: what `scripts/bench` makes when it is root.
+pub const NAMESPACES: [&str; 2] = ["DDP_BENCH_NS_A", "DDP_BENCH_NS_B"];
+
+/// Runs it.
+pub fn measure(peer: &Peer) -> anyhow::Result<Row> {
+    let time = Duration::from_secs_f64(peer.seconds);
+    let mut row = peer.row();
+    match &peer.what {
+        PeerKind::Iperf => iperf(peer, [None, None], "127.0.0.1", &mut row)?,
+        PeerKind::IperfVeth { .. } => {
+            let space = |name| std::env::var(name).ok();
+            let spaces = NAMESPACES.map(space);
+            anyhow::ensure!(spaces.iter().all(Option::is_some), "network namespaces need root");
+            iperf(peer, spaces, "10.99.0.2", &mut row)?;
+        }
+        PeerKind::UcxBandwidth => ucx(peer, "ucp_put_bw", 1 << 20, &mut row)?,
+        PeerKind::UcxLatency => ucx(peer, "ucp_put_lat", 64, &mut row)?,
+        PeerKind::SocketBandwidth => {
+            row.sample(kernel::bandwidth(peer.cores, 16 << 20, time)? * 8e-9);
+        }
+        PeerKind::SocketLatency => row.sample(kernel::latency(peer.cores, time)?),
+        PeerKind::Testpmd { link, devices, mtu } => {
+            testpmd(peer, *link, devices, *mtu, &mut row)?;
+        }
+    }
+    Ok(row)
+}
+
+/// Ends a process that we started.
+struct Kill(Child);
+
+impl Drop for Kill {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn program(name: &str, package: &str) -> anyhow::Result<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
+    anyhow::ensure!(found, "{name} is not installed (Debian: {package}; scripts/setup --bench)");
+    Ok(name.to_owned())
+}
+
+/// A command in a namespace, on a core.
+fn command(space: Option<&str>, core: usize, words: &[&str]) -> Command {
+    let core = core.to_string();
+    let mut all: Vec<&str> = Vec::new();
+    if let Some(space) = space {
+        all.extend(["ip", "netns", "exec", space]);
+    }
+    all.extend(["taskset", "-c", &core]);
+    all.extend(words);
+    let mut command = Command::new(all[0]);
+    command.args(&all[1..]);
+    command
+}
+
+fn output(mut command: Command) -> anyhow::Result<Output> {
+    let output = command.stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        let last = words.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no words");
+        anyhow::bail!("it failed: {last}");
+    }
+    Ok(output)
+}
+
+fn iperf(peer: &Peer, spaces: [Option<String>; 2], to: &str, row: &mut Row) -> anyhow::Result<()> {
+    let iperf = program("iperf3", "iperf3")?;
+    let [from, at] = [spaces[0].as_deref(), spaces[1].as_deref()];
+    if let PeerKind::IperfVeth { offload } = peer.what {
+        let state = if offload { "on" } else { "off" };
+        let ethtool = program("ethtool", "ethtool")?;
+        for (space, device) in [(from, "bench-k0"), (at, "bench-k1")] {
+            let words = [&*ethtool, "-K", device, "gso", state, "tso", state, "gro", state];
+            output(command(space, 0, &words))?;
+        }
+    }
+    let port = "5209";
+    let mut server = command(at, peer.cores[1], &[&iperf, "-s", "-1", "-p", port]);
+    let _server = Kill(server.stdout(Stdio::null()).spawn()?);
+    let time = (peer.seconds.ceil() as u64).max(1).to_string();
+    let words = [&*iperf, "-c", to, "-p", port, "-t", &time, "-J"];
+    let begin = Instant::now();
+    // The server needs a moment; a refused connection is no result.
+    let answer = loop {
+        let answer = output(command(from, peer.cores[0], &words)).and_then(|o| iperf_answer(&o));
+        if answer.is_ok() || begin.elapsed() > Duration::from_secs(5) {
+            break answer?;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let (rate, end) = answer;
+    row.sample(rate * 1e-9);
+    let cpu = &end["cpu_utilization_percent"];
+    for (key, name) in [
+        ("host_user", "sender_user_cpu_percent"),
+        ("host_system", "sender_system_cpu_percent"),
+        ("remote_user", "receiver_user_cpu_percent"),
+        ("remote_system", "receiver_system_cpu_percent"),
+    ] {
+        if let Some(percent) = cpu[key].as_f64() {
+            row.extra.insert(name.into(), percent);
+        }
+    }
+    Ok(())
+}
+
+/// Bits per second that arrived, and the end of its report.
+fn iperf_answer(output: &Output) -> anyhow::Result<(f64, serde_json::Value)> {
+    let mut json: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    if let Some(error) = json["error"].as_str() {
+        anyhow::bail!("{error}");
+    }
+    let end = json["end"].take();
+    let rate = end["sum_received"]["bits_per_second"].as_f64();
+    Ok((rate.context("no rate in its answer")?, end))
+}
+
+fn ucx(peer: &Peer, test: &str, len: u32, row: &mut Row) -> anyhow::Result<()> {
+    let ucx = program("ucx_perftest", "ucx-utils")?;
+    let environment = [("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "lo"), ("UCX_LOG_LEVEL", "error")];
+    let port = "13399";
+    let mut server = command(None, peer.cores[1], &[&ucx, "-p", port]);
+    server.envs(environment).stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
+    let _server = Kill(server.spawn()?);
+    let len = len.to_string();
+    // The number of messages decides how long it takes; it says what it saw every second.
+    let count = match test {
+        "ucp_put_bw" => (peer.seconds * 2_000.0).max(100.0),
+        _ => (peer.seconds * 40_000.0).max(1000.0),
+    };
+    let count = (count as u64).to_string();
+    let words = [&*ucx, "127.0.0.1", "-p", port, "-t", test, "-s", &len, "-n", &count, "-f"];
+    let begin = Instant::now();
+    let answer = loop {
+        let mut client = command(None, peer.cores[0], &words);
+        client.envs(environment);
+        let answer = output(client);
+        if answer.is_ok() || begin.elapsed() > Duration::from_secs(5) {
+            break answer?;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+    let numbers = final_numbers(&text).context("no final line in its answer")?;
+    // iterations, percentile, average and overall latency (us), average and overall MB/s, ...
+    let at = |n: usize| numbers.get(n).copied().context("too few numbers in its answer");
+    match test {
+        // Its MB are 2^20 octets.
+        "ucp_put_bw" => row.sample(at(5)? * f64::from(1 << 20) * 8e-9),
+        // Half a round trip is what it calls latency; the others here are whole ones.
+        _ => row.sample(at(3)? * 2.0),
+    }
+    Ok(())
+}
+
+/// The numbers of the last line that has at least six.
+fn final_numbers(text: &str) -> Option<Vec<f64>> {
+    text.lines()
+        .rev()
+        .map(|line| {
+            let words = line.split(|c: char| c.is_whitespace() || c == '|');
+            words.filter_map(|word| word.parse::<f64>().ok()).collect::<Vec<_>>()
+        })
+        .find(|numbers| numbers.len() >= 6)
+}
+
+/// One process sends on one end of the link, another counts on the other.
+fn testpmd(
+    peer: &Peer,
+    link: Link,
+    devices: &[String; 2],
+    mtu: u16,
+    row: &mut Row,
+) -> anyhow::Result<()> {
+    program("dpdk-testpmd", "dpdk-dev")?;
+    let device = |side: usize| match link {
+        Link::AfPacket | Link::AfXdp => Ok(format!("net_{}0,iface={}", link.name(), devices[side])),
+        Link::Memif => {
+            let (role, socket) = (["client", "server"][side], &devices[side]);
+            Ok(format!("net_memif0,role={role},socket={socket},socket-abstract=no"))
+        }
+        Link::Ring => anyhow::bail!("a ring does not leave its process; the hand-off is its limit"),
+    };
+    let mut receiver = Testpmd::start(&device(1)?, peer.cores[1], mtu)?;
+    let mut sender = Testpmd::start(&device(0)?, peer.cores[0], mtu)?;
+    std::thread::sleep(Duration::from_secs(1));
+    receiver.say("set fwd rxonly");
+    receiver.say("start");
+    sender.say("set fwd txonly");
+    sender.say(&format!("set txpkts {}", u32::from(mtu) + 14));
+    sender.say("start");
+    std::thread::sleep(Duration::from_millis(300));
+    // The rate is that since the look before.
+    receiver.say("show port stats 0");
+    std::thread::sleep(Duration::from_secs_f64(peer.seconds));
+    receiver.say("show port stats 0");
+    let sent = sender.quit()?;
+    let output = receiver.quit()?;
+    let rate = last_rate(&output).unwrap_or(0.0);
+    anyhow::ensure!(rate > 0.0, "nothing arrived: {}", complaint(&(sent + &output)));
+    row.sample(rate);
+    Ok(())
+}
+
+/// A running testpmd with one port, which quits at the end of its input.
+struct Testpmd {
+    child: Kill,
+    input: Option<std::process::ChildStdin>,
+}
+
+impl Testpmd {
+    fn start(device: &str, core: usize, mtu: u16) -> anyhow::Result<Testpmd> {
+        let mut words = vec!["--no-huge", "-m", "256", "--no-pci", "--no-telemetry"];
+        let lcores = format!("0@{core},1@{core}");
+        let vdev = format!("--vdev={device}");
+        words.extend(["--no-shconf", "--iova-mode=va", "--lcores", &lcores, &vdev, "--"]);
+        words.extend(["-i", "--nb-cores=1", "--total-num-mbufs=8192", "--no-flush-rx"]);
+        if mtu > 1500 {
+            words.extend(["--mbuf-size=10240", "--max-pkt-len=9018"]);
+        }
+        let mut child = Command::new("dpdk-testpmd")
+            .args(&words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let input = child.stdin.take();
+        Ok(Testpmd { child: Kill(child), input })
+    }
+
+    fn say(&mut self, words: &str) {
+        use std::io::Write as _;
+        if let Some(input) = &mut self.input {
+            // Who does not listen any more has said why; it is read in the end.
+            let _ = writeln!(input, "{words}").and_then(|()| input.flush());
+        }
+    }
+
+    /// All that it said.
+    fn quit(mut self) -> anyhow::Result<String> {
+        use std::io::Read as _;
+        self.say("stop");
+        self.say("quit");
+        drop(self.input.take());
+        let mut text = String::new();
+        let child = &mut self.child.0;
+        child.stdout.take().context("no pipe")?.read_to_string(&mut text)?;
+        child.stderr.take().context("no pipe")?.read_to_string(&mut text)?;
+        Ok(text)
+    }
+}
+
+/// What `Rx-pps` said in the last look.
+fn last_rate(text: &str) -> Option<f64> {
+    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("Rx-pps:"));
+    lines.filter_map(|rest| rest.split_whitespace().next()?.parse().ok()).next_back()
+}
+
+fn complaint(text: &str) -> String {
+    let line = text.lines().find(|line| {
+        let line = line.to_lowercase();
+        line.contains("error") || line.contains("fail") || line.contains("cannot")
+    });
+    line.unwrap_or("it did not say why").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_of_ucx_is_found() {
+        let text = "[thread 0]  100  0.5 0.6 0.7 8.0 9.0 10 11\n\
+                    Final:      200  0.500   1.600   2.700   3.80   4.90  5  6\n";
+        let numbers = final_numbers(text).unwrap();
+        assert_eq!(numbers[..6], [200.0, 0.5, 1.6, 2.7, 3.8, 4.9]);
+        assert_eq!(final_numbers("nothing here\n"), None);
+    }
+
+    #[test]
+    fn only_the_last_look_of_testpmd_counts() {
+        let look = |rate: u32| format!("  Rx-pps: {rate}   Rx-bps: 1\n  Tx-pps: 9 Tx-bps: 2\n");
+        assert_eq!(last_rate(&(look(1) + &look(40))), Some(40.0));
+        assert_eq!(last_rate("EAL: error\n"), None);
+    }
+}

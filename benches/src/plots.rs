@@ -1,0 +1,366 @@
+//! Plots as SVG: lines over an axis that may be logarithmic, and bars. Colours come from the page, or
+//! from the drawing's own style, light or dark as the reader has it.
+//!
+//! ```text
+//!   LEFT                       RIGHT
+//!    |  y labels | plot ........ |
+//!    |           | ............. |  TOP .. BOTTOM
+//!                  x labels, axis' name, legend
+//! ```
+
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 360.0;
+const LEFT: f64 = 72.0;
+const RIGHT: f64 = 700.0;
+const TOP: f64 = 44.0;
+const BOTTOM: f64 = 274.0;
+
+/// Colours that are told apart also by who cannot see red, in light and dark.
+const STYLE: &str = "
+svg{--ink:#1f2933;--soft:#66717d;--grid:#e3e7eb;--paper:#ffffff;
+--c0:#0b63ce;--c1:#d9730d;--c2:#16866a;--c3:#a03ba8;--c4:#8a6d00;--c5:#5a6672;
+font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
+@media (prefers-color-scheme:dark){svg{--ink:#e6eaee;--soft:#9aa5b1;--grid:#2c343c;--paper:#14191f;
+--c0:#62a8ff;--c1:#ff9f4a;--c2:#4fd1a9;--c3:#d98be0;--c4:#e0c14a;--c5:#a4b0bc}}
+.paper{fill:var(--paper)}.title{font-size:15px;font-weight:600;fill:var(--ink)}
+.label{font-size:11px;fill:var(--soft)}.name{font-size:12px;fill:var(--ink)}
+.grid{stroke:var(--grid);stroke-width:1}.axis{stroke:var(--soft);stroke-width:1}
+.target{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:2 4}";
+
+/// One axis.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Axis {
+    /// What and in which unit.
+    pub name: String,
+    /// Logarithmic.
+    pub log: bool,
+    /// How its numbers are written.
+    pub style: Numbers,
+}
+
+/// How numbers on an axis are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Numbers {
+    /// 1, 2.5, 10 k, 3 M.
+    Plain,
+    /// 64, 4 Ki, 1 Mi.
+    Binary,
+    /// Of 1 - 1/x: 90 %, 99 %, 99.9 %.
+    Nines,
+}
+
+/// A line with dots.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Series {
+    /// For the legend.
+    pub name: String,
+    /// In the order of x.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A bar with a name.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Bar {
+    /// Below it.
+    pub name: String,
+    /// Its length.
+    pub value: f64,
+    /// 0: ours; 1: a limit; 2: a peer.
+    pub colour: usize,
+}
+
+/// Lines; `None` when there is no point.
+pub fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Option<String> {
+    let series: Vec<&Series> = series.iter().filter(|s| !s.points.is_empty()).collect();
+    let points = || series.iter().flat_map(|s| s.points.iter());
+    points().next()?;
+    let xs = Scale::new(x, points().map(|p| p.0), LEFT, RIGHT);
+    let ys = Scale::new(y, points().map(|p| p.1), BOTTOM, TOP);
+    let mut out = head(title);
+    frame(&mut out, x, y, &xs, &ys);
+    for (n, line) in series.iter().enumerate() {
+        let colour = format!("var(--c{})", n % 6);
+        let dash = if n % 2 == 1 { " stroke-dasharray=\"6 3\"" } else { "" };
+        let at: Vec<(f64, f64)> =
+            line.points.iter().map(|&(a, b)| (xs.place(a), ys.place(b))).collect();
+        let path: Vec<String> = at.iter().map(|(a, b)| format!("{a:.1},{b:.1}")).collect();
+        let _ = writeln!(
+            out,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/>",
+            path.join(" ")
+        );
+        if at.len() <= 16 {
+            for (a, b) in at {
+                let _ = writeln!(
+                    out,
+                    "<circle cx=\"{a:.1}\" cy=\"{b:.1}\" r=\"3\" fill=\"{colour}\"/>"
+                );
+            }
+        }
+    }
+    let names: Vec<(&str, usize)> =
+        series.iter().enumerate().map(|(n, s)| (s.name.as_str(), n)).collect();
+    legend(&mut out, &names);
+    Some(out + "</svg>\n")
+}
+
+/// Horizontal bars with their numbers; a dotted line at the target, if there is one.
+pub fn bars(title: &str, unit: &str, bars: &[Bar], target: Option<f64>) -> Option<String> {
+    let most = bars.iter().map(|bar| bar.value).chain(target).fold(0.0, f64::max);
+    if bars.is_empty() || most <= 0.0 {
+        return None;
+    }
+    let (left, right, step) = (210.0, 630.0, 27.0);
+    let bottom = TOP + step * bars.len() as f64;
+    let mut out = head_of(title, bottom + 56.0);
+    let place = |value: f64| left + (right - left) * value / most;
+    for tick in ticks(0.0, most, 5) {
+        let x = place(tick);
+        let _ = writeln!(
+            out,
+            "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\"/>\
+             <text class=\"label\" x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            bottom + 16.0,
+            plain(tick)
+        );
+    }
+    for (n, bar) in bars.iter().enumerate() {
+        let y = TOP + step * n as f64 + 4.0;
+        let width = (place(bar.value) - left).max(1.0);
+        let _ = writeln!(
+            out,
+            "<text class=\"name\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\
+             <rect x=\"{left}\" y=\"{y}\" width=\"{width:.1}\" height=\"18\" rx=\"2\" \
+             fill=\"var(--c{})\"/><text class=\"name\" x=\"{:.1}\" y=\"{}\">{}</text>",
+            left - 8.0,
+            y + 13.0,
+            escape(&bar.name),
+            [0, 5, 1][bar.colour.min(2)],
+            left + width + 6.0,
+            y + 13.0,
+            crate::run::number(bar.value)
+        );
+    }
+    if let Some(target) = target {
+        let x = place(target);
+        let _ = writeln!(
+            out,
+            "<line class=\"target\" x1=\"{x:.1}\" y1=\"{}\" x2=\"{x:.1}\" y2=\"{bottom}\"/>\
+             <text class=\"label\" x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">target</text>",
+            TOP - 4.0,
+            TOP - 8.0
+        );
+    }
+    let _ = writeln!(
+        out,
+        "<text class=\"label\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+        (left + right) / 2.0,
+        bottom + 36.0,
+        escape(unit)
+    );
+    Some(out + "</svg>\n")
+}
+
+fn head(title: &str) -> String {
+    head_of(title, HEIGHT)
+}
+
+fn head_of(title: &str, height: f64) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
+         aria-label=\"{title}\"><style>{STYLE}</style>\
+         <rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\" rx=\"6\"/>\
+         <text class=\"title\" x=\"20\" y=\"26\">{title}</text>\n",
+        title = escape(title)
+    )
+}
+
+fn frame(out: &mut String, x: &Axis, y: &Axis, xs: &Scale, ys: &Scale) {
+    for tick in ys.ticks() {
+        let at = ys.place(tick);
+        let _ = writeln!(
+            out,
+            "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{RIGHT}\" y2=\"{at:.1}\"/>\
+             <text class=\"label\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            LEFT - 8.0,
+            at + 4.0,
+            label(y, tick)
+        );
+    }
+    for tick in xs.ticks() {
+        let at = xs.place(tick);
+        let _ = writeln!(
+            out,
+            "<line class=\"axis\" x1=\"{at:.1}\" y1=\"{BOTTOM}\" x2=\"{at:.1}\" y2=\"{}\"/>\
+             <text class=\"label\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            BOTTOM + 5.0,
+            BOTTOM + 19.0,
+            label(x, tick)
+        );
+    }
+    let (middle_x, middle_y) = ((LEFT + RIGHT) / 2.0, (TOP + BOTTOM) / 2.0);
+    let _ = writeln!(
+        out,
+        "<line class=\"axis\" x1=\"{LEFT}\" y1=\"{BOTTOM}\" x2=\"{RIGHT}\" y2=\"{BOTTOM}\"/>\
+         <text class=\"label\" x=\"{middle_x}\" y=\"{}\" text-anchor=\"middle\">{}</text>\
+         <text class=\"label\" x=\"18\" y=\"{middle_y}\" text-anchor=\"middle\" \
+         transform=\"rotate(-90 18 {middle_y})\">{}</text>",
+        BOTTOM + 38.0,
+        escape(&x.name),
+        escape(&y.name)
+    );
+}
+
+fn legend(out: &mut String, names: &[(&str, usize)]) {
+    let (mut at, mut y) = (LEFT, BOTTOM + 58.0);
+    for (name, n) in names {
+        let width = 34.0 + name.chars().count() as f64 * 6.6;
+        if at + width > RIGHT && at > LEFT {
+            (at, y) = (LEFT, y + 17.0);
+        }
+        let dash = if n % 2 == 1 { " stroke-dasharray=\"6 3\"" } else { "" };
+        let _ = writeln!(
+            out,
+            "<line x1=\"{at}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"var(--c{})\" \
+             stroke-width=\"3\"{dash}/><text class=\"name\" x=\"{}\" y=\"{y}\">{}</text>",
+            y - 4.0,
+            at + 18.0,
+            y - 4.0,
+            n % 6,
+            at + 24.0,
+            escape(name)
+        );
+        at += width + 14.0;
+    }
+}
+
+/// Where numbers stand.
+struct Scale {
+    log: bool,
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+    style: Numbers,
+}
+
+impl Scale {
+    fn new(axis: &Axis, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Scale {
+        let (mut low, mut high) = (f64::MAX, f64::MIN);
+        for value in values {
+            (low, high) = (low.min(value), high.max(value));
+        }
+        if axis.log {
+            low = low.max(1e-9);
+            // Half a step of room on both sides.
+            let room = if axis.style == Numbers::Binary { 1.4 } else { 1.15 };
+            (low, high) = (low / room, (high * room).max(low * 2.0));
+        } else {
+            (low, high) = (0.0_f64.min(low), if high > 0.0 { high * 1.08 } else { 1.0 });
+        }
+        Scale { log: axis.log, low, high, from, to, style: axis.style }
+    }
+
+    fn place(&self, value: f64) -> f64 {
+        let share = match self.log {
+            true => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
+            false => (value - self.low) / (self.high - self.low),
+        };
+        self.from + (self.to - self.from) * share
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        if !self.log {
+            return ticks(self.low, self.high, 5);
+        }
+        let base: f64 = if self.style == Numbers::Binary { 4.0 } else { 10.0 };
+        let powers = |step: f64| {
+            let first = (self.low.ln() / step.ln()).ceil() as i32;
+            let last = (self.high.ln() / step.ln()).floor() as i32;
+            (first..=last).map(|n| step.powi(n)).collect::<Vec<_>>()
+        };
+        let few = powers(base);
+        if few.len() >= 3 || self.style == Numbers::Nines {
+            return few;
+        }
+        // Less than two decades: 1, 2 and 5 of each.
+        let first = self.low.log10().floor() as i32;
+        let last = self.high.log10().ceil() as i32;
+        (first..=last)
+            .flat_map(|n| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(n)))
+            .filter(|&tick| tick >= self.low && tick <= self.high)
+            .collect()
+    }
+}
+
+/// Round numbers, about so many.
+fn ticks(low: f64, high: f64, about: u32) -> Vec<f64> {
+    let raw = (high - low) / f64::from(about);
+    let power = 10f64.powf(raw.log10().floor());
+    let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|digit| digit * power);
+    let step = step.into_iter().find(|&step| step >= raw).unwrap_or(power * 10.0);
+    let first = (low / step).ceil() as i64;
+    let last = (high / step + 1e-9).floor() as i64;
+    (first..=last).map(|n| n as f64 * step).collect()
+}
+
+fn label(axis: &Axis, value: f64) -> String {
+    match axis.style {
+        Numbers::Plain => plain(value),
+        Numbers::Binary if value >= f64::from(1 << 20) => {
+            format!("{} Mi", plain(value / f64::from(1 << 20)))
+        }
+        Numbers::Binary if value >= 1024.0 => format!("{} Ki", plain(value / 1024.0)),
+        Numbers::Binary => plain(value),
+        Numbers::Nines => {
+            let percent = 100.0 * (1.0 - 1.0 / value);
+            let digits = (value.log10().round() as usize).saturating_sub(2);
+            format!("{percent:.digits$} %")
+        }
+    }
+}
+
+fn plain(value: f64) -> String {
+    let (value, unit) = match value.abs() {
+        v if v >= 1e9 => (value * 1e-9, " G"),
+        v if v >= 1e6 => (value * 1e-6, " M"),
+        v if v >= 1e4 => (value * 1e-3, " k"),
+        _ => (value, ""),
+    };
+    let text = format!("{value:.2}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    format!("{text}{unit}")
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round() {
+        assert_eq!(ticks(0.0, 9.3, 5), [0.0, 2.0, 4.0, 6.0, 8.0]);
+        assert_eq!(ticks(0.0, 100.0, 5), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
+    }
+
+    #[test]
+    fn labels_say_what_people_read() {
+        let axis = |style| Axis { name: String::new(), log: true, style };
+        assert_eq!(label(&axis(Numbers::Binary), 4096.0), "4 Ki");
+        assert_eq!(label(&axis(Numbers::Plain), 2_500_000.0), "2.5 M");
+        assert_eq!(label(&axis(Numbers::Nines), 10.0), "90 %");
+        assert_eq!(label(&axis(Numbers::Nines), 1000.0), "99.9 %");
+    }
+
+    #[test]
+    fn without_numbers_there_is_no_plot() {
+        let axis = Axis { name: String::new(), log: false, style: Numbers::Plain };
+        assert_eq!(lines("t", &axis, &axis, &[]), None);
+        assert_eq!(bars("t", "u", &[], None), None);
+    }
+}

@@ -1,0 +1,283 @@
+//! The report: one page that needs nothing else, and the plots by themselves for the README.
+
+use std::path::Path;
+
+use minijinja::{Environment, context};
+use serde::Serialize;
+
+use crate::plots::{Axis, Bar, Numbers, Series, bars, lines};
+use crate::row::Row;
+use crate::run::{Results, number, ratio, typical_ping_pong};
+
+const PAGE: &str = include_str!("../templates/report.html");
+
+/// Writes `report.html`, and the plots into `publish` if that is wanted.
+pub fn write(results: &Results, out: &Path, publish: Option<&Path>) -> anyhow::Result<()> {
+    let plots = plots(results);
+    let mut environment = Environment::new();
+    environment.add_filter("number", |value: f64| number(value));
+    environment.add_filter("ratio", |value: f64| ratio(value));
+    environment.add_template("report.html", PAGE)?;
+    let page = environment.get_template("report.html")?.render(context! {
+        results => results,
+        groups => groups(results, &plots),
+        ping_pong => number(typical_ping_pong(results)),
+        noisy => results.is_noisy(),
+        noisy_ns => crate::limits::NOISY_NS,
+        minutes => number(results.seconds / 60.0),
+        met => results.targets.iter().filter(|target| target.met).count(),
+    })?;
+    std::fs::create_dir_all(out)?;
+    std::fs::write(out.join("report.html"), page)?;
+    if let Some(directory) = publish {
+        std::fs::create_dir_all(directory)?;
+        for plot in &plots {
+            std::fs::write(directory.join(format!("{}.svg", plot.name)), &plot.svg)?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Plot {
+    group: &'static str,
+    name: &'static str,
+    svg: String,
+}
+
+#[derive(Serialize)]
+struct Section<'a> {
+    name: &'a str,
+    title: &'a str,
+    plots: Vec<&'a Plot>,
+    rows: Vec<&'a Row>,
+    /// What rows of the group differ in, as columns.
+    columns: Vec<&'a str>,
+    /// What was measured besides, as columns.
+    extras: Vec<&'a str>,
+}
+
+fn groups<'a>(results: &'a Results, plots: &'a [Plot]) -> Vec<Section<'a>> {
+    let sections = results.groups.iter().map(|(name, title)| {
+        let rows: Vec<&Row> = results.rows.iter().filter(|row| row.group == *name).collect();
+        Section {
+            name,
+            title,
+            plots: plots.iter().filter(|plot| plot.group == name).collect(),
+            columns: columns(&rows),
+            extras: extras(&rows),
+            rows,
+        }
+    });
+    sections.collect()
+}
+
+/// Parameters that are not the same in all rows.
+fn columns<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
+    let mut names: Vec<&str> =
+        rows.iter().flat_map(|row| row.parameters.keys().map(String::as_str)).collect();
+    names.sort_unstable();
+    names.dedup();
+    let differs = |name: &str| {
+        let mut values = rows.iter().filter_map(|row| row.parameters.get(name));
+        let first = values.next();
+        values.any(|value| Some(value) != first)
+    };
+    names.into_iter().filter(|name| differs(name)).collect()
+}
+
+/// What says more than zero somewhere.
+fn extras<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
+    let some = rows.iter().flat_map(|row| row.extra.iter());
+    let mut names: Vec<&str> =
+        some.filter(|(_, value)| **value != 0.0).map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+struct Rows<'a>(&'a [Row]);
+
+impl Rows<'_> {
+    fn find(&self, name: &str) -> Option<&Row> {
+        self.0.iter().find(|row| row.name == name)
+    }
+
+    /// A line through the rows whose names are `prefix` and a number.
+    fn line(&self, name: &str, prefix: &str) -> Series {
+        let number = |row: &Row| -> Option<f64> { row.name.strip_prefix(prefix)?.parse().ok() };
+        let points = self.0.iter().filter_map(|row| Some((number(row)?, row.value?)));
+        Series { name: name.to_owned(), points: points.collect() }
+    }
+
+    fn bar(&self, name: &str, row: &str, colour: usize) -> Option<Bar> {
+        let value = self.find(row)?.value?;
+        Some(Bar { name: name.to_owned(), value, colour })
+    }
+
+    fn quantiles(&self, name: &str, row: &str) -> Series {
+        let row = self.find(row);
+        let latency = row.map(|row| row.latency.as_slice()).unwrap_or_default();
+        let mut points: Vec<(f64, f64)> =
+            latency.iter().map(|&(q, ns)| (1.0 / (1.0 - q), ns as f64 * 1e-3)).collect();
+        points.retain(|&(x, _)| (1.0..=1e5).contains(&x));
+        Series { name: name.to_owned(), points }
+    }
+}
+
+fn axis(name: &str, log: bool, style: Numbers) -> Axis {
+    Axis { name: name.to_owned(), log, style }
+}
+
+fn plots(results: &Results) -> Vec<Plot> {
+    let rows = Rows(&results.rows);
+    let drawn = [
+        bulk(&rows, 1500),
+        bulk(&rows, 9000),
+        sizes(&rows),
+        latency(&rows),
+        streams(&rows),
+        footprint(&rows),
+        memory(&rows),
+        loss(&rows),
+        rdmap(&rows),
+        veth(&rows),
+    ];
+    drawn.into_iter().flatten().collect()
+}
+
+fn bulk(rows: &Rows<'_>, mtu: u16) -> Option<Plot> {
+    let (group, name, target) = match mtu {
+        1500 => ("bulk-1500", "goodput-1500", 40.0),
+        _ => ("bulk-9000", "goodput-9000", 90.0),
+    };
+    let ours = |what: &str, suffix: &str| rows.bar(what, &format!("write-{mtu}{suffix}"), 0);
+    let bars_of = [
+        rows.bar("hand-off: copy and CRC only", &format!("handoff-{mtu}"), 1),
+        ours("writes", ""),
+        ours("checksum trusted", "-trusted"),
+        ours("markers on", "-markers"),
+        ours("CRC off", "-no-crc"),
+        rows.bar("UCX put, lo", "ucx-put-bw", 2),
+        rows.bar("sockets, CRC, copy, lo", "sockets-crc-copy", 2),
+        rows.bar("iperf3, lo", "iperf3-lo", 2),
+    ];
+    let bars_of: Vec<Bar> = bars_of.into_iter().flatten().collect();
+    let title = format!("Goodput of 1 MiB writes, one core to one core, ring, MTU {mtu}");
+    Some(Plot { group, name, svg: bars(&title, "Gbit/s", &bars_of, Some(target))? })
+}
+
+fn sizes(rows: &Rows<'_>) -> Option<Plot> {
+    let svg = lines(
+        "Goodput by message size",
+        &axis("octets of a write", true, Numbers::Binary),
+        &axis("Gbit/s", true, Numbers::Plain),
+        &[
+            rows.line("MTU 1500", "size-1500-"),
+            rows.line("MTU 1500, markers", "size-1500-markers-"),
+            rows.line("MTU 9000", "size-9000-"),
+            rows.line("MTU 9000, markers", "size-9000-markers-"),
+        ],
+    )?;
+    Some(Plot { group: "sizes", name: "goodput-by-size", svg })
+}
+
+fn latency(rows: &Rows<'_>) -> Option<Plot> {
+    let svg = lines(
+        "Round trips by quantile",
+        &axis("quantile", true, Numbers::Nines),
+        &axis("microseconds", true, Numbers::Plain),
+        &[
+            rows.quantiles("untagged echo", "echo"),
+            rows.quantiles("write and notice", "write-notify"),
+            rows.quantiles("RDMAP Send echo", "rdmap-send-echo"),
+            rows.quantiles("RDMAP Read", "rdmap-read"),
+        ],
+    )?;
+    Some(Plot { group: "latency", name: "latency", svg })
+}
+
+fn streams(rows: &Rows<'_>) -> Option<Plot> {
+    let svg = lines(
+        "Goodput with many active streams",
+        &axis("streams", true, Numbers::Plain),
+        &axis("Gbit/s in all", false, Numbers::Plain),
+        &[rows.line("writes of 16 KiB into one region", "streams-")],
+    )?;
+    Some(Plot { group: "streams", name: "goodput-by-streams", svg })
+}
+
+fn footprint(rows: &Rows<'_>) -> Option<Plot> {
+    let svg = lines(
+        "Goodput by size of the region",
+        &axis("MiB", true, Numbers::Plain),
+        &axis("Gbit/s", false, Numbers::Plain),
+        &[rows.line("writes of 1 MiB, MTU 1500", "region-")],
+    )?;
+    Some(Plot { group: "footprint", name: "goodput-by-region", svg })
+}
+
+fn memory(rows: &Rows<'_>) -> Option<Plot> {
+    let busy = |row: &Row| {
+        let n: f64 = row.name.strip_prefix("memory-")?.parse().ok()?;
+        Some((n, *row.extra.get("busy_octets_per_stream")?))
+    };
+    let busy = rows.0.iter().filter_map(busy).collect();
+    let svg = lines(
+        "Heap per stream",
+        &axis("streams", true, Numbers::Plain),
+        &axis("octets", true, Numbers::Plain),
+        &[
+            rows.line("idle", "memory-"),
+            Series { name: "with two writes of 16 KiB under way".to_owned(), points: busy },
+        ],
+    )?;
+    Some(Plot { group: "memory", name: "memory-by-streams", svg })
+}
+
+fn loss(rows: &Rows<'_>) -> Option<Plot> {
+    let names = ["0", "0.1", "1"];
+    let bar = |percent: &str, suffix: &str, what: &str, colour| {
+        rows.bar(&format!("{percent} %, {what}"), &format!("loss-{percent}{suffix}"), colour)
+    };
+    let on = names.iter().filter_map(|n| bar(n, "", "markers", 0));
+    let off = names.iter().filter_map(|n| bar(n, "-no-markers", "no markers", 1));
+    let all: Vec<Bar> = on.chain(off).collect();
+    let title = "Goodput under loss, round trip 100 µs, MTU 1500";
+    Some(Plot {
+        group: "loss",
+        name: "goodput-under-loss",
+        svg: bars(title, "Gbit/s", &all, None)?,
+    })
+}
+
+fn rdmap(rows: &Rows<'_>) -> Option<Plot> {
+    let svg = lines(
+        "RDMAP: goodput by message size",
+        &axis("octets of a message", true, Numbers::Binary),
+        &axis("Gbit/s", true, Numbers::Plain),
+        &[
+            rows.line("Write, MTU 1500", "rdmap-write-1500-"),
+            rows.line("Write, MTU 9000", "rdmap-write-9000-"),
+            rows.line("Read, MTU 1500", "rdmap-read-1500-"),
+            rows.line("Read, MTU 9000", "rdmap-read-9000-"),
+            rows.line("Send, MTU 1500", "rdmap-send-1500-"),
+            rows.line("Send, MTU 9000", "rdmap-send-9000-"),
+        ],
+    )?;
+    Some(Plot { group: "rdmap", name: "rdmap-by-size", svg })
+}
+
+fn veth(rows: &Rows<'_>) -> Option<Plot> {
+    let all = [
+        rows.bar("af_packet", "af_packet-write-1500", 0),
+        rows.bar("af_packet, trusted", "af_packet-write-1500-trusted", 0),
+        rows.bar("af_xdp", "af_xdp-write-1500", 0),
+        rows.bar("af_xdp, trusted", "af_xdp-write-1500-trusted", 0),
+        rows.bar("kernel TCP, GSO off", "iperf3-veth-gso-off", 2),
+        rows.bar("kernel TCP, GSO on", "iperf3-veth-gso-on", 2),
+    ];
+    let all: Vec<Bar> = all.into_iter().flatten().collect();
+    let title = "Goodput over a veth pair, MTU 1500";
+    Some(Plot { group: "veth", name: "goodput-veth", svg: bars(title, "Gbit/s", &all, None)? })
+}

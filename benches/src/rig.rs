@@ -363,6 +363,7 @@ impl End {
             ulp: self.config.ulp(),
             service: Service::Control,
             pd: PD,
+            stags: Vec::new(),
             private_data: Vec::new(),
             timeout: Duration::from_secs(20),
         })))

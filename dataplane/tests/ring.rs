@@ -193,6 +193,7 @@ impl End {
             ulp: StreamConfig::default().into(),
             service: Service::Control,
             pd: PD,
+            stags: Vec::new(),
             private_data: Vec::new(),
             timeout: Duration::from_secs(20),
         };

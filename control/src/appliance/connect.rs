@@ -93,8 +93,8 @@ impl Core {
     /// Lets the peer of an active open reach its regions.
     fn lend(&mut self, plan: Box<ConnectPlan>, exclusive: &[String]) {
         self.may_write(exclusive);
-        // Its number is not known yet: until it is, the domain may use the region.
-        self.bind(exclusive, None, Then::ConnectReady(plan));
+        // Its number is not known yet: nobody may use the region until the worker has given it one.
+        self.bind(exclusive, Some(NOBODY), Then::ConnectReady(plan));
     }
 
     fn plan(&mut self, spec: &ConnectSpec) -> Result<(InterfaceId, WorkerId, PdId), ApiError> {
@@ -180,6 +180,7 @@ impl Core {
     pub(super) fn send_connect(&mut self, plan: ConnectPlan) {
         let regions = plan.spec.regions.iter().filter_map(|name| self.regions.get(name));
         let advertised: Vec<Advertised> = regions.map(|region| region.advertised()).collect();
+        let stags = self.exclusive_stags(&plan.spec.regions);
         let private_data = if advertised.is_empty() { vec![] } else { advert::encode(&advertised) };
         let version = if plan.start_key { VersionPolicy::V0 } else { VersionPolicy::V1 };
         let peer = mpa::Peer::from_name(&plan.spec.rdmap.peer).unwrap_or_default();
@@ -200,6 +201,7 @@ impl Core {
             ulp,
             service: Service::Region,
             pd: plan.pd,
+            stags,
             private_data,
             timeout: CONNECT_TIMEOUT,
         };

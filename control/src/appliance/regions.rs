@@ -388,15 +388,16 @@ impl Core {
         }
     }
 
+    /// The STags of those of the regions that serve one stream at a time.
+    pub(super) fn exclusive_stags(&self, names: &[String]) -> Vec<Stag> {
+        let regions = names.iter().filter_map(|name| self.regions.get(name));
+        regions.filter(|region| region.is_exclusive()).map(|region| region.stag).collect()
+    }
+
     /// Binds exclusive regions to `stream` on all workers; `then` follows when all have done it.
     pub(super) fn bind(&mut self, names: &[String], stream: Option<StreamId>, then: Then) {
-        let stags: Vec<Stag> = names
-            .iter()
-            .filter_map(|name| self.regions.get(name))
-            .filter(|region| region.is_exclusive())
-            .map(|region| region.stag)
-            .collect();
-        let commands: Vec<_> = stags
+        let commands: Vec<_> = self
+            .exclusive_stags(names)
             .into_iter()
             .map(|stag| move |ticket| Command::BindStag { stag, stream, ticket })
             .collect();

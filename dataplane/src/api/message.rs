@@ -211,6 +211,10 @@ pub struct Connect {
     pub service: Service,
     /// Protection domain.
     pub pd: PdId,
+    /// Regions that are bound to the stream as soon as it has a number: the peer may use what the private
+    /// data advertise from the first octet on, and no other stream may meanwhile. Only such of its domain
+    /// that are bound to some stream already; to one that there is not, as a rule.
+    pub stags: Vec<Stag>,
     /// Private data for the peer, at most 512 octets.
     pub private_data: Vec<u8>,
     /// Time for all of TCP's and MPA's start-up.

@@ -165,7 +165,7 @@ impl<Io: PortIo> Core<Io> {
         let iss = self.isn.isn(&tuple, now);
         let deadline = now + connect.timeout;
         let retry = second_attempt(&connect).map(Box::new);
-        let Connect { ticket, endpoint, pd, ulp, service, private_data, .. } = connect;
+        let Connect { ticket, endpoint, pd, stags, ulp, service, private_data, .. } = connect;
         let open = Open { pd, ulp, private_data };
         let endpoint = Endpoint::connect(endpoint, stream, tuple, iss, mss, now, open)
             .map_err(ConnectError::PrivateData)?;
@@ -173,6 +173,10 @@ impl<Io: PortIo> Core<Io> {
         let flow = FlowKey { interface: at as u16, local, remote };
         self.begin(flow, endpoint, path, origin, stream, now);
         self.serve_by(stream, service);
+        // RFC 5041 §8.2: from the first octet on for this stream, and for no other.
+        for stag in stags {
+            self.lend_stag(stag, pd, stream, now);
+        }
         Ok(())
     }
 

@@ -143,8 +143,27 @@ impl<Io: PortIo> Core<Io> {
     /// From here on no other stream of this worker reaches the region, by a Read that is under way neither:
     /// it would go on to what the new one's peer writes.
     fn bind_stag(&mut self, stag: Stag, stream: Option<StreamId>, ticket: Ticket, now: Instant) {
+        let result = self.rebind(stag, stream, now);
+        self.done(ticket, result);
+    }
+
+    /// Binds a region of the domain that is bound already to a stream that is being opened. One that has
+    /// gone, or that all streams of its domain share by now, is no longer the one that was meant.
+    pub(super) fn lend_stag(&mut self, stag: Stag, pd: ddp::PdId, stream: StreamId, now: Instant) {
+        if self.stags.get(stag).is_some_and(|e| e.pd == pd && e.stream.is_some()) {
+            // It is there.
+            let _ = self.rebind(stag, Some(stream), now);
+        }
+    }
+
+    fn rebind(
+        &mut self,
+        stag: Stag,
+        stream: Option<StreamId>,
+        now: Instant,
+    ) -> Result<(), CommandError> {
         let before = self.stags.get(stag).map(|entry| entry.stream);
-        let result = self.stags.bind(stag, stream).map_err(CommandError::Stag);
+        self.stags.bind(stag, stream).map_err(CommandError::Stag)?;
         match (before, stream) {
             (Some(Some(old)), Some(new)) if old != new => {
                 self.revoke(stag, |id| id == old, now);
@@ -152,7 +171,7 @@ impl<Io: PortIo> Core<Io> {
             (Some(None), Some(new)) => self.revoke(stag, |id| id != new, now),
             _ => {}
         }
-        self.done(ticket, result);
+        Ok(())
     }
 
     /// No Read of these streams' peers goes on from a region that has ended for them.

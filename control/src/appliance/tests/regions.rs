@@ -315,6 +315,39 @@ fn a_file_region_is_written_to_its_end_before_it_is_gone() {
     assert_eq!(octets, b"\0\0\0\0\0\0\0\0\0\0octets");
 }
 
+// RFC 5041 §8.2: while a stream is being opened no other one reaches the region that it is to have.
+#[test]
+fn an_exclusive_region_is_nobodys_until_the_stream_that_is_opened_has_a_number() {
+    let mut bench = bench();
+    let stag = bench.core.regions["own"].stag;
+    let spec = crate::api::ConnectSpec {
+        regions: vec!["own".into(), "common".into()],
+        ..crate::api::ConnectSpec::to(remote("10.0.0.9"))
+    };
+    let _pending = bench.call(Request::Connect(spec));
+    bench.load_all();
+    let commands = bench.acknowledge();
+    let lent: Vec<_> = commands
+        .iter()
+        .filter_map(|c| match c {
+            Command::BindStag { stream, .. } => {
+                assert_eq!(*stream, Some(NOBODY));
+                None
+            }
+            Command::Connect(connect) => Some((connect.ticket, connect.stags.clone())),
+            _ => None,
+        })
+        .collect();
+    let [(ticket, stags)] = &lent[..] else { panic!("{commands:?}") };
+    assert_eq!(*stags, [stag], "its worker binds it");
+    bench.established(1, "10.0.0.9", Some(*ticket), &[]);
+    for command in bench.all_commands() {
+        let Command::BindStag { stream, .. } = command else { continue };
+        assert_eq!(stream, Some(StreamId(1)));
+    }
+    assert_eq!(bench.core.regions["own"].bound, Some(StreamId(1)));
+}
+
 /// What one peer wrote no other one reads, whichever side opens the streams.
 #[test]
 fn an_exclusive_region_is_cleared_before_a_peer_that_we_open_to_can_read_it() {

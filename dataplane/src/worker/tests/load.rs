@@ -52,6 +52,7 @@ fn scene(ulp: UlpConfig, service: Service) -> Scene {
             ulp: ulp.clone(),
             service: Service::Control,
             pd: PD,
+            stags: Vec::new(),
             private_data: Vec::new(),
             timeout: Duration::from_secs(20),
         }))

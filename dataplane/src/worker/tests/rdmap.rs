@@ -37,6 +37,8 @@ struct Bench {
     net: Net,
     local: Memory,
     remote: Memory,
+    /// What streams that are opened from now on are lent.
+    stags: Vec<Stag>,
 }
 
 fn bench() -> Bench {
@@ -45,10 +47,14 @@ fn bench() -> Bench {
     let remote = net.hosts[1].region(REGION.0, LEN, rights);
     let local = net.hosts[0].region(LOCAL.0, LEN, Access::NONE);
     net.hosts[1].listen_as(PORT, 100, 100, endpoint(mpa()));
-    Bench { net, local, remote }
+    Bench { net, local, remote, stags: Vec::new() }
 }
 
 fn connect(net: &mut Net, mpa: mpa::Config) -> Ticket {
+    connect_with(net, mpa, &[])
+}
+
+fn connect_with(net: &mut Net, mpa: mpa::Config, stags: &[Stag]) -> Ticket {
     net.hosts[0].tell(0, |ticket| {
         Command::Connect(Box::new(Connect {
             ticket,
@@ -59,6 +65,7 @@ fn connect(net: &mut Net, mpa: mpa::Config) -> Ticket {
             ulp: ulp(),
             service: Service::Control,
             pd: PD,
+            stags: stags.to_vec(),
             private_data: b"hello".to_vec(),
             timeout: Duration::from_secs(20),
         }))
@@ -81,7 +88,7 @@ impl Bench {
         ulp: UlpConfig,
         service: Service,
     ) -> (StreamId, StreamId) {
-        connect(&mut self.net, mpa);
+        connect_with(&mut self.net, mpa, &self.stags);
         let there = self.net.until("a request", |net| {
             net.hosts[1].take(|e| match e {
                 Event::Incoming { stream, .. } => Some(*stream),
@@ -532,6 +539,45 @@ fn a_region_that_is_bound_to_another_stream_ends_the_reads_from_it() {
         let ticket = b.post(other, read(LEN as u32));
         b.finished(ticket);
     }
+}
+
+// RFC 5041 §8.2: while a stream is being opened nobody reaches what it is lent, and then it alone.
+#[test]
+fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
+    let mut b = bench();
+    let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let lent = b.net.hosts[0].region(0x4300, LEN, rights);
+    b.net.hosts[0].tell_all(|ticket| Command::BindStag {
+        stag: Stag(0x4300),
+        stream: Some(StreamId(u64::MAX)),
+        ticket,
+    });
+    let (first, other) = b.open(Service::Control);
+    // One that has gone is passed over.
+    b.stags = vec![Stag(0x4400), Stag(0x4300)];
+    let (second, own) = b.open(Service::Control);
+    // The accepting side speaks after the other one.
+    for stream in [first, second] {
+        b.post(stream, send(b"begin"));
+        b.heard(1);
+    }
+    let write = |b: &mut Bench, stream: StreamId, octet| {
+        let source = Source::Octets([octet; 4].into());
+        let (stag, to) = (Stag(0x4300), TaggedOffset(0));
+        let request = WorkRequest::Write { stag, to, source, cookie: 0 };
+        let region = None;
+        b.net.hosts[1].tell(stream.worker().into(), |ticket| Command::PostRdmap {
+            stream,
+            request,
+            region,
+            ticket,
+        });
+    };
+    write(&mut b, own, 7);
+    b.net.until("the Write", |_| (octets_of(&lent)[..4] == [7; 4]).then_some(()));
+    write(&mut b, other, 9);
+    assert_eq!(b.end(1).numbers(), Some((1, 1, 2)));
+    assert_eq!(octets_of(&lent)[..4], [7; 4]);
 }
 
 #[test]

@@ -263,6 +263,7 @@ impl Host {
                 ulp: stream_config().into(),
                 service: Service::Control,
                 pd: PD,
+                stags: Vec::new(),
                 private_data: b"hello".to_vec(),
                 timeout: Duration::from_secs(20),
             }))

@@ -3,6 +3,9 @@
 //! Segments sent once are in order of time as they are in order of numbers, so the search moves right and
 //! looks at each once: what is left of the edge is SACKed, lost or was sent again. What was sent again is in
 //! a queue by time.
+//!
+//! What is not due yet is looked at again at each acknowledgement, so only the first of it is looked at: what
+//! follows is due later. The timer is set for the last of these, and finds the next.
 
 use wire::Instant;
 
@@ -11,6 +14,9 @@ use super::super::rack::Judgement;
 use super::super::seq::{ExtSeq, SeqNumber};
 use super::Scoreboard;
 use super::record::{AGAIN, LOST, PROBE, Record, SACKED};
+
+/// Records that are looked at beyond the first that waits for its time, to set the timer.
+const AHEAD: usize = 64;
 
 /// What was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,8 +40,14 @@ impl Scoreboard {
 
     fn detect_originals(&mut self, judgement: Judgement, found: &mut Detected) {
         let mut i = self.first_ending_after(self.loss_edge);
-        let mut waiting = false;
+        // Steps since the first that waits.
+        let mut waiting = None;
         while let Some(record) = self.records.get(i).copied() {
+            match &mut waiting {
+                Some(AHEAD) => break,
+                Some(steps) => *steps += 1,
+                None => {}
+            }
             let range = self.range_of(&record);
             let mut next = i + 1;
             if record.is(SACKED) {
@@ -47,13 +59,13 @@ impl Scoreboard {
                     None => break,
                     Some(at) if at <= judgement.now => self.lose(i, found),
                     Some(at) => {
-                        // RFC 8985 §6.2: the timer covers all that wait.
+                        // RFC 8985 §6.2: the timer covers all that wait, up to AHEAD.
                         found.again_at = found.again_at.max(Some(at));
-                        waiting = true;
+                        waiting.get_or_insert(0);
                     }
                 }
             }
-            if !waiting {
+            if waiting.is_none() {
                 let last = self.records.get(next - 1).unwrap_or(&record);
                 self.loss_edge = self.range_of(last).end;
             }
@@ -62,8 +74,9 @@ impl Scoreboard {
     }
 
     fn detect_retransmissions(&mut self, judgement: Judgement, found: &mut Detected) {
+        // The first `n` wait, but for such that have arrived meanwhile.
         let mut n = 0;
-        while let Some(&(start, at)) = self.resent.get(n) {
+        while let Some(&(start, at)) = self.resent.get(n).filter(|_| n <= AHEAD) {
             let live = self.resent_record(start, at);
             let lost_at = live.and_then(|i| {
                 let end = self.range_of(&self.records[i]).end;

@@ -91,6 +91,63 @@ fn lost_by_time() {
     assert_eq!(board.detect_losses(judgement(5, 600, 50, 500)).segments, 0, "sent later");
 }
 
+/// A board of `n` segments sent one by one each millisecond and one more, which is SACKed.
+fn waiting(n: u64) -> (Scoreboard, Judgement) {
+    let mut board = Scoreboard::new(at(0), n as usize + 1);
+    for i in 0..=n {
+        board.push(at(i * LEN), LEN as u16, false, Instant::from_millis(i));
+    }
+    assert!(sack(&mut board, n * LEN, (n + 1) * LEN));
+    (board, judgement(n, (n + 1) * LEN, n * 2, n))
+}
+
+// What an acknowledgement costs does not grow with what waits for its time: the timer finds it in turns.
+#[test]
+fn what_waits_is_not_looked_at_to_its_end() {
+    const N: u64 = 5000;
+    let (mut board, mut judgement) = waiting(N);
+    let (mut lost, mut turns) = (0, 0);
+    while let Some(again_at) = {
+        let found = board.detect_losses(judgement);
+        lost += found.segments;
+        found.again_at
+    } {
+        turns += 1;
+        let reach = Duration::from_millis(64);
+        assert!(again_at <= Instant::from_millis(lost) + judgement.patience + reach);
+        judgement.now = again_at;
+    }
+    assert_eq!(lost, N, "each is found at its time, at the latest 64 later");
+    assert!(turns <= N / 64 + 1, "{turns}");
+}
+
+#[test]
+fn retransmissions_that_wait_are_not_looked_at_to_their_end() {
+    const N: u64 = 5000;
+    let (mut board, judged) = waiting(N);
+    board.detect_losses(Judgement { now: Instant::from_millis(10 * N), ..judged });
+    for i in 0..N {
+        let resend = board.next_lost().unwrap();
+        board.resent(resend, Instant::from_millis(10 * N + i), false);
+    }
+    board.push(at((N + 1) * LEN), LEN as u16, false, Instant::from_millis(12 * N));
+    assert!(sack(&mut board, (N + 1) * LEN, (N + 2) * LEN));
+    let mut judged = judgement(12 * N, (N + 2) * LEN, 3 * N, 12 * N);
+    let (mut lost, mut turns) = (0, 0);
+    while let Some(again_at) = {
+        let found = board.detect_losses(judged);
+        lost += found.segments;
+        found.again_at
+    } {
+        turns += 1;
+        let reach = Duration::from_millis(64);
+        assert!(again_at <= Instant::from_millis(10 * N + lost) + judged.patience + reach);
+        judged.now = again_at;
+    }
+    assert_eq!(lost, N);
+    assert!(turns <= N / 64 + 1, "{turns}");
+}
+
 // RFC 6675 §5.1 and RFC 5681 §3.1: after a time-out everything but the SACKed is sent again, in order,
 // also what was sent again before.
 #[test]

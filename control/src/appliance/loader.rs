@@ -178,6 +178,8 @@ fn clear(memory: &Memory, len: u64) {
     }
 }
 
+/// A region may change at any time, also where peers may not write: Reads and atomic operations put their
+/// answers there, and it is cleared.
 fn region(section: &RegionSection) -> Result<Loaded, String> {
     let backing = match &section.backing {
         config::Backing::Anonymous => Backing::Anonymous,
@@ -190,12 +192,12 @@ fn region(section: &RegionSection) -> Result<Loaded, String> {
             if len == 0 {
                 return Err(format!("{} is empty: give the region a size", path.display()));
             }
-            let loaded = staged(path, len, section.remote_write)?;
+            let loaded = staged(path, len, true)?;
             return Ok(Loaded { file: Some(file), ..loaded });
         }
     };
     let len = section.size.ok_or("it has no size")?;
-    let config = MemoryConfig { backing, len, remote_write: section.remote_write, lock: true };
+    let config = MemoryConfig { backing, len, remote_write: true, lock: true };
     let memory = Memory::new(&config).map_err(|error| error.to_string())?;
     Ok(Loaded { memory, len, file: None })
 }
@@ -262,6 +264,22 @@ mod tests {
         assert!(loaded.file.is_some() && !loaded.memory.is_stable());
         let loaded = load(&Wanted::Region(section(backing, Some(100)))).unwrap();
         assert_eq!(loaded.memory.len(), 100);
+    }
+
+    /// The slots of rping and what `get` fetches into change with what is read, atomics change what they
+    /// name: what was sent from there has to be kept until it is acknowledged.
+    #[test]
+    fn a_region_is_never_stable() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = config::Backing::File { path, fsync: config::Fsync::Never };
+        for backing in [config::Backing::Anonymous, file] {
+            for remote_write in [false, true] {
+                let section = RegionSection { remote_write, ..section(backing.clone(), Some(64)) };
+                let loaded = load(&Wanted::Region(section)).unwrap();
+                assert!(!loaded.memory.is_stable(), "{backing:?} {remote_write}");
+            }
+        }
     }
 
     #[test]

@@ -51,8 +51,8 @@ pub struct MemoryConfig {
     pub backing: Backing,
     /// Octets, at least 1.
     pub len: u64,
-    /// True when peers may write to it. With `Shared`, or with this, its octets can change under a
-    /// message that is being sent from it.
+    /// True when peers may write to it, or what they answer may be put there. With `Shared`, or with this,
+    /// its octets can change under a message that is being sent from it.
     pub remote_write: bool,
     /// Lock it in memory (`mlock`).
     pub lock: bool,

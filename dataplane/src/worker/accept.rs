@@ -14,6 +14,7 @@ use wire::Instant;
 
 use super::conn::{Conn, Origin, Stage};
 use super::listen::Progress;
+use super::rdmap::Echoed;
 use super::{Core, Phase, lend};
 use crate::api::{
     Connect, ConnectError, DropReason, Event, ListenerConfig, PostFailure, Service, Ticket,
@@ -166,13 +167,14 @@ impl<Io: PortIo> Core<Io> {
         let deadline = now + connect.timeout;
         let retry = second_attempt(&connect).map(Box::new);
         let Connect { ticket, endpoint, pd, stags, ulp, service, private_data, .. } = connect;
+        let echoed = Echoed::of(&ulp);
         let open = Open { pd, ulp, private_data };
         let endpoint = Endpoint::connect(endpoint, stream, tuple, iss, mss, now, open)
             .map_err(ConnectError::PrivateData)?;
         let origin = Origin::Opened { ticket, deadline, retry };
         let flow = FlowKey { interface: at as u16, local, remote };
         self.begin(flow, endpoint, path, origin, stream, now);
-        self.serve_by(stream, service);
+        self.serve_by(stream, service, echoed);
         // RFC 5041 §8.2: from the first octet on for this stream, and for no other.
         for stag in stags {
             self.lend_stag(stag, pd, stream, now);
@@ -263,6 +265,7 @@ impl<Io: PortIo> Core<Io> {
             sources: VecDeque::new(),
             service: Service::Control,
             answers: VecDeque::new(),
+            echoed: Echoed::default(),
             load: None,
         }));
         self.live += 1;
@@ -272,9 +275,10 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Says who deals with what arrives over a stream.
-    pub(super) fn serve_by(&mut self, stream: StreamId, service: Service) {
+    pub(super) fn serve_by(&mut self, stream: StreamId, service: Service, echoed: Echoed) {
         if let Some(conn) = self.conns.find(stream).and_then(|slot| self.conns.get_mut(slot)) {
             conn.service = service;
+            conn.echoed = echoed;
         }
     }
 

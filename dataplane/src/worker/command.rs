@@ -35,7 +35,7 @@ impl<Io: PortIo> Core<Io> {
             Command::RemoveListener { listener, ticket } => self.remove_listener(listener, ticket),
             Command::Credits { listener, more } => self.listeners.add_credits(listener, more),
             Command::Accept { stream, pd, private_data, ulp, service } => {
-                self.serve_by(stream, service);
+                self.serve_by(stream, service, super::rdmap::Echoed::of(&ulp));
                 self.answer(stream, now, |endpoint, cx| {
                     endpoint.mpa_accept(now, pd, &private_data, ulp, cx)
                 });

@@ -10,6 +10,7 @@ use wire::Instant;
 
 use super::listen::Progress;
 use super::load::Running;
+use super::rdmap::Echoed;
 use crate::api::{Connect, ListenerId, Service, Ticket};
 use crate::flow::FlowKey;
 use crate::memory::Memory;
@@ -49,6 +50,8 @@ pub(super) struct Conn {
     pub(super) service: Service,
     /// Answers of an Echo that the stream has no room for, at most as many as it has buffers.
     pub(super) answers: VecDeque<Answer>,
+    /// Those that were posted.
+    pub(super) echoed: Echoed,
     /// The load that the worker makes on it.
     pub(super) load: Option<Box<Running>>,
 }

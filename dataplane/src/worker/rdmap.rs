@@ -2,13 +2,16 @@
 //! itself, over RDMAP and over bare DDP, without a round trip to it.
 //!
 //! A service gives the buffer of a message back when it is done with it: when a Sink has counted it, or
-//! when the answer of an Echo is posted. Answers that find no room wait here, at most as many as there
-//! are buffers.
+//! when the answer of an Echo is posted. While as many answers as there are buffers are not acknowledged,
+//! the next ones' buffers come back one by one as they are: a peer that acknowledges nothing holds no more
+//! than that twice. Answers that find no room wait here, at most as many as there are buffers.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ddp::rdmap::{Event as Heard, WorkRequest};
 use ddp::{ERROR_QUEUE, MESSAGE_QUEUE, Message, PostError, Qn, Source};
+use tcp_lite::endpoint::UlpConfig;
 use wire::Instant;
 
 use super::Core;
@@ -17,6 +20,9 @@ use super::load::{LOAD, SENDS};
 use super::report::NO_TICKET;
 use crate::api::{Event, PostFailure, Service, Ticket};
 use crate::io::PortIo;
+
+/// The cookie of an Echo's answers.
+pub(super) const ECHO: u64 = u64::MAX - 2;
 
 impl<Io: PortIo> Core<Io> {
     /// One event of a stream's RDMAP.
@@ -33,12 +39,8 @@ impl<Io: PortIo> Core<Io> {
                 }
                 Service::Echo | Service::Sink => {
                     let source = Source::Octets(Arc::from(data));
-                    let answer = WorkRequest::Send {
-                        source,
-                        solicited,
-                        invalidate: None,
-                        cookie: NO_TICKET,
-                    };
+                    let answer =
+                        WorkRequest::Send { source, solicited, invalidate: None, cookie: ECHO };
                     self.serve_message(slot, SENDS, Answer::Rdmap(answer));
                     match invalidated {
                         Some(stag) => Event::Invalidated { stream, stag },
@@ -49,7 +51,7 @@ impl<Io: PortIo> Core<Io> {
             Heard::Immediate { data, solicited } => match service {
                 Service::Control | Service::Region => Event::Immediate { stream, data, solicited },
                 Service::Echo | Service::Sink => {
-                    let answer = WorkRequest::Immediate { data, solicited, cookie: NO_TICKET };
+                    let answer = WorkRequest::Immediate { data, solicited, cookie: ECHO };
                     return self.serve_message(slot, SENDS, Answer::Rdmap(answer));
                 }
             },
@@ -66,7 +68,10 @@ impl<Io: PortIo> Core<Io> {
             },
             Heard::ReadServed { .. } | Heard::ReadyToReceive => return,
             Heard::Completed { cookie: NO_TICKET, .. } | Heard::Flushed { cookie: NO_TICKET } => {
-                self.post_answers(slot);
+                return self.go_on_with_load(slot, now);
+            }
+            Heard::Completed { cookie: ECHO, .. } | Heard::Flushed { cookie: ECHO } => {
+                self.answered(slot);
                 return self.go_on_with_load(slot, now);
             }
             Heard::Completed { cookie: LOAD, .. } => return self.load_completed(slot, now),
@@ -109,7 +114,7 @@ impl<Io: PortIo> Core<Io> {
             return Some(data);
         }
         let source = Source::Octets(Arc::from(data));
-        let answer = Message::Untagged { qn, rsvd_ulp, source, cookie: NO_TICKET };
+        let answer = Message::Untagged { qn, rsvd_ulp, source, cookie: ECHO };
         self.serve_message(slot, qn, Answer::Ddp(qn, answer));
         None
     }
@@ -125,6 +130,15 @@ impl<Io: PortIo> Core<Io> {
         self.touch(slot);
     }
 
+    /// The oldest answer of an Echo is acknowledged.
+    pub(super) fn answered(&mut self, slot: u32) {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        if let Some(qn) = conn.echoed.acknowledged() {
+            repost(conn, qn);
+        }
+        self.post_answers(slot);
+    }
+
     /// Posts the answers of an Echo that the stream takes now.
     pub(super) fn post_answers(&mut self, slot: u32) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
@@ -134,7 +148,11 @@ impl<Io: PortIo> Core<Io> {
                 Answer::Ddp(qn, message) => (qn, conn.endpoint.post(message)),
             };
             match posted {
-                Ok(()) => repost(conn, qn),
+                Ok(()) => {
+                    if let Some(qn) = conn.echoed.posted(qn) {
+                        repost(conn, qn);
+                    }
+                }
                 Err(PostError::Full) => {
                     conn.answers.push_front(answer);
                     break;
@@ -144,6 +162,45 @@ impl<Io: PortIo> Core<Io> {
             }
         }
         self.touch(slot);
+    }
+}
+
+/// The answers of an Echo that are not acknowledged: they hold what the peer sent.
+#[derive(Debug, Default)]
+pub(super) struct Echoed {
+    /// Buffers of all queues, which is how many answers hold their octets beside them.
+    buffers: u32,
+    unacknowledged: u32,
+    /// Queues of the buffers that come back when answers are acknowledged, at most `buffers`.
+    withheld: VecDeque<Qn>,
+}
+
+impl Echoed {
+    /// Of a stream with the queues of `ulp`.
+    pub(super) fn of(ulp: &UlpConfig) -> Echoed {
+        let buffers = match ulp {
+            UlpConfig::Ddp(config) => {
+                config.queues.iter().fold(0, |sum: u32, q| sum.saturating_add(q.buffers))
+            }
+            UlpConfig::Rdmap(config) => config.recv_buffers,
+        };
+        Echoed { buffers, ..Echoed::default() }
+    }
+
+    /// An answer is posted; says whether a buffer is to be given back at once.
+    fn posted(&mut self, qn: Qn) -> Option<Qn> {
+        self.unacknowledged += 1;
+        if self.unacknowledged <= self.buffers {
+            return Some(qn);
+        }
+        self.withheld.push_back(qn);
+        None
+    }
+
+    /// The oldest is acknowledged; says whether a buffer is to be given back.
+    fn acknowledged(&mut self) -> Option<Qn> {
+        self.unacknowledged = self.unacknowledged.saturating_sub(1);
+        self.withheld.pop_front()
     }
 }
 

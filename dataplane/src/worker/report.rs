@@ -10,6 +10,7 @@ use super::accept::release;
 use super::conn::{Conn, Origin, Stage};
 use super::listen::Progress;
 use super::load::LOAD;
+use super::rdmap::ECHO;
 use crate::api::{ConnectError, Event, InterfaceId, PostFailure, Service, StreamInfo, Ticket};
 use crate::io::PortIo;
 
@@ -108,8 +109,11 @@ impl<Io: PortIo> Core<Io> {
                     None => return,
                 }
             }
+            ddp::Event::Sent { cookie: ECHO } | ddp::Event::Flushed { cookie: ECHO } => {
+                self.answered(slot);
+                return self.go_on_with_load(slot, now);
+            }
             ddp::Event::Sent { cookie: NO_TICKET } | ddp::Event::Flushed { cookie: NO_TICKET } => {
-                self.post_answers(slot);
                 return self.go_on_with_load(slot, now);
             }
             ddp::Event::Sent { cookie: LOAD } => return self.load_completed(slot, now),

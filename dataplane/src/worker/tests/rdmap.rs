@@ -256,6 +256,28 @@ fn the_worker_echoes_by_itself() {
     assert!(b.net.hosts[1].events.iter().all(|(_, e)| quiet(e)), "{:?}", b.net.hosts[1].events);
 }
 
+/// What a peer makes an Echo hold is bounded by its buffers, whatever it acknowledges.
+#[test]
+fn a_peer_that_acknowledges_no_answer_gets_no_more_buffers_than_twice_what_there_are() {
+    let mut b = bench();
+    let (here, there) = b.open(Service::Echo);
+    b.post(here, send(b"first"));
+    assert_eq!(b.heard(0), b"first");
+    b.net.pass(Duration::from_secs(1));
+    // No answer arrives from here on, but for acknowledgements.
+    b.net.loses = Box::new(|from, frame| from == 1 && frame.len() > 100);
+    for n in 0..40 {
+        b.post(here, send(&[n; 400]));
+        b.net.pass(Duration::from_millis(20));
+    }
+    let of_peer = |e: &Event| match e {
+        Event::RdmapError { stream, error } if *stream == there => Some(error.clone()),
+        _ => None,
+    };
+    let error = b.net.hosts[1].take(of_peer).expect("it wants more buffers than there are");
+    assert!(matches!(error, rdmap::Error::Ddp(_)), "{error}");
+}
+
 #[test]
 fn answers_that_find_no_room_wait_and_keep_their_order() {
     let mut b = bench();

@@ -325,15 +325,17 @@ fn an_exclusive_region_is_nobodys_until_the_stream_that_is_opened_has_a_number()
         ..crate::api::ConnectSpec::to(remote("10.0.0.9"))
     };
     let _pending = bench.call(Request::Connect(spec));
-    bench.load_all();
-    let commands = bench.acknowledge();
+    let binds = bench.all_commands();
+    assert_eq!(binds.len(), WORKERS);
+    for command in binds {
+        let Command::BindStag { stag: s, stream, ticket } = command else { panic!("{command:?}") };
+        assert_eq!((s, stream), (stag, Some(NOBODY)));
+        bench.done(ticket);
+    }
+    let commands = bench.all_commands();
     let lent: Vec<_> = commands
         .iter()
         .filter_map(|c| match c {
-            Command::BindStag { stream, .. } => {
-                assert_eq!(*stream, Some(NOBODY));
-                None
-            }
             Command::Connect(connect) => Some((connect.ticket, connect.stags.clone())),
             _ => None,
         })

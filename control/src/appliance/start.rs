@@ -311,6 +311,7 @@ fn tcp_config(section: &TcpSection) -> tcp::Config {
         timestamps: section.timestamps,
         pacing: section.pacing,
         tail_loss_probe: section.tail_loss_probe,
+        ack_pushed: true,
         ecn: section.ecn,
         zero_window_limit: section.zero_window_timeout,
         delayed_ack: section.delayed_ack,

@@ -80,6 +80,9 @@ pub struct Config {
     pub timestamps: bool,
     /// Offer and accept ECN (RFC 3168).
     pub ecn: bool,
+    /// Acknowledge data with PSH at the end of its burst instead of delaying. A peer that marks each record
+    /// and has a window of two segments would wait for the delay when one of them is lost. Off by default.
+    pub ack_pushed: bool,
     /// Longest time an acknowledgement is delayed; zero turns delaying off; below 500 ms
     /// (RFC 9293 §3.8.6.3 MUST-40).
     pub delayed_ack: Duration,
@@ -126,6 +129,7 @@ impl Default for Config {
             sack: true,
             timestamps: true,
             ecn: true,
+            ack_pushed: false,
             delayed_ack: Duration::from_millis(40),
             keepalive: None,
             time_wait: Duration::from_secs(60),

@@ -362,6 +362,7 @@ impl Connection {
             self.recv.ack_now |= self.ecn.data_arrived(seg);
             let (config, stats) = (&self.config, &mut self.stats);
             text = self.recv.text(now, start, seg.payload, config, stats, up);
+            self.recv.ack_now |= self.config.ack_pushed && seg.flags.has(Flags::PSH);
         }
         // A FIN beyond the window is trimmed off (§3.10.7.4, first check).
         let fin = seg.flags.has(Flags::FIN) && end < self.recv.edge.max(self.recv.nxt.plus(1));

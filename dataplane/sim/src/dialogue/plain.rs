@@ -54,6 +54,7 @@ pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result
         "syn-limit" => config.syn_limit = seconds()?,
         "time-wait" => config.time_wait = seconds()?,
         "fin-wait-2" => config.fin_wait_2 = seconds()?,
+        "ack-pushed" => config.ack_pushed = switch(value)?,
         "delayed-ack" => config.delayed_ack = seconds()?,
         "initial-window" => config.initial_window = number(value)? as u32,
         "syn-ack-retries" => config.syn_ack_retries = number(value)? as u32,

@@ -270,7 +270,7 @@ fn reneging_is_survived() {
 // RFC 5681 §3.1: slow start from ten segments: each acknowledgement opens the window by what it covers.
 #[test]
 fn slow_start() {
-    let mut script = with_ten(reno(), "");
+    let mut script = with_ten(Config { pacing: false, ..reno() }, "");
     script.run(
         "1.05 write 20000
          1.1 < . 1:1(0) ack 2001 win 40000

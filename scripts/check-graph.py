@@ -14,13 +14,14 @@ MAY_USE = {
     "ddp": {"wire"},
     "link": {"wire"},
     "tcp-lite": {"wire", "ddp"},
-    "sim": {"wire", "ddp", "link", "tcp-lite"},
+    "sctp-lite": {"wire", "ddp"},
+    "sim": {"wire", "ddp", "link", "tcp-lite", "sctp-lite"},
     "dpdk-sys": set(),
     "dpdk": {"dpdk-sys"},
-    "dataplane": {"wire", "ddp", "link", "tcp-lite", "dpdk"},
+    "dataplane": {"wire", "ddp", "link", "tcp-lite", "sctp-lite", "dpdk"},
     # Tests another host: our own stack, which sim has under test, is no part of it.
     "script": {"wire", "sim", "dataplane", "dpdk"},
-    "control": {"wire", "ddp", "link", "tcp-lite", "dataplane", "dpdk"},
+    "control": {"wire", "ddp", "link", "tcp-lite", "sctp-lite", "dataplane", "dpdk"},
 }
 
 

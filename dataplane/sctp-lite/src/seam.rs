@@ -1,0 +1,95 @@
+//! The seam between SCTP and the DDP adaptation: whole user messages upward as they arrive, user messages
+//! that are pulled when SCTP may send downward. TSNs, fragments and bundling stay inside SCTP; DDP-SSNs and
+//! sessions stay above.
+
+use wire::Instant;
+
+/// One user message as it arrived, in pieces where the peer had cut it into fragments.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// Stream identifier, below the number of inbound streams.
+    pub stream: u16,
+    /// Payload protocol identifier.
+    pub ppid: u32,
+    /// The U flag was set.
+    pub unordered: bool,
+    /// Its octets, one piece after the other.
+    pub pieces: &'a [&'a [u8]],
+}
+
+/// What became of a received message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// SCTP counts its TSNs as received.
+    Yes,
+    /// As if it had never arrived: its TSNs are neither acknowledged nor reported in gap blocks, and the peer
+    /// sends it again.
+    No,
+}
+
+/// Receive side: what SCTP calls.
+pub trait MessageSink {
+    /// A user message, none of whose TSNs was taken before. Called when its last octet is there, whatever is
+    /// missing before it.
+    fn message(&mut self, now: Instant, message: Received<'_>) -> Taken;
+
+    /// Octets of user data that the upper layer can still take; bounds the a_rwnd that SCTP advertises. An
+    /// upper layer that places everything at arrival says `u32::MAX`.
+    fn room(&self) -> u32;
+}
+
+/// Names a user message to the source that it came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MessageRef {
+    /// Its stream.
+    pub stream: u16,
+    /// Octets of user data.
+    pub len: u16,
+    /// The source's own name for it.
+    pub tag: u64,
+}
+
+/// A user message that was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// What names it in the calls that follow.
+    pub message: MessageRef,
+    /// Payload protocol identifier.
+    pub ppid: u32,
+    /// The peer should acknowledge it at once (the I bit, RFC 9260 §3.3.1).
+    pub immediate: bool,
+}
+
+/// Send side: what SCTP asks when it may send. All messages go out unordered and unfragmented.
+pub trait MessageSource {
+    /// True when [`next`](Self::next) with ample room would give a message.
+    fn has_data(&self) -> bool;
+
+    /// Writes the next message's octets to the front of `out`; `None` when there is none, or none that
+    /// fits. `most` is the largest message that an empty packet carries; a source that could fill more
+    /// than `out` may hold back until it gets a packet of its own (`out` as long as `most`), and must give
+    /// something then if it has anything.
+    fn next(&mut self, most: usize, out: &mut [u8]) -> Option<Written>;
+
+    /// Writes again the octets of a message that was sent and not acknowledged, the very same ones.
+    /// `out` has its length.
+    fn again(&mut self, message: MessageRef, out: &mut [u8]);
+
+    /// The peer's cumulative TSN has passed this message: it cannot be reneged any more. In the order of
+    /// [`next`](Self::next).
+    fn acknowledged(&mut self, message: MessageRef);
+
+    /// The largest message that a packet carries has changed.
+    fn most_changed(&mut self, most: usize);
+}
+
+/// A batch of outgoing SCTP packets, given by whoever owns the packet buffers.
+pub trait TxBatch {
+    /// Room for one SCTP packet (common header and chunks) of at most `len` octets, or `None` when the
+    /// batch is full or no buffer is left: stop and come back.
+    fn packet(&mut self, len: usize) -> Option<&mut [u8]>;
+
+    /// The first `len` octets of the room given last are a complete packet, checksum and all. Never called
+    /// without a preceding `packet`; a `packet` not committed is dropped.
+    fn commit(&mut self, len: usize);
+}

@@ -15,6 +15,7 @@ CRATES = {
     "wire": "dataplane/wire",
     "ddp": "dataplane/ddp",
     "link": "dataplane/link",
+    "transport": "dataplane/transport",
     "sim": "dataplane/sim",
     "dpdk": "dataplane/dpdk",
     "dataplane": "dataplane",

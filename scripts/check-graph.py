@@ -12,9 +12,10 @@ import tomllib
 MAY_USE = {
     "wire": set(),
     "ddp": {"wire"},
+    "transport": {"wire"},
     "link": {"wire"},
-    "tcp-lite": {"wire", "ddp"},
-    "sctp-lite": {"wire", "ddp"},
+    "tcp-lite": {"wire", "ddp", "transport"},
+    "sctp-lite": {"wire", "ddp", "transport"},
     "sim": {"wire", "ddp", "link", "tcp-lite", "sctp-lite"},
     "dpdk-sys": set(),
     "dpdk": {"dpdk-sys"},

@@ -2,15 +2,7 @@
 
 use core::time::Duration;
 
-/// Congestion control algorithm.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum CongestionControl {
-    /// CUBIC (RFC 8312).
-    #[default]
-    Cubic,
-    /// Reno's additive increase (RFC 5681).
-    NewReno,
-}
+pub use transport::CongestionControl;
 
 /// Probing of idle connections (RFC 9293 §3.8.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,6 +140,24 @@ impl Config {
     /// (RFC 7323 §2.3: at most 14).
     pub fn window_shift(&self) -> u8 {
         (0..14).find(|s| self.receive_window >> s <= u32::from(u16::MAX)).unwrap_or(14)
+    }
+}
+
+impl transport::Parameters for Config {
+    fn initial_rto(&self) -> Duration {
+        self.initial_rto
+    }
+    fn min_rto(&self) -> Duration {
+        self.min_rto
+    }
+    fn max_rto(&self) -> Duration {
+        self.max_rto
+    }
+    fn congestion(&self) -> CongestionControl {
+        self.congestion
+    }
+    fn max_cwnd(&self) -> u64 {
+        self.max_cwnd
     }
 }
 

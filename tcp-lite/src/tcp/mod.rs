@@ -24,38 +24,29 @@
 mod acks;
 mod challenge;
 mod config;
-mod congestion;
 mod connection;
 mod cookie;
-mod delivery;
 mod drop_reason;
 mod ecn;
-mod episode;
-mod frto;
 mod input;
 mod isn;
 mod loss_timer;
 mod output;
-mod pacing;
 mod pmtu;
-mod prr;
-mod rack;
-mod ranges;
 mod receiver;
-mod recovery;
 mod reset;
-mod rtt;
 mod scoreboard;
 mod segment;
 mod sender;
-mod seq;
 mod state;
 mod stats;
 mod timeouts;
 mod timers;
-mod tlp;
-mod usage;
 mod window;
+
+use transport::{
+    congestion, delivery, episode, frto, pacing, rack, ranges, recovery, rtt, seq, tlp, usage,
+};
 
 #[cfg(test)]
 mod tests;

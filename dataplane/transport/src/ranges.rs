@@ -6,60 +6,66 @@
 //!            RCV.NXT      range     range  range
 //! ```
 
-use super::seq::ExtSeq;
+use crate::seq::ExtSeq;
 
 /// From `start` up to, not including, `end`; never empty inside [`Ranges`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Range {
-    pub(crate) start: ExtSeq,
-    pub(crate) end: ExtSeq,
+pub struct Range {
+    /// Its first number.
+    pub start: ExtSeq,
+    /// The number after its last one.
+    pub end: ExtSeq,
 }
 
 impl Range {
-    pub(crate) fn len(self) -> u64 {
+    /// Numbers in it.
+    #[allow(clippy::len_without_is_empty)] // never empty inside `Ranges`
+    pub fn len(self) -> u64 {
         self.end.since(self.start)
     }
 }
 
 /// Sorted, disjoint and not touching each other.
 #[derive(Debug, Default)]
-pub(crate) struct Ranges {
+pub struct Ranges {
     ranges: Vec<Range>,
     octets: u64,
 }
 
 impl Ranges {
-    pub(crate) fn len(&self) -> usize {
+    /// How many ranges there are.
+    pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// True without any range.
+    pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
     /// Sum of the lengths.
-    pub(crate) fn octets(&self) -> u64 {
+    pub fn octets(&self) -> u64 {
         self.octets
     }
 
     /// From the lowest to the highest.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Range> + '_ {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Range> + '_ {
         self.ranges.iter().copied()
     }
 
     /// End of the highest range.
-    pub(crate) fn highest(&self) -> Option<ExtSeq> {
+    pub fn highest(&self) -> Option<ExtSeq> {
         self.ranges.last().map(|r| r.end)
     }
 
     /// The range that covers `at`.
-    pub(crate) fn containing(&self, at: ExtSeq) -> Option<Range> {
+    pub fn containing(&self, at: ExtSeq) -> Option<Range> {
         let i = self.ranges.partition_point(|r| r.end <= at);
         self.ranges.get(i).copied().filter(|r| r.start <= at)
     }
 
     /// The first part of `start..end` that no range covers.
-    pub(crate) fn first_gap(&self, start: ExtSeq, end: ExtSeq) -> Option<Range> {
+    pub fn first_gap(&self, start: ExtSeq, end: ExtSeq) -> Option<Range> {
         let mut i = self.ranges.partition_point(|r| r.end <= start);
         let mut at = start;
         if let Some(r) = self.ranges.get(i)
@@ -73,7 +79,7 @@ impl Ranges {
     }
 
     /// The first part of `start..end` that a range covers.
-    pub(crate) fn first_overlap(&self, start: ExtSeq, end: ExtSeq) -> Option<Range> {
+    pub fn first_overlap(&self, start: ExtSeq, end: ExtSeq) -> Option<Range> {
         let i = self.ranges.partition_point(|r| r.end <= start);
         let r = self.ranges.get(i)?;
         let part = Range { start: r.start.max(start), end: r.end.min(end) };
@@ -81,13 +87,13 @@ impl Ranges {
     }
 
     /// True when `range` touches or overlaps a range, so that inserting it needs no further one.
-    pub(crate) fn touches(&self, range: Range) -> bool {
+    pub fn touches(&self, range: Range) -> bool {
         let i = self.ranges.partition_point(|r| r.end < range.start);
         self.ranges.get(i).is_some_and(|r| r.start <= range.end)
     }
 
     /// Adds `range` and returns the one that now holds it.
-    pub(crate) fn insert(&mut self, range: Range) -> Range {
+    pub fn insert(&mut self, range: Range) -> Range {
         let first = self.ranges.partition_point(|r| r.end < range.start);
         let past = first + self.ranges[first..].partition_point(|r| r.start <= range.end);
         if first == past {
@@ -107,7 +113,7 @@ impl Ranges {
     }
 
     /// Forgets everything below `at`.
-    pub(crate) fn remove_below(&mut self, at: ExtSeq) {
+    pub fn remove_below(&mut self, at: ExtSeq) {
         let gone = self.ranges.partition_point(|r| r.end <= at);
         if gone > 0 {
             self.octets -= self.ranges.drain(..gone).map(|r| r.len()).sum::<u64>();
@@ -121,13 +127,14 @@ impl Ranges {
     }
 
     /// Everything below `at` has arrived: forgets it and returns how far the order is complete now.
-    pub(crate) fn advance(&mut self, at: ExtSeq) -> ExtSeq {
+    pub fn advance(&mut self, at: ExtSeq) -> ExtSeq {
         let end = self.containing(at).map_or(at, |r| r.end);
         self.remove_below(end);
         end
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Forgets everything.
+    pub fn clear(&mut self) {
         self.ranges.clear();
         self.octets = 0;
     }
@@ -136,7 +143,7 @@ impl Ranges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::seq::SeqNumber;
+    use crate::seq::SeqNumber;
     use proptest::prelude::*;
 
     fn at(n: u64) -> ExtSeq {

@@ -13,8 +13,8 @@ use wire::Instant;
 use self::cubic::Cubic;
 use self::hystart::{Growth, HyStart};
 use self::newreno::NewReno;
-use super::config::{Config, CongestionControl};
-use super::seq::ExtSeq;
+use crate::parameters::{CongestionControl, Parameters};
+use crate::seq::ExtSeq;
 
 /// One acknowledgement counts for at most this many segments in slow start. RFC 3465 (appropriate byte
 /// counting) says 2; a worker acknowledges a burst of up to 8 segments at once.
@@ -28,7 +28,7 @@ enum Algorithm {
 
 /// The congestion state of a connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Congestion {
+pub struct Congestion {
     algorithm: Algorithm,
     cwnd: u64,
     ssthresh: u64,
@@ -42,39 +42,39 @@ pub(crate) struct Congestion {
 
 impl Congestion {
     /// With an initial window of `segments` segments of `smss` octets (RFC 6928).
-    pub(crate) fn new(config: &Config, smss: usize, segments: u32) -> Self {
+    pub fn new(config: &impl Parameters, smss: usize, segments: u32) -> Self {
         let smss = smss as u64;
         Congestion {
-            algorithm: match config.congestion {
+            algorithm: match config.congestion() {
                 CongestionControl::NewReno => Algorithm::NewReno(NewReno::default()),
                 CongestionControl::Cubic => Algorithm::Cubic(Cubic::default()),
             },
             cwnd: smss * u64::from(segments.max(1)),
             ssthresh: u64::MAX, // RFC 5681 §3.1: arbitrarily high
             smss,
-            max_cwnd: config.max_cwnd,
+            max_cwnd: config.max_cwnd(),
             after_timeout: false,
             hystart: HyStart::default(),
         }
     }
 
     /// Octets that may be in flight.
-    pub(crate) fn cwnd(&self) -> u64 {
+    pub fn cwnd(&self) -> u64 {
         self.cwnd
     }
 
     /// Slow-start threshold.
-    pub(crate) fn ssthresh(&self) -> u64 {
+    pub fn ssthresh(&self) -> u64 {
         self.ssthresh
     }
 
     /// True below the slow-start threshold.
-    pub(crate) fn in_slow_start(&self) -> bool {
+    pub fn in_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh
     }
 
     /// A round trip was measured; `una` and `nxt` are SND.UNA and SND.NXT.
-    pub(crate) fn on_round_trip(&mut self, rtt: Duration, una: ExtSeq, nxt: ExtSeq) {
+    pub fn on_round_trip(&mut self, rtt: Duration, una: ExtSeq, nxt: ExtSeq) {
         if self.ssthresh == u64::MAX && self.hystart.on_round_trip(rtt, una, nxt) == Growth::Over {
             self.ssthresh = self.cwnd; // RFC 9406 §4.2
         }
@@ -82,7 +82,7 @@ impl Congestion {
 
     /// New data was acknowledged outside of fast recovery, `acked` octets of it, while the window was what
     /// limited sending.
-    pub(crate) fn on_ack(&mut self, now: Instant, acked: u64, srtt: Duration) {
+    pub fn on_ack(&mut self, now: Instant, acked: u64, srtt: Duration) {
         if self.cwnd < self.ssthresh {
             // RFC 5681 §3.1, slow start.
             let segments = if self.after_timeout { 1 } else { SLOW_START_SEGMENTS_PER_ACK };
@@ -100,7 +100,7 @@ impl Congestion {
     }
 
     /// Something else than the window limited sending: it does not grow.
-    pub(crate) fn on_limited_by_source(&mut self) {
+    pub fn on_limited_by_source(&mut self) {
         if let Algorithm::Cubic(cubic) = &mut self.algorithm {
             cubic.pause();
         }
@@ -108,14 +108,14 @@ impl Congestion {
 
     /// Loss was found by duplicate or selective acknowledgements with `flight` octets outstanding
     /// (RFC 5681 §3.2, RFC 6675 §5 (4.2), RFC 8312 §4.5).
-    pub(crate) fn on_loss(&mut self, flight: u64) {
+    pub fn on_loss(&mut self, flight: u64) {
         self.ssthresh = self.reduced(flight);
         self.cwnd = self.ssthresh;
     }
 
     /// The retransmission timer expired (RFC 5681 §3.1 (4), RFC 8312 §4.7); `again` when it did so for the
     /// same segment before.
-    pub(crate) fn on_timeout(&mut self, flight: u64, again: bool) {
+    pub fn on_timeout(&mut self, flight: u64, again: bool) {
         if !again {
             self.ssthresh = self.reduced(flight);
         }
@@ -128,27 +128,27 @@ impl Congestion {
 
     /// The time-out was genuine, and segments of new data are out that asked, `pipe` octets with all else:
     /// there must be room for a retransmission besides (RFC 5682 §2.1 step 3a).
-    pub(crate) fn after_new_data(&mut self, pipe: u64) {
+    pub fn after_new_data(&mut self, pipe: u64) {
         self.cwnd = self.cwnd.max((pipe + self.smss).min(3 * self.smss));
     }
 
     /// Recovery is over with `flight` octets outstanding: no burst (RFC 6582 §3.2 (3)).
-    pub(crate) fn on_recovered(&mut self, flight: u64) {
+    pub fn on_recovered(&mut self, flight: u64) {
         self.cwnd = self.ssthresh.min(flight.max(self.smss) + self.smss).max(2 * self.smss);
     }
 
     /// The window during a proportional reduction (RFC 6937).
-    pub(crate) fn set_reduced(&mut self, cwnd: u64) {
+    pub fn set_reduced(&mut self, cwnd: u64) {
         self.cwnd = cwnd;
     }
 
     /// A proportional reduction is over (RFC 6937 §3).
-    pub(crate) fn end_reduction(&mut self) {
+    pub fn end_reduction(&mut self) {
         self.cwnd = self.ssthresh.min(self.max_cwnd);
     }
 
     /// What was taken for loss was none: as it was in `prior`, unless it is more now (RFC 4015 §4).
-    pub(crate) fn undo(&mut self, prior: &Congestion) {
+    pub fn undo(&mut self, prior: &Congestion) {
         let cwnd = self.cwnd.max(prior.cwnd);
         let smss = self.smss;
         *self = prior.clone();
@@ -158,14 +158,14 @@ impl Congestion {
 
     /// Nothing was sent for more than a time-out (RFC 5681 §4.1). The threshold remembers the window
     /// (RFC 2861 §3.2).
-    pub(crate) fn after_idle(&mut self, initial_segments: u32) {
+    pub fn after_idle(&mut self, initial_segments: u32) {
         self.remember();
         self.cwnd = self.cwnd.min(self.smss * u64::from(initial_segments.max(1)));
         self.on_limited_by_source();
     }
 
     /// No more than `used` octets of the window were used for a time-out (RFC 2861 §3.2).
-    pub(crate) fn on_unused(&mut self, used: u64, initial_segments: u32) {
+    pub fn on_unused(&mut self, used: u64, initial_segments: u32) {
         let used = used.max(self.smss * u64::from(initial_segments.max(1)));
         if used < self.cwnd {
             self.remember();
@@ -179,7 +179,7 @@ impl Congestion {
     }
 
     /// The segment size changed; the window keeps its octets, but holds at least one segment.
-    pub(crate) fn set_smss(&mut self, smss: usize) {
+    pub fn set_smss(&mut self, smss: usize) {
         self.smss = smss as u64;
         self.cwnd = self.cwnd.max(self.smss);
     }

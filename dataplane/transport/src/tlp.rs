@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::seq::ExtSeq;
+use crate::seq::ExtSeq;
 
 /// Least wait for a probe: below it the peer's and our own timers say nothing. Linux adds two ticks.
 const MIN_PTO: Duration = Duration::from_millis(2);
@@ -16,7 +16,7 @@ const PTO_UNMEASURED: Duration = Duration::from_secs(1);
 
 /// TLP_calc_PTO of RFC 8985 §7.2, without the bound by the retransmission time-out. `lone` when one segment
 /// is in flight.
-pub(crate) fn probe_timeout(srtt: Option<Duration>, lone: bool) -> Duration {
+pub fn probe_timeout(srtt: Option<Duration>, lone: bool) -> Duration {
     let Some(srtt) = srtt else { return PTO_UNMEASURED };
     let delay = if lone { MAX_ACK_DELAY } else { Duration::ZERO };
     srtt.saturating_mul(2).max(MIN_PTO).saturating_add(delay)
@@ -24,7 +24,7 @@ pub(crate) fn probe_timeout(srtt: Option<Duration>, lone: bool) -> Duration {
 
 /// State of tail loss probing (RFC 8985 §5.3).
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct TailLoss {
+pub struct TailLoss {
     /// TLP.end_seq.
     end_seq: Option<ExtSeq>,
     /// TLP.is_retrans.
@@ -32,22 +32,23 @@ pub(crate) struct TailLoss {
     /// A round trip was measured since the last probe.
     measured: bool,
     /// A probe is to be sent.
-    pub(crate) due: bool,
+    pub due: bool,
 }
 
 /// What an acknowledgement says about probes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TlpAck {
-    pub(crate) ack: ExtSeq,
+pub struct TlpAck {
+    /// SEG.ACK, or the number after the Cumulative TSN Ack.
+    pub ack: ExtSeq,
     /// End of its D-SACK block.
-    pub(crate) d_sack_end: Option<ExtSeq>,
+    pub d_sack_end: Option<ExtSeq>,
     /// A duplicate without any SACK block.
-    pub(crate) bare_duplicate: bool,
+    pub bare_duplicate: bool,
 }
 
 /// What became of a probe (RFC 8985 §7.4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum TlpOutcome {
+pub enum TlpOutcome {
     /// Nothing is known, or nothing was lost.
     Nothing,
     /// The probe repaired the loss of the last segment: congestion control has to react.
@@ -56,29 +57,29 @@ pub(crate) enum TlpOutcome {
 
 impl TailLoss {
     /// A round trip was measured.
-    pub(crate) fn measured(&mut self) {
+    pub fn measured(&mut self) {
         self.measured = true;
     }
 
     /// The two conditions of RFC 8985 §7.3.
-    pub(crate) fn may_probe(&self) -> bool {
+    pub fn may_probe(&self) -> bool {
         self.end_seq.is_none() && self.measured
     }
 
     /// A probe was sent; `end` is SND.NXT after it.
-    pub(crate) fn sent(&mut self, end: ExtSeq, is_retrans: bool) {
+    pub fn sent(&mut self, end: ExtSeq, is_retrans: bool) {
         *self = TailLoss { end_seq: Some(end), is_retrans, measured: false, due: false };
     }
 
     /// Recovery begins (RFC 8985 §7.1).
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.end_seq = None;
         self.is_retrans = false;
         self.due = false;
     }
 
     /// TLP_process_ack of RFC 8985 §7.4.2.
-    pub(crate) fn on_ack(&mut self, info: TlpAck) -> TlpOutcome {
+    pub fn on_ack(&mut self, info: TlpAck) -> TlpOutcome {
         let Some(end) = self.end_seq.filter(|end| info.ack >= *end) else {
             return TlpOutcome::Nothing;
         };
@@ -97,7 +98,7 @@ impl TailLoss {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::seq::SeqNumber;
+    use crate::seq::SeqNumber;
 
     const MS: Duration = Duration::from_millis(1);
 

@@ -5,26 +5,26 @@
 
 use wire::Instant;
 
-use super::congestion::Congestion;
-use super::frto::Frto;
-use super::prr::Prr;
-use super::seq::ExtSeq;
+use crate::congestion::Congestion;
+use crate::frto::Frto;
+use crate::prr::Prr;
+use crate::seq::ExtSeq;
 
 /// From the first sign of loss until it is over and can no longer prove spurious.
 #[derive(Clone, Debug)]
-pub(crate) struct Episode {
+pub struct Episode {
     /// Congestion control as it was.
-    pub(crate) prior: Congestion,
+    pub prior: Congestion,
     /// The proportional reduction (RFC 6937).
-    pub(crate) prr: Prr,
+    pub prr: Prr,
     /// Was the time-out spurious?
-    pub(crate) frto: Frto,
+    pub frto: Frto,
     /// New segments that F-RTO still sends (RFC 5682 §2.1 step 2b: two).
-    pub(crate) frto_new: u8,
+    pub frto_new: u8,
     /// It began with a time-out.
-    pub(crate) by_timeout: bool,
+    pub by_timeout: bool,
     /// It is over; once this is acknowledged, no D-SACK about it can come.
-    pub(crate) over_at: Option<ExtSeq>,
+    pub over_at: Option<ExtSeq>,
     /// SND.UNA when it began.
     una: ExtSeq,
     /// When the first retransmission was sent, by the clock of timestamps.
@@ -35,7 +35,7 @@ pub(crate) struct Episode {
 
 /// Why an episode is undone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Proof {
+pub enum Proof {
     /// The acknowledgement of what was sent again echoes a timestamp older than the retransmission
     /// (RFC 3522).
     Timestamp,
@@ -45,7 +45,7 @@ pub(crate) enum Proof {
 
 impl Episode {
     /// Begins with `prior` in force and `flight` octets outstanding from `una` on.
-    pub(crate) fn new(prior: Congestion, una: ExtSeq, flight: u64, by_timeout: bool) -> Self {
+    pub fn new(prior: Congestion, una: ExtSeq, flight: u64, by_timeout: bool) -> Self {
         Episode {
             prior,
             prr: Prr::new(flight),
@@ -60,13 +60,13 @@ impl Episode {
     }
 
     /// A segment of `octets` was sent again.
-    pub(crate) fn on_resent(&mut self, now: Instant, octets: u64) {
+    pub fn on_resent(&mut self, now: Instant, octets: u64) {
         self.first_resent_ms.get_or_insert(now.as_millis());
         self.unneeded += octets;
     }
 
     /// `octets` up to `end` had come twice.
-    pub(crate) fn on_d_sack(&mut self, end: ExtSeq, octets: u64) {
+    pub fn on_d_sack(&mut self, end: ExtSeq, octets: u64) {
         if end > self.una {
             self.unneeded = self.unneeded.saturating_sub(octets);
         }
@@ -74,7 +74,7 @@ impl Episode {
 
     /// Whether it was spurious. `echoed_ms` is the timestamp that an acknowledgement echoes which moved
     /// SND.UNA; `resent_in_flight` while a retransmission is outstanding.
-    pub(crate) fn proof(&self, echoed_ms: Option<u64>, resent_in_flight: bool) -> Option<Proof> {
+    pub fn proof(&self, echoed_ms: Option<u64>, resent_in_flight: bool) -> Option<Proof> {
         let first_resent_ms = self.first_resent_ms?;
         if self.unneeded == 0 {
             return Some(Proof::DSack);
@@ -87,15 +87,15 @@ impl Episode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::config::Config;
-    use crate::tcp::seq::SeqNumber;
+    use crate::parameters::Chosen;
+    use crate::seq::SeqNumber;
 
     fn at(n: u64) -> ExtSeq {
         ExtSeq::initial(SeqNumber(0)).plus(n)
     }
 
     fn episode() -> Episode {
-        let prior = Congestion::new(&Config::default(), 1000, 10);
+        let prior = Congestion::new(&Chosen::default(), 1000, 10);
         let mut episode = Episode::new(prior, at(1000), 10_000, false);
         assert_eq!(episode.proof(Some(0), false), None, "nothing sent again");
         episode.on_resent(Instant::from_millis(50), 1000);

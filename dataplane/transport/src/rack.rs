@@ -5,9 +5,9 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use super::delivery::{Delivery, Transmission};
-use super::recovery::DUP_THRESH;
-use super::seq::ExtSeq;
+use crate::delivery::{Delivery, Transmission};
+use crate::recovery::DUP_THRESH;
+use crate::seq::ExtSeq;
 
 /// Recoveries without D-SACK after which the reordering window shrinks again (RFC 8985 §6.2 step 4).
 const PERSIST: u8 = 16;
@@ -17,7 +17,7 @@ const MIN_RTT_WINDOW: Duration = Duration::from_secs(60);
 
 /// The state of RACK (RFC 8985 §5.3).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rack {
+pub struct Rack {
     /// RACK.segment: RACK.xmit_ts and RACK.end_seq.
     latest: Transmission,
     /// RACK.rtt, nanoseconds.
@@ -38,25 +38,26 @@ pub(crate) struct Rack {
 
 /// What decides whether a segment is lost now.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Judgement {
+pub struct Judgement {
     /// Only what was sent before this one can be lost.
-    pub(crate) latest: Transmission,
+    pub latest: Transmission,
     /// Time after a transmission at which it is: RACK.rtt + RACK.reo_wnd.
-    pub(crate) patience: Duration,
-    pub(crate) now: Instant,
+    pub patience: Duration,
+    /// Now.
+    pub now: Instant,
 }
 
 impl Judgement {
     /// RFC 8985 §6.2 step 5, for a segment that was not SACKed: `None` when nothing sent later has
     /// arrived; else when it is lost.
-    pub(crate) fn lost_at(&self, sent: Transmission) -> Option<Instant> {
+    pub fn lost_at(&self, sent: Transmission) -> Option<Instant> {
         (self.latest > sent).then(|| sent.at + self.patience)
     }
 }
 
 impl Rack {
     /// For a connection whose first octet is `una`.
-    pub(crate) fn new(una: ExtSeq) -> Self {
+    pub fn new(una: ExtSeq) -> Self {
         Rack {
             latest: Transmission::default(),
             rtt: 0,
@@ -70,22 +71,22 @@ impl Rack {
     }
 
     /// RACK.fack.
-    pub(crate) fn fack(&self) -> ExtSeq {
+    pub fn fack(&self) -> ExtSeq {
         self.fack
     }
 
     /// RACK.min_RTT, once measured.
-    pub(crate) fn min_rtt(&self) -> Option<Duration> {
+    pub fn min_rtt(&self) -> Option<Duration> {
         self.min_rtt.get()
     }
 
     /// A measurement that is no longer than needed (RFC 8985 §6.2 step 1).
-    pub(crate) fn measured(&mut self, now: Instant, rtt: Duration) {
+    pub fn measured(&mut self, now: Instant, rtt: Duration) {
         self.min_rtt.sample(now, rtt);
     }
 
     /// Steps 2 and 3 of RFC 8985 §6.2.
-    pub(crate) fn on_delivery(&mut self, now: Instant, delivery: &Delivery) {
+    pub fn on_delivery(&mut self, now: Instant, delivery: &Delivery) {
         if let Some(sent) = delivery.latest {
             self.rtt = now.saturating_since(sent.at).as_nanos() as u64;
             self.latest = self.latest.max(sent);
@@ -95,7 +96,7 @@ impl Rack {
     }
 
     /// Step 4, for an acknowledgement with D-SACK: a wider window once per round trip.
-    pub(crate) fn on_d_sack(&mut self, una: ExtSeq, nxt: ExtSeq) {
+    pub fn on_d_sack(&mut self, una: ExtSeq, nxt: ExtSeq) {
         if una >= self.dsack_round {
             self.dsack_round = nxt;
             self.mult = self.mult.saturating_add(1);
@@ -104,7 +105,7 @@ impl Rack {
     }
 
     /// Step 4, on leaving fast recovery or the recovery from a time-out.
-    pub(crate) fn on_recovered(&mut self) {
+    pub fn on_recovered(&mut self) {
         self.persist = self.persist.saturating_sub(1);
         if self.persist == 0 {
             self.mult = 1;
@@ -121,7 +122,7 @@ impl Rack {
     }
 
     /// What is lost now.
-    pub(crate) fn judge(
+    pub fn judge(
         &self,
         now: Instant,
         recovering: bool,
@@ -135,7 +136,7 @@ impl Rack {
 
     /// Some segment sent once came after later ones.
     #[cfg(test)]
-    pub(crate) fn reordering_seen(&self) -> bool {
+    pub fn reordering_seen(&self) -> bool {
         self.reordering_seen
     }
 }
@@ -172,7 +173,7 @@ impl MinRtt {
 mod tests {
     use super::super::delivery::By;
     use super::*;
-    use crate::tcp::seq::SeqNumber;
+    use crate::seq::SeqNumber;
 
     const MS: Duration = Duration::from_millis(1);
 

@@ -2,11 +2,11 @@
 //! answered with new data instead of more retransmissions; the next one tells.
 
 /// New segments that ask (RFC 5682 §2.1 step 2b).
-pub(crate) const NEW_SEGMENTS: u8 = 2;
+pub const NEW_SEGMENTS: u8 = 2;
 
 /// Where the question stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Frto {
+pub enum Frto {
     /// Not asked, or answered.
     Off,
     /// Step 1: the oldest segment was sent again.
@@ -17,24 +17,24 @@ pub(crate) enum Frto {
 
 /// What an acknowledgement showed after a time-out.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub struct Seen {
     /// It moved SND.UNA.
-    pub(crate) advanced: bool,
+    pub advanced: bool,
     /// It acknowledged everything sent before the time-out.
-    pub(crate) complete: bool,
+    pub complete: bool,
     /// Something that was sent before the time-out and never again has just arrived.
-    pub(crate) original: bool,
+    pub original: bool,
     /// It is a duplicate, or SACKs something new.
-    pub(crate) duplicate: bool,
+    pub duplicate: bool,
     /// New data can be sent now.
-    pub(crate) can_send_new: bool,
+    pub can_send_new: bool,
     /// The peer uses SACK.
-    pub(crate) sack: bool,
+    pub sack: bool,
 }
 
 /// What to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// Nothing is known yet.
     Wait,
     /// Send new data, up to two segments, and wait.
@@ -47,7 +47,7 @@ pub(crate) enum Verdict {
 
 /// RFC 5682 §3.1 with SACK; without, the caller counts as `original` only what no retransmission can have
 /// made acknowledgeable, and it is §2.1.
-pub(crate) fn judge(state: Frto, seen: Seen) -> Verdict {
+pub fn judge(state: Frto, seen: Seen) -> Verdict {
     match state {
         Frto::Off => Verdict::Wait,
         // §3.1 step 3b, §2.1 step 3b.

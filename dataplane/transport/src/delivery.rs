@@ -5,19 +5,21 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use super::seq::ExtSeq;
+use crate::seq::ExtSeq;
 
 /// A transmission of a segment: when, and the end of the segment. The order is RACK_sent_after of
 /// RFC 8985 §6.2: by time, then by sequence number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(crate) struct Transmission {
-    pub(crate) at: Instant,
-    pub(crate) end: ExtSeq,
+pub struct Transmission {
+    /// When it was sent.
+    pub at: Instant,
+    /// The number after its last one.
+    pub end: ExtSeq,
 }
 
 /// The sum of what an acknowledgement delivered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Delivery {
+pub struct Delivery {
     now: Instant,
     /// When the timestamp was made that it echoes, on the millisecond clock.
     echoed_ms: Option<u64>,
@@ -25,17 +27,17 @@ pub(crate) struct Delivery {
     /// RACK.fack before it.
     fack: ExtSeq,
     /// Sequence space that was not known to have arrived before.
-    pub(crate) octets: u64,
+    pub octets: u64,
     /// The latest transmission among what arrived, ambiguous ones left out (RFC 8985 §6.2 step 2).
-    pub(crate) latest: Option<Transmission>,
+    pub latest: Option<Transmission>,
     /// End of what arrived, SND.UNA or the end of a SACK block.
-    pub(crate) highest: ExtSeq,
+    pub highest: ExtSeq,
     /// A segment sent once arrived after later ones (RFC 8985 §6.2 step 3).
-    pub(crate) reordered: bool,
+    pub reordered: bool,
     /// The lowest end of a segment sent once that arrived.
-    pub(crate) original_end: Option<ExtSeq>,
+    pub original_end: Option<ExtSeq>,
     /// Something cumulatively acknowledged was sent more than once.
-    pub(crate) ambiguous: bool,
+    pub ambiguous: bool,
     /// When the oldest segment sent once was sent, of those cumulatively acknowledged and not SACKed before.
     acked_sent_at: Option<Instant>,
     /// When the latest of them was sent, and of those SACKed.
@@ -45,15 +47,17 @@ pub(crate) struct Delivery {
 
 /// How a segment became known to have arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum By {
+pub enum By {
+    /// A cumulative acknowledgement.
     CumulativeAck,
+    /// A selective one.
     Sack,
 }
 
 impl Delivery {
     /// Nothing yet. `echoed_ms` is when the echoed timestamp was made, by the clock of
     /// [`Instant::as_millis`].
-    pub(crate) fn new(
+    pub fn new(
         now: Instant,
         echoed_ms: Option<u64>,
         min_rtt: Option<Duration>,
@@ -77,7 +81,7 @@ impl Delivery {
     }
 
     /// A whole segment that was not SACKed before has arrived.
-    pub(crate) fn take(&mut self, sent: Transmission, again: bool, by: By) {
+    pub fn take(&mut self, sent: Transmission, again: bool, by: By) {
         if !again {
             self.reordered |= sent.end < self.fack;
             self.original_end = Some(self.original_end.map_or(sent.end, |e| e.min(sent.end)));
@@ -98,14 +102,14 @@ impl Delivery {
     /// For Karn's algorithm (RFC 6298 §3): the age of the oldest segment cumulatively acknowledged, if none
     /// of all was sent twice: what waited behind a retransmission says nothing about the path. Else of one
     /// that was SACKed.
-    pub(crate) fn rtt(&self) -> Option<Duration> {
+    pub fn rtt(&self) -> Option<Duration> {
         let acked = self.acked_sent_at.filter(|_| !self.ambiguous);
         let sent_at = acked.or(self.sacked_sent_at)?;
         Some(self.now.saturating_since(sent_at))
     }
 
     /// The age of the latest segment sent once that arrived: the least that the path took.
-    pub(crate) fn shortest_rtt(&self) -> Option<Duration> {
+    pub fn shortest_rtt(&self) -> Option<Duration> {
         let sent_at = self.newest_sent_at?;
         // What waited at the receiver behind a retransmission is older than the path.
         let waited = self.ambiguous && self.sacked_sent_at.is_none();
@@ -123,7 +127,7 @@ impl Delivery {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::seq::SeqNumber;
+    use crate::seq::SeqNumber;
 
     fn sent(ms: u64, end: u64) -> Transmission {
         Transmission { at: Instant::from_millis(ms), end: ExtSeq::initial(SeqNumber(0)).plus(end) }

@@ -1,14 +1,14 @@
 //! Loss recovery: by RACK with SACK (RFC 8985), RFC 6582 (NewReno) without, RFC 6298 after a time-out.
 //! What is lost is the scoreboard's business; here is when recovery starts and ends, and what to send next.
 
-use super::seq::ExtSeq;
+use crate::seq::ExtSeq;
 
 /// Duplicate acknowledgements, or segments SACKed, that say loss (RFC 5681 §3.2, RFC 8985 §6.2).
-pub(crate) const DUP_THRESH: u32 = 3;
+pub const DUP_THRESH: u32 = 3;
 
 /// Where loss recovery stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
+pub enum Phase {
     /// Nothing is known to be lost.
     Open,
     /// The window comes down because the path said so (RFC 3168 §6.1.2), until everything below `point` is
@@ -41,30 +41,30 @@ impl Phase {
     }
 
     /// The phase once everything below `una` is acknowledged: RFC 6675 §5 (A), §5.1.
-    pub(crate) fn after_ack(self, una: ExtSeq) -> Phase {
+    pub fn after_ack(self, una: ExtSeq) -> Phase {
         if self.point().is_some_and(|point| una >= point) { Phase::Open } else { self }
     }
 
     /// True in fast recovery and after a time-out.
-    pub(crate) fn is_recovering(self) -> bool {
+    pub fn is_recovering(self) -> bool {
         matches!(self, Phase::Recovery { .. } | Phase::Loss { .. })
     }
 
     /// True while the window comes down in proportion (RFC 6937).
-    pub(crate) fn is_reducing(self) -> bool {
+    pub fn is_reducing(self) -> bool {
         matches!(self, Phase::Recovery { .. } | Phase::Reducing { .. })
     }
 }
 
 /// Whether without SACK fast recovery starts: three duplicate acknowledgements, of something above what
 /// the last recovery was about (RFC 6582 §3.2 (2)).
-pub(crate) fn must_recover(phase: Phase, dup_acks: u32, una: ExtSeq, recover: ExtSeq) -> bool {
+pub fn must_recover(phase: Phase, dup_acks: u32, una: ExtSeq, recover: ExtSeq) -> bool {
     !phase.is_recovering() && dup_acks >= DUP_THRESH && una > recover
 }
 
 /// Which kind of segment is next (RFC 6675 §4, NextSeg rules 1 and 2; RFC 8985 replaces the others).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NextSeg {
+pub enum NextSeg {
     /// Lost and not sent again.
     Lost,
     /// Never sent.
@@ -77,23 +77,23 @@ pub(crate) enum NextSeg {
 
 /// What is known when the next segment is chosen.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Choice {
+pub struct Choice {
     /// A full segment fits the congestion window, or nothing is in flight.
-    pub(crate) cwnd_open: bool,
+    pub cwnd_open: bool,
     /// The first retransmission of a recovery goes whatever the window (RFC 6675 §5 (4.3)).
-    pub(crate) force: bool,
+    pub force: bool,
     /// Something lost waits, within the peer's window.
-    pub(crate) lost: bool,
+    pub lost: bool,
     /// New data waits, and the peer's window has room for it.
-    pub(crate) new: bool,
+    pub new: bool,
     /// F-RTO asks with new data whether anything is lost at all, with so many segments; retransmissions
     /// wait (RFC 5682 §2.1 step 2b).
-    pub(crate) asking: Option<u8>,
+    pub asking: Option<u8>,
 }
 
 impl Choice {
     /// The next segment.
-    pub(crate) fn next(self) -> NextSeg {
+    pub fn next(self) -> NextSeg {
         match self {
             Choice { asking: Some(0), .. } => NextSeg::None,
             Choice { asking: Some(_), new: true, .. } => NextSeg::New,
@@ -110,7 +110,7 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::seq::SeqNumber;
+    use crate::seq::SeqNumber;
 
     fn at(n: u64) -> ExtSeq {
         ExtSeq::initial(SeqNumber(0)).plus(n)

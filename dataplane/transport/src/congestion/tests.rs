@@ -1,12 +1,13 @@
 //! Congestion control by the numbers.
 
 use super::*;
+use crate::parameters::Chosen;
 
 const SMSS: u64 = 1000;
 const RTT: Duration = Duration::from_millis(100);
 
 fn congestion(algorithm: CongestionControl) -> Congestion {
-    let config = Config { congestion: algorithm, ..Config::default() };
+    let config = Chosen { congestion: algorithm, ..Chosen::default() };
     Congestion::new(&config, SMSS as usize, 10)
 }
 
@@ -223,7 +224,7 @@ fn cubic_after_a_timeout_starts_at_its_window() {
 
 #[test]
 fn the_window_stays_below_its_bound() {
-    let config = Config { max_cwnd: 50 * SMSS, ..Config::default() };
+    let config = Chosen { max_cwnd: 50 * SMSS, ..Chosen::default() };
     let mut c = Congestion::new(&config, SMSS as usize, 10);
     let mut now = Instant::ZERO;
     for _ in 0..10 {

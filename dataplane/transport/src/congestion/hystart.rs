@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::tcp::seq::ExtSeq;
+use crate::seq::ExtSeq;
 
 /// MIN_RTT_THRESH, MAX_RTT_THRESH, MIN_RTT_DIVISOR (RFC 9406 §4.2), microseconds.
 const MIN_THRESHOLD: u32 = 4_000;
@@ -83,7 +83,7 @@ impl HyStart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::seq::SeqNumber;
+    use crate::seq::SeqNumber;
 
     const MS: Duration = Duration::from_millis(1);
 

@@ -5,11 +5,11 @@ use core::time::Duration;
 
 use wire::Instant;
 
-use super::seq::ExtSeq;
+use crate::seq::ExtSeq;
 
 /// What was used in this round trip and since when the window was last full.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Usage {
+pub struct Usage {
     /// The window stopped sending in this round trip.
     limited: bool,
     /// Most octets in flight in this round trip.
@@ -21,20 +21,13 @@ pub(crate) struct Usage {
 
 impl Usage {
     /// Nothing was sent.
-    pub(crate) fn new(una: ExtSeq, now: Instant) -> Self {
+    pub fn new(una: ExtSeq, now: Instant) -> Self {
         Usage { limited: false, max_flight: 0, round_end: una, full_at: now }
     }
 
     /// Something was sent, or could not because the window is full (`limited`). `flight` is what is in the
     /// network now.
-    pub(crate) fn note(
-        &mut self,
-        now: Instant,
-        limited: bool,
-        flight: u64,
-        una: ExtSeq,
-        nxt: ExtSeq,
-    ) {
+    pub fn note(&mut self, now: Instant, limited: bool, flight: u64, una: ExtSeq, nxt: ExtSeq) {
         if una >= self.round_end || limited || (!self.limited && flight > self.max_flight) {
             self.limited = limited;
             self.max_flight = flight;
@@ -46,12 +39,12 @@ impl Usage {
     }
 
     /// True when the window may grow: it was full in this round trip, or in slow start at least half full.
-    pub(crate) fn is_limited(&self, slow_start: bool, cwnd: u64) -> bool {
+    pub fn is_limited(&self, slow_start: bool, cwnd: u64) -> bool {
         self.limited || (slow_start && cwnd < 2 * self.max_flight)
     }
 
     /// What was used of a window that has not been full for `rto`, once per `rto` (RFC 2861 §3).
-    pub(crate) fn unused_for(&mut self, now: Instant, rto: Duration) -> Option<u64> {
+    pub fn unused_for(&mut self, now: Instant, rto: Duration) -> Option<u64> {
         if self.limited || now.saturating_since(self.full_at) < rto {
             return None;
         }
@@ -63,7 +56,7 @@ impl Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::seq::SeqNumber;
+    use crate::seq::SeqNumber;
 
     fn at(n: u64) -> ExtSeq {
         ExtSeq::initial(SeqNumber(0)).plus(n)

@@ -3,7 +3,7 @@
 
 /// State of one reduction (RFC 6937 §3). Octets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Prr {
+pub struct Prr {
     /// prr_delivered.
     delivered: u64,
     /// prr_out.
@@ -14,19 +14,19 @@ pub(crate) struct Prr {
 
 impl Prr {
     /// Recovery begins with `flight` octets outstanding.
-    pub(crate) fn new(flight: u64) -> Self {
+    pub fn new(flight: u64) -> Self {
         Prr { delivered: 0, out: 0, recover_fs: flight.max(1) }
     }
 
     /// Octets were sent, for the first time or again.
-    pub(crate) fn on_sent(&mut self, octets: u64) {
+    pub fn on_sent(&mut self, octets: u64) {
         self.out += octets;
     }
 
     /// The congestion window after an acknowledgement that delivered `delivered` octets and left `pipe` in
     /// the network. `safe` when it moved SND.UNA and showed no further loss: only then the slow-start
     /// reduction bound adds a segment, else it is the conservative one (RFC 6937 §3; RFC 9937 §6 for when).
-    pub(crate) fn on_ack(
+    pub fn on_ack(
         &mut self,
         delivered: u64,
         pipe: u64,

@@ -37,37 +37,37 @@ impl fmt::Debug for SeqNumber {
 /// A sequence number with the turns of the 32-bit space counted in the upper half: never wraps, so it
 /// compares with `<`. The first turn is number 1, so that numbers before an initial one exist too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct ExtSeq(u64);
+pub struct ExtSeq(u64);
 
 impl ExtSeq {
     /// Where numbering starts: an initial sequence number.
-    pub(crate) const fn initial(isn: SeqNumber) -> ExtSeq {
+    pub const fn initial(isn: SeqNumber) -> ExtSeq {
         ExtSeq((1 << 32) + isn.0 as u64)
     }
 
     /// The extended number nearest to `self` that is `seq` on the wire.
-    pub(crate) const fn near(self, seq: SeqNumber) -> ExtSeq {
+    pub const fn near(self, seq: SeqNumber) -> ExtSeq {
         let distance = seq.0.wrapping_sub(self.0 as u32) as i32;
         ExtSeq(self.0.wrapping_add_signed(distance as i64))
     }
 
     /// As it is on the wire.
-    pub(crate) const fn wire(self) -> SeqNumber {
+    pub const fn wire(self) -> SeqNumber {
         SeqNumber(self.0 as u32)
     }
 
     /// `n` further on.
-    pub(crate) const fn plus(self, n: u64) -> ExtSeq {
+    pub const fn plus(self, n: u64) -> ExtSeq {
         ExtSeq(self.0 + n)
     }
 
     /// `n` back.
-    pub(crate) const fn minus(self, n: u64) -> ExtSeq {
+    pub const fn minus(self, n: u64) -> ExtSeq {
         ExtSeq(self.0.saturating_sub(n))
     }
 
     /// Numbers from `earlier` to `self`, zero if `earlier` is later.
-    pub(crate) const fn since(self, earlier: ExtSeq) -> u64 {
+    pub const fn since(self, earlier: ExtSeq) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }

@@ -21,7 +21,7 @@ const MIN_BURST_SEGMENTS: u64 = 1;
 
 /// When the next burst may leave.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pacer {
+pub struct Pacer {
     next: Instant,
     /// Octets of the present burst that were sent.
     sent: u64,
@@ -29,22 +29,17 @@ pub(crate) struct Pacer {
 
 /// How fast to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// Octets per second.
-    pub(crate) rate: u64,
+    pub rate: u64,
     /// Octets that may leave at once.
-    pub(crate) burst: u64,
+    pub burst: u64,
 }
 
 impl Pace {
     /// For a window of `cwnd` octets in segments of `smss` and a smoothed round trip of `srtt`: twice the
     /// window per round trip in slow start, 1.2 times after. `None` when it is not worth it.
-    pub(crate) fn new(
-        cwnd: u64,
-        smss: u64,
-        srtt: Option<Duration>,
-        slow_start: bool,
-    ) -> Option<Pace> {
+    pub fn new(cwnd: u64, smss: u64, srtt: Option<Duration>, slow_start: bool) -> Option<Pace> {
         let srtt = srtt.filter(|srtt| *srtt >= MIN_RTT)?;
         if cwnd <= MIN_SEGMENTS * smss {
             return None;
@@ -60,12 +55,12 @@ impl Pace {
 
 impl Pacer {
     /// Until when to wait, if at all.
-    pub(crate) fn wait(&self, now: Instant) -> Option<Instant> {
+    pub fn wait(&self, now: Instant) -> Option<Instant> {
         (self.next > now).then_some(self.next)
     }
 
     /// `octets` were sent at `pace`. A timer that came late is made up for, up to [`LATE`].
-    pub(crate) fn on_sent(&mut self, now: Instant, octets: u64, pace: Pace) {
+    pub fn on_sent(&mut self, now: Instant, octets: u64, pace: Pace) {
         self.sent += octets;
         if self.sent < pace.burst {
             return;

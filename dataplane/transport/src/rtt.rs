@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::config::Config;
+use crate::parameters::Parameters;
 
 /// Least time-out added to the smoothed round trip, as a part of the configured minimum: with 200 ms it
 /// is 50 ms, above the 40 ms for which peers delay acknowledgements.
@@ -13,7 +13,7 @@ const RTO_AFTER_SYN_LOSS: Duration = Duration::from_secs(3);
 
 /// The estimator of one connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RttEstimator {
+pub struct RttEstimator {
     /// SRTT and RTTVAR, nanoseconds; no measurement yet: zero and `measured` false.
     srtt: u64,
     rttvar: u64,
@@ -25,14 +25,15 @@ pub(crate) struct RttEstimator {
 }
 
 impl RttEstimator {
-    pub(crate) fn new(config: &Config) -> Self {
+    /// Nothing is measured.
+    pub fn new(config: &impl Parameters) -> Self {
         // RFC 6298 §2.1
-        RttEstimator { srtt: 0, rttvar: 0, measured: false, rto: config.initial_rto, backoff: 0 }
+        RttEstimator { srtt: 0, rttvar: 0, measured: false, rto: config.initial_rto(), backoff: 0 }
     }
 
     /// A measurement of a segment that was not sent twice, or by timestamps (RFC 6298 §3). `per_rtt` is
     /// how many measurements a round trip is expected to give (RFC 7323 appendix G), at least 1.
-    pub(crate) fn sample(&mut self, rtt: Duration, per_rtt: u64, config: &Config) {
+    pub fn sample(&mut self, rtt: Duration, per_rtt: u64, config: &impl Parameters) {
         let r = rtt.as_nanos().min(u128::from(u64::MAX) / 4) as u64;
         if self.measured {
             // RFC 6298 §2.3: alpha = 1/8, beta = 1/4, RTTVAR first.
@@ -46,29 +47,29 @@ impl RttEstimator {
             self.measured = true;
         }
         self.backoff = 0;
-        let floor = config.min_rto / VARIANCE_FLOOR;
+        let floor = config.min_rto() / VARIANCE_FLOOR;
         let var = Duration::from_nanos(self.rttvar.saturating_mul(4)).max(floor);
         let rto = Duration::from_nanos(self.srtt).saturating_add(var);
-        self.rto = rto.clamp(config.min_rto, config.max_rto); // RFC 6298 §2.4, §2.5
+        self.rto = rto.clamp(config.min_rto(), config.max_rto()); // RFC 6298 §2.4, §2.5
     }
 
     /// The time-out now.
-    pub(crate) fn rto(&self, config: &Config) -> Duration {
-        self.rto.saturating_mul(1 << self.backoff.min(16)).min(config.max_rto)
+    pub fn rto(&self, config: &impl Parameters) -> Duration {
+        self.rto.saturating_mul(1 << self.backoff.min(16)).min(config.max_rto())
     }
 
     /// The timer has expired (RFC 6298 §5.5).
-    pub(crate) fn back_off(&mut self) {
+    pub fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(16);
     }
 
     /// The peer answers again although nothing could be measured (a window that opened).
-    pub(crate) fn forget_backoff(&mut self) {
+    pub fn forget_backoff(&mut self) {
         self.backoff = 0;
     }
 
     /// The SYN had to be sent again and nothing was measured (RFC 6298 §5.7).
-    pub(crate) fn after_syn_loss(&mut self) {
+    pub fn after_syn_loss(&mut self) {
         if !self.measured {
             self.rto = self.rto.max(RTO_AFTER_SYN_LOSS);
         }
@@ -76,7 +77,7 @@ impl RttEstimator {
     }
 
     /// SRTT, once measured.
-    pub(crate) fn srtt(&self) -> Option<Duration> {
+    pub fn srtt(&self) -> Option<Duration> {
         self.measured.then(|| Duration::from_nanos(self.srtt))
     }
 }
@@ -89,11 +90,12 @@ fn blend(old: u64, new: u64, weight: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parameters::Chosen;
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn config() -> Config {
-        Config { min_rto: 40 * MS, ..Config::default() }
+    fn config() -> Chosen {
+        Chosen::default()
     }
 
     // RFC 6298 §2.1: one second before the first measurement.

@@ -1,0 +1,80 @@
+//! What an operator can choose, as far as both protocols have it.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+/// Congestion control algorithm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CongestionControl {
+    /// CUBIC (RFC 8312).
+    #[default]
+    Cubic,
+    /// Reno's additive increase (RFC 5681, RFC 9260 §7.2.2).
+    NewReno,
+}
+
+/// The parameters that the configurations of TCP and SCTP have in common.
+pub trait Parameters {
+    /// Retransmission time-out before the first measurement (RFC 6298 §2.1; RFC 9260 §16, RTO.Initial).
+    fn initial_rto(&self) -> Duration;
+    /// Smallest retransmission time-out (RFC 6298 §2.4; RTO.Min).
+    fn min_rto(&self) -> Duration;
+    /// Largest retransmission time-out (RFC 6298 §2.5; RTO.Max).
+    fn max_rto(&self) -> Duration;
+    /// Congestion control.
+    fn congestion(&self) -> CongestionControl;
+    /// Bound on the congestion window, octets.
+    fn max_cwnd(&self) -> u64;
+}
+
+impl<P: Parameters> Parameters for Arc<P> {
+    fn initial_rto(&self) -> Duration {
+        (**self).initial_rto()
+    }
+    fn min_rto(&self) -> Duration {
+        (**self).min_rto()
+    }
+    fn max_rto(&self) -> Duration {
+        (**self).max_rto()
+    }
+    fn congestion(&self) -> CongestionControl {
+        (**self).congestion()
+    }
+    fn max_cwnd(&self) -> u64 {
+        (**self).max_cwnd()
+    }
+}
+
+/// For tests: CUBIC, one second to begin with, 40 ms to 60 s.
+#[cfg(test)]
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    pub(crate) congestion: CongestionControl,
+    pub(crate) max_cwnd: u64,
+}
+
+#[cfg(test)]
+impl Default for Chosen {
+    fn default() -> Self {
+        Chosen { congestion: CongestionControl::default(), max_cwnd: 1 << 30 }
+    }
+}
+
+#[cfg(test)]
+impl Parameters for Chosen {
+    fn initial_rto(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+    fn min_rto(&self) -> Duration {
+        Duration::from_millis(40)
+    }
+    fn max_rto(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+    fn congestion(&self) -> CongestionControl {
+        self.congestion
+    }
+    fn max_cwnd(&self) -> u64 {
+        self.max_cwnd
+    }
+}

@@ -14,6 +14,7 @@ mod config;
 #[doc(hidden)]
 pub mod conformance;
 mod counters;
+pub mod enhanced;
 mod error;
 pub mod last_message;
 pub mod llp;
@@ -36,5 +37,5 @@ pub use memory::{AtomicError, RegionMemory, VecMemory};
 pub use message::{Event, Failure, Message, Source};
 pub use stag::{Access, PdId, StagEntry, StagError, StagTable, StreamId};
 pub use stream::{Context, Sink, Stream};
-pub use ulp::{Ulp, UlpConfig, UlpEvent, UlpSink};
+pub use ulp::{OnPeerClose, Ulp, UlpConfig, UlpEvent, UlpKind, UlpSink};
 pub use wire::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};

@@ -5,6 +5,7 @@ use wire::DdpVersion;
 use crate::buffers::{BufferPool, PeerId};
 use crate::config::{StreamConfig, VersionPolicy};
 use crate::counters::Counters;
+use crate::enhanced::Depths;
 use crate::last_message::LastMessage;
 use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
 use crate::memory::RegionMemory;
@@ -32,6 +33,17 @@ impl UlpConfig {
     }
 }
 
+impl UlpConfig {
+    /// Reads that this end would take and issue at once. What is negotiated takes their place
+    /// (RFC 6581 §9.1).
+    pub fn depths(&self) -> Depths {
+        match self {
+            UlpConfig::Ddp(_) => Depths::NONE,
+            UlpConfig::Rdmap(config) => Depths { ird: config.ird, ord: config.ord },
+        }
+    }
+}
+
 impl From<StreamConfig> for UlpConfig {
     fn from(config: StreamConfig) -> Self {
         UlpConfig::Ddp(config)
@@ -42,6 +54,42 @@ impl From<rdmap::Config> for UlpConfig {
     fn from(config: rdmap::Config) -> Self {
         UlpConfig::Rdmap(config)
     }
+}
+
+/// What is spoken above an LLP.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum UlpKind {
+    /// Bare DDP.
+    Ddp,
+    /// RDMAP.
+    Rdmap,
+}
+
+impl UlpKind {
+    /// That of a configuration.
+    pub fn of(config: &UlpConfig) -> UlpKind {
+        match config {
+            UlpConfig::Ddp(_) => UlpKind::Ddp,
+            UlpConfig::Rdmap(_) => UlpKind::Rdmap,
+        }
+    }
+
+    /// A stable name for people and for machine-readable output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            UlpKind::Ddp => "ddp",
+            UlpKind::Rdmap => "rdmap",
+        }
+    }
+}
+
+/// What to do when the peer has closed its direction (RFC 5041 §6.2.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnPeerClose {
+    /// Send what is posted, then close.
+    Finish,
+    /// Stay half open until this end closes, too.
+    KeepOpen,
 }
 
 /// What a stream of either kind tells its ULP.

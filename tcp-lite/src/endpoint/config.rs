@@ -1,9 +1,9 @@
 //! What an operator chooses about the streams of one listener or of one active open.
 
-use crate::mpa::{self, Depths};
+use crate::mpa;
 use crate::tcp;
 use core::time::Duration;
-use ddp::{PdId, UlpConfig};
+use ddp::{OnPeerClose, PdId, UlpConfig};
 use std::sync::Arc;
 
 /// Configuration of an [`Endpoint`](super::Endpoint), shared by many.
@@ -36,51 +36,6 @@ impl Default for EndpointConfig {
             last_message: true,
         }
     }
-}
-
-/// Reads that this end would take and issue at once. What is negotiated takes their place
-/// (RFC 6581 §9.1).
-pub(super) fn depths(ulp: &UlpConfig) -> Depths {
-    match ulp {
-        UlpConfig::Ddp(_) => Depths::NONE,
-        UlpConfig::Rdmap(config) => Depths { ird: config.ird, ord: config.ord },
-    }
-}
-
-/// What is spoken above MPA.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum UlpKind {
-    /// Bare DDP.
-    Ddp,
-    /// RDMAP.
-    Rdmap,
-}
-
-impl UlpKind {
-    /// That of a configuration.
-    pub(super) fn of(config: &UlpConfig) -> UlpKind {
-        match config {
-            UlpConfig::Ddp(_) => UlpKind::Ddp,
-            UlpConfig::Rdmap(_) => UlpKind::Rdmap,
-        }
-    }
-
-    /// A stable name for people and for machine-readable output.
-    pub const fn name(self) -> &'static str {
-        match self {
-            UlpKind::Ddp => "ddp",
-            UlpKind::Rdmap => "rdmap",
-        }
-    }
-}
-
-/// What to do when the peer has closed its direction (RFC 5041 §6.2.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OnPeerClose {
-    /// Send what is posted, then close.
-    Finish,
-    /// Stay half open until [`shutdown`](super::Endpoint::shutdown).
-    KeepOpen,
 }
 
 /// What an active open needs besides the configuration.

@@ -1,10 +1,9 @@
 //! What an endpoint tells its owner, and the one list of reasons why a stream ended.
 
-use super::config::UlpKind;
 use crate::mpa::{self, Agreed, EnhancedRepr, MpaError, Revision, StartupError};
 use crate::tcp;
 use core::fmt;
-use ddp::{DdpError, DdpVersion, Failure, rdmap};
+use ddp::{DdpError, DdpVersion, Failure, UlpKind, rdmap};
 
 /// What the owner has to know, in the order in which it happened.
 #[derive(Clone, PartialEq, Eq, Debug)]

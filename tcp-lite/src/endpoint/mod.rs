@@ -27,8 +27,8 @@ mod post;
 mod teardown;
 mod upper;
 
-pub use config::{EndpointConfig, OnPeerClose, Open, UlpKind};
-pub use ddp::UlpConfig;
+pub use config::{EndpointConfig, Open};
+pub use ddp::{OnPeerClose, UlpConfig, UlpKind};
 pub use event::{CloseReason, Event, Origin, StreamParams};
 pub use upper::Context;
 
@@ -159,8 +159,7 @@ impl<M: RegionMemory> Endpoint<M> {
             UlpKind::Ddp => without_enhancements(config),
             UlpKind::Rdmap => config,
         };
-        let startup =
-            Startup::initiator(&config.mpa, config::depths(&open.ulp), &open.private_data)?;
+        let startup = Startup::initiator(&config.mpa, open.ulp.depths(), &open.private_data)?;
         let conn = Connection::connect(config.tcp.clone(), tuple, iss, mss, now);
         let upper = Upper::initiator(config.clone(), id, startup, open);
         Ok(Endpoint::new(config, conn, upper))
@@ -309,7 +308,7 @@ impl<M: RegionMemory> Endpoint<M> {
         let (State::Deciding, Stage::Startup(begin)) = (self.state, &mut self.upper.stage) else {
             return Err(AnswerError::NoRequest);
         };
-        let params = match begin.startup.accept(config::depths(&ulp), private_data) {
+        let params = match begin.startup.accept(ulp.depths(), private_data) {
             Ok(params) => params,
             Err(AcceptError::PrivateData(error)) => return Err(error.into()),
             Err(AcceptError::Unsuitable(error)) => {

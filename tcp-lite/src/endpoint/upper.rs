@@ -1,6 +1,6 @@
 //! What TCP calls: the octets of the start-up, then MPA and DDP.
 
-use super::config::{EndpointConfig, Open, UlpKind};
+use super::config::{EndpointConfig, Open};
 use crate::mpa::{
     EnhancedRepr, HoldBudget, Params, Progress, Readiness, Receiver, Request, Revision, Rtr,
     Sender, Startup, StartupError,
@@ -9,7 +9,7 @@ use crate::seam::{SegmentSource, SpanSink, Taken};
 use ddp::rdmap::{self, WorkRequest};
 use ddp::{
     BufferPool, PdId, PeerId, RegionMemory, Source, Stag, StagTable, StreamId, TaggedOffset, Ulp,
-    UlpConfig, VersionPolicy,
+    UlpConfig, UlpKind, VersionPolicy,
 };
 use std::sync::Arc;
 use wire::Instant;

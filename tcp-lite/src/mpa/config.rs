@@ -1,8 +1,8 @@
 //! What an operator chooses about MPA, and what two ends agree on.
 
-use super::enhanced::{Agreed, Enhanced};
 use super::peer::Peer;
 use core::time::Duration;
+use ddp::enhanced::{Agreed, Enhanced};
 
 /// The forms of the Startup Phase.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,5 +1,6 @@
 //! What can go wrong in MPA, and the codes that RFC 5044 §8 gives to it.
 
+use ddp::enhanced::Unsuitable;
 use ddp::llp::OrderKey;
 use thiserror::Error;
 
@@ -136,6 +137,17 @@ pub enum StartupError {
     /// The peer closed its direction before the start-up was complete.
     #[error("the peer closed the connection during MPA start-up")]
     Closed,
+}
+
+impl From<Unsuitable> for StartupError {
+    fn from(why: Unsuitable) -> Self {
+        match why {
+            Unsuitable::InsufficientIrd { offered, needed } => {
+                StartupError::InsufficientIrd { offered, needed }
+            }
+            Unsuitable::NoRtr => StartupError::NoRtr,
+        }
+    }
 }
 
 impl StartupError {

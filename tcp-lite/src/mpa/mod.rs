@@ -17,18 +17,18 @@
 
 mod config;
 pub mod crc32c;
-mod enhanced;
 mod error;
 mod framing;
 mod peer;
 mod receiver;
 mod sender;
+mod smb_direct;
 mod startup;
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub use config::{Config, OnBadCrc, Params, Revision, Revisions};
-pub use enhanced::{Agreed, Depths, Enhanced, Readiness, Rtr};
+pub use ddp::enhanced::{Agreed, Depths, Enhanced, Readiness, Rtr};
 pub use error::{Fault, MpaError, StartupError};
 pub use framing::{Framing, mulpdu};
 pub use peer::Peer;

@@ -12,8 +12,8 @@
 //! waits for the reply, a responder for the initiator's first FPDU (RFC 5044 §7.1.2 (3), (4)), and siw
 //! resets the connection of who does not. Those that a peer sends there are taken from everyone.
 
-use super::enhanced::Rtr;
 use ddp::Stag;
+use ddp::enhanced::Rtr;
 use wire::mpa::MAX_PRIVATE_DATA;
 
 /// Octets of the ULP's private data that fit the 256 of siw and of Chelsio behind the enhanced data.

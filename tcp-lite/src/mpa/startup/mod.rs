@@ -19,9 +19,10 @@
 //! FPDU.
 
 use super::config::{Config, Params, Revision};
-use super::enhanced::{Depths, SmbDirect, answer, ask, settle};
 use super::error::StartupError;
 use super::peer::Peer;
+use super::smb_direct::SmbDirect;
+use ddp::enhanced::{Depths, answer, ask, settle};
 use thiserror::Error;
 use wire::mpa::{
     ENHANCED_LEN, EnhancedRepr, FRAME_HEADER_LEN, FirstOctets, FrameError, FrameKind, FrameRepr,
@@ -224,7 +225,8 @@ impl Startup {
         };
         let (markers_rx, crc) = (self.config.asks_for_markers(), crc || self.config.crc);
         let answered = asked.map(|asked| answer(&asked, here, &self.config.enhanced)).transpose();
-        let (said, agreed) = answered.map_err(AcceptError::Unsuitable)?.unzip();
+        let (said, agreed) =
+            answered.map_err(|error| AcceptError::Unsuitable(error.into()))?.unzip();
         // C says what will be used: peers exist that look at the reply's alone.
         let (kind, reject) = (FrameKind::Reply, false);
         self.put(&Out { revision, kind, markers: markers_rx, crc, reject, said }, private_data)?;
@@ -405,7 +407,7 @@ impl Startup {
         let params = self.params(revision, markers, crc);
         Ok(match agreed {
             Ok(agreed) => Progress::Accepted { params: Params { agreed, ..params }, private_data },
-            Err(error) => Progress::Unsuitable { params, error },
+            Err(error) => Progress::Unsuitable { params, error: error.into() },
         })
     }
 

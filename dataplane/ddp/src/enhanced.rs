@@ -1,18 +1,21 @@
-//! What revision 2 negotiates (RFC 6581 §9): how many RDMA Reads each end has outstanding towards the
-//! other, and the message by which an initiator tells a responder that it may speak first.
+//! What an enhanced start-up of any lower layer negotiates (RFC 6581 §9): how many RDMA Reads each end has
+//! outstanding towards the other, and the message by which an initiator tells a responder that it may
+//! speak first.
 //!
 //! ```text
 //!  initiator          IRD, ORD, A=1, B C D: messages it can send           responder
 //!     |  --------------------------------------------------------------->    |  answer
 //!     |  settle   <------------------------------------------------------    |
 //!     |           IRD, ORD as it uses them, A=1, B C D: those it takes       |
-//!     |  ==== the ready-to-receive message: no octets, first FPDU ======>    |  may send now
+//!     |  ==== the ready-to-receive message: no octets, first ULPDU =====>    |  may send now
 //! ```
-//!
-//! SMB Direct over revision 1 has a form of its own for IRD and ORD alone, [`SmbDirect`].
 
-use super::error::StartupError;
-use wire::mpa::{EnhancedRepr, MAX_DEPTH, NO_LIMIT, RtrSet};
+use thiserror::Error;
+
+pub use wire::mpa::{ENHANCED_LEN, EnhancedRepr, MAX_DEPTH, NO_LIMIT, RtrSet};
+
+#[cfg(test)]
+mod tests;
 
 /// What an operator chooses about it, besides the depths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,8 +100,34 @@ pub struct Agreed {
     pub readiness: Readiness,
 }
 
+/// Why two ends cannot have a stream; the peer is told so (RFC 6581 §8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum Unsuitable {
+    /// An end takes fewer RDMA Reads than the other must issue (§9.1, code 6).
+    #[error("insufficient IRD: {needed} needed, {offered} offered")]
+    InsufficientIrd {
+        /// IRD of the end that takes them.
+        offered: u16,
+        /// ORD of the end that issues them.
+        needed: u16,
+    },
+    /// No ready-to-receive message, or connection model, in common (§9.2, code 7).
+    #[error("no matching ready-to-receive message")]
+    NoRtr,
+}
+
+impl Unsuitable {
+    /// The error code of RFC 6581 §8, of layer 2, type 0.
+    pub fn code(self) -> u8 {
+        match self {
+            Unsuitable::InsufficientIrd { .. } => 6,
+            Unsuitable::NoRtr => 7,
+        }
+    }
+}
+
 /// The enhanced data of an initiator's request.
-pub(super) fn ask(here: Depths, enhanced: &Enhanced) -> EnhancedRepr {
+pub fn ask(here: Depths, enhanced: &Enhanced) -> EnhancedRepr {
     let rtr = enhanced.peer_to_peer.then_some(enhanced.rtr);
     EnhancedRepr { ird: here.ird, ord: here.ord, rtr }
 }
@@ -107,14 +136,14 @@ pub(super) fn ask(here: Depths, enhanced: &Enhanced) -> EnhancedRepr {
 ///
 /// # Errors
 /// The initiator takes fewer Reads than this end's ULP must issue.
-pub(super) fn answer(
+pub fn answer(
     asked: &EnhancedRepr,
     here: Depths,
     enhanced: &Enhanced,
-) -> Result<(EnhancedRepr, Agreed), StartupError> {
+) -> Result<(EnhancedRepr, Agreed), Unsuitable> {
     if asked.ird < enhanced.required_ord {
         let (offered, needed) = (asked.ird, enhanced.required_ord);
-        return Err(StartupError::InsufficientIrd { offered, needed });
+        return Err(Unsuitable::InsufficientIrd { offered, needed });
     }
     // RFC 6581 §9.1: at most the initiator's IRD; 0x3FFF leaves ours as it is and is said back.
     let (ord, said_ord) = limit(here.ord, asked.ird);
@@ -143,27 +172,27 @@ pub(super) fn answer(
 /// # Errors
 /// The responder wants to issue more Reads than this end takes, or they have no ready-to-receive
 /// message in common. The peer is to be told in a Terminate.
-pub(super) fn settle(
+pub fn settle(
     asked: &EnhancedRepr,
     reply: &EnhancedRepr,
     here: Depths,
     preference: [Rtr; 3],
-) -> Result<Agreed, StartupError> {
+) -> Result<Agreed, Unsuitable> {
     if reply.ord != NO_LIMIT && reply.ord > here.ird {
         // RFC 6581 §9.1: there are no resources for more.
         let (offered, needed) = (here.ird, reply.ord);
-        return Err(StartupError::InsufficientIrd { offered, needed });
+        return Err(Unsuitable::InsufficientIrd { offered, needed });
     }
     // RFC 6581 §9.1: ORD at most the responder's IRD; 0x3FFF leaves it as it is.
     let (ord, _) = limit(here.ord, reply.ird);
     let readiness = match (asked.rtr, reply.rtr) {
         // A flag that was not asked for says nothing.
         (None, _) => Readiness::ClientServer,
-        (Some(_), None) => return Err(StartupError::NoRtr),
+        (Some(_), None) => return Err(Unsuitable::NoRtr),
         (Some(ours), Some(theirs)) => {
             let both = ours.and(theirs);
             let usable = |rtr: &Rtr| rtr.is_in(both) && (*rtr != Rtr::Read || ord > 0);
-            Readiness::Sends(preference.into_iter().find(usable).ok_or(StartupError::NoRtr)?)
+            Readiness::Sends(preference.into_iter().find(usable).ok_or(Unsuitable::NoRtr)?)
         }
     };
     Ok(Agreed { depths: Depths { ird: here.ird, ord }, peer: Depths::from(*reply), readiness })
@@ -173,36 +202,3 @@ pub(super) fn settle(
 fn limit(here: u16, peers: u16) -> (u16, u16) {
     if peers == NO_LIMIT { (here, NO_LIMIT) } else { (here.min(peers), here.min(peers)) }
 }
-
-/// IRD and ORD as SMB Direct puts them in front of its private data in revision 1.
-///
-/// ```text
-///  0  IRD, 32 bits    4  ORD, 32 bits
-/// ```
-pub(super) struct SmbDirect;
-
-impl SmbDirect {
-    /// Octets of it.
-    pub(super) const LEN: usize = 8;
-
-    /// The values in these octets; more than [`MAX_DEPTH`] is taken as that.
-    pub(super) fn parse(octets: &[u8; Self::LEN]) -> EnhancedRepr {
-        let depth = |at: usize| {
-            let value =
-                u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
-            value.min(u32::from(MAX_DEPTH)) as u16
-        };
-        EnhancedRepr { ird: depth(0), ord: depth(4), rtr: None }
-    }
-
-    /// The octets.
-    pub(super) fn emit(said: &EnhancedRepr) -> [u8; Self::LEN] {
-        let mut octets = [0; Self::LEN];
-        octets[..4].copy_from_slice(&u32::from(said.ird).to_be_bytes());
-        octets[4..].copy_from_slice(&u32::from(said.ord).to_be_bytes());
-        octets
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,48 @@
+//! SMB Direct's own form of IRD and ORD, over revision 1.
+
+use wire::mpa::{EnhancedRepr, MAX_DEPTH};
+
+/// IRD and ORD as SMB Direct puts them in front of its private data in revision 1.
+///
+/// ```text
+///  0  IRD, 32 bits    4  ORD, 32 bits
+/// ```
+pub(super) struct SmbDirect;
+
+impl SmbDirect {
+    /// Octets of it.
+    pub(super) const LEN: usize = 8;
+
+    /// The values in these octets; more than [`MAX_DEPTH`] is taken as that.
+    pub(super) fn parse(octets: &[u8; Self::LEN]) -> EnhancedRepr {
+        let depth = |at: usize| {
+            let value =
+                u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
+            value.min(u32::from(MAX_DEPTH)) as u16
+        };
+        EnhancedRepr { ird: depth(0), ord: depth(4), rtr: None }
+    }
+
+    /// The octets.
+    pub(super) fn emit(said: &EnhancedRepr) -> [u8; Self::LEN] {
+        let mut octets = [0; Self::LEN];
+        octets[..4].copy_from_slice(&u32::from(said.ird).to_be_bytes());
+        octets[4..].copy_from_slice(&u32::from(said.ord).to_be_bytes());
+        octets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// IRD and ORD of SMB Direct are 32 bits each.
+    #[test]
+    fn smb_direct_words() {
+        let said = EnhancedRepr { ird: 16, ord: 1, rtr: None };
+        assert_eq!(SmbDirect::emit(&said), [0, 0, 0, 16, 0, 0, 0, 1]);
+        assert_eq!(SmbDirect::parse(&SmbDirect::emit(&said)), said);
+        let most = SmbDirect::parse(&[0xff; 8]);
+        assert_eq!((most.ird, most.ord), (MAX_DEPTH, MAX_DEPTH));
+    }
+}

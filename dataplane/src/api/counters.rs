@@ -210,11 +210,11 @@ drop_reasons! {
     NotOurAddress = "not_our_address",
     /// Source address cannot be: unspecified, multicast, broadcast, loopback or our own.
     BadSource = "bad_source",
-    /// A fragment of a packet that is not TCP's.
+    /// A fragment of a packet that is neither TCP's nor SCTP's.
     Fragment = "fragment",
     /// A fragment whose length is not that of one, or whose marks contradict the others'.
     FragmentBad = "fragment_bad",
-    /// A fragment that begins or ends inside the TCP header.
+    /// A fragment that begins or ends inside the header of TCP or SCTP.
     FragmentTiny = "fragment_tiny",
     /// A fragment that overlaps another of its packet; nothing of the packet is used.
     FragmentOverlap = "fragment_overlap",

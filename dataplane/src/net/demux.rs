@@ -1,9 +1,9 @@
 //! From a frame to the layer that takes it: Ethernet, VLAN, IPv4 and IPv6 headers. Reads only; says
 //! what the frame is, or why it is dropped.
 //!
-//! Left out: IPv4 options are skipped unread; fragments of TCP's packets are for [`super::reassembly`],
-//! those of others are dropped ([`DropReason::Fragment`]), except the lone ones of RFC 6946; of IPv6
-//! extension headers at most [`MAX_EXTENSIONS`] are followed.
+//! Left out: IPv4 options are skipped unread; fragments of TCP's and SCTP's packets are for
+//! [`super::reassembly`], those of others are dropped ([`DropReason::Fragment`]), except the lone ones of
+//! RFC 6946; of IPv6 extension headers at most [`MAX_EXTENSIONS`] are followed. SCTP's own checksum is for SCTP.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -25,6 +25,8 @@ const MAX_OPTIONS: usize = 16;
 
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
+/// Octets of a UDP header (RFC 768).
+pub const UDP_HEADER: usize = 8;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 
 /// What a frame is. Ranges are octets of the frame.
@@ -52,7 +54,18 @@ pub enum Kind {
         /// The segment.
         segment: Range<usize>,
     },
-    /// A piece of a packet with a TCP segment, to one of our addresses.
+    /// An SCTP packet to one of our addresses; nobody has looked at its checksum.
+    Sctp {
+        /// The peer, with its SCTP port.
+        source: SocketAddr,
+        /// One of our addresses, with the SCTP port.
+        destination: SocketAddr,
+        /// The packet, from its common header on.
+        packet: Range<usize>,
+        /// The peer's UDP port, where it came in UDP (RFC 6951).
+        udp: Option<u16>,
+    },
+    /// A piece of a packet with a TCP segment or an SCTP packet, to one of our addresses.
     Fragment(Fragment),
     /// An ICMPv4 message with the right checksum, to one of our addresses.
     Icmp4 {
@@ -115,8 +128,9 @@ pub fn demux(
         EthernetProtocol::Arp => Kind::Arp(at..frame.len()),
         EthernetProtocol::Unknown(_) => return Err(DropReason::EtherType),
     };
-    if matches!(kind, Kind::Tcp { .. } | Kind::Fragment(_)) && destination_mac != interface.mac {
-        // RFC 9293 §3.9.2.3: only to a unicast address
+    let of_stream = matches!(kind, Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_));
+    if of_stream && destination_mac != interface.mac {
+        // RFC 9293 §3.9.2.3, RFC 9260 §8.4 (1): only to a unicast address
         return Err(DropReason::NotOurMac);
     }
     Ok(Packet { interface: index, source_mac, kind })
@@ -169,12 +183,14 @@ fn ipv4(
     let payload = at + header..at + usize::from(packet.total_len());
     let addresses = (IpAddr::V4(source), IpAddr::V4(destination));
     if packet.more_frags() || packet.frag_offset() != 0 {
-        if packet.next_header() != IpProtocol::Tcp {
+        let protocol = packet.next_header();
+        if !is_put_together(protocol) {
             return Err(DropReason::Fragment);
         }
         return Ok(Kind::Fragment(Fragment {
             source: addresses.0,
             destination: addresses.1,
+            protocol: protocol.into(),
             id: packet.ident().into(),
             offset: packet.frag_offset().into(),
             more: packet.more_frags(),
@@ -184,6 +200,8 @@ fn ipv4(
     }
     match packet.next_header() {
         IpProtocol::Tcp => tcp(frame, addresses, payload, check),
+        SCTP => sctp(frame, addresses, payload),
+        IpProtocol::Udp => udp(frame, addresses, payload, check, interface),
         IpProtocol::Icmp => {
             if checksum::sum(&frame[payload.clone()]) != 0xffff {
                 return Err(DropReason::L4Checksum);
@@ -217,11 +235,12 @@ fn ipv6(
     let addresses = (IpAddr::V6(source), IpAddr::V6(destination));
     let (protocol, begin) = match chain {
         Chain::Upper(protocol, begin) => (protocol, begin),
-        // RFC 8200 §4.5. Groups are not spoken to by TCP.
-        Chain::Cut { id, offset, more, begin } if unicast && !source.is_unspecified() => {
+        // RFC 8200 §4.5. Groups are not spoken to by TCP and SCTP.
+        Chain::Cut { protocol, id, offset, more, begin } if unicast && !source.is_unspecified() => {
             return Ok(Kind::Fragment(Fragment {
                 source: addresses.0,
                 destination: addresses.1,
+                protocol,
                 id,
                 offset,
                 more,
@@ -232,9 +251,13 @@ fn ipv6(
         Chain::Cut { .. } => return Err(DropReason::Fragment),
     };
     match protocol {
-        IpProtocol::Tcp if !unicast => Err(DropReason::NotOurAddress),
-        IpProtocol::Tcp if source.is_unspecified() => Err(DropReason::BadSource),
+        IpProtocol::Tcp | IpProtocol::Udp | SCTP if !unicast => Err(DropReason::NotOurAddress),
+        IpProtocol::Tcp | IpProtocol::Udp | SCTP if source.is_unspecified() => {
+            Err(DropReason::BadSource)
+        }
         IpProtocol::Tcp => tcp(frame, addresses, begin..end, check),
+        SCTP => sctp(frame, addresses, begin..end),
+        IpProtocol::Udp => udp(frame, addresses, begin..end, check, interface),
         IpProtocol::Icmpv6 => {
             let message = &frame[begin..end];
             if checksum::segment(addresses.0, addresses.1, ICMPV6, message) != 0 {
@@ -250,7 +273,63 @@ fn ipv6(
 /// Protocol numbers of the pseudo-headers.
 pub const TCP: u8 = 6;
 /// See [`TCP`].
+pub const UDP: u8 = 17;
+/// See [`TCP`].
 pub const ICMPV6: u8 = 58;
+/// SCTP's (RFC 9260 §3).
+pub const SCTP: IpProtocol = IpProtocol::Unknown(132);
+
+/// Packets of this protocol are put together from fragments.
+fn is_put_together(protocol: IpProtocol) -> bool {
+    matches!(protocol, IpProtocol::Tcp | SCTP)
+}
+
+fn sctp(
+    frame: &[u8],
+    (source, destination): (IpAddr, IpAddr),
+    packet: Range<usize>,
+) -> Result<Kind, DropReason> {
+    let [s0, s1, d0, d1, ..] = frame[packet.clone()] else { return Err(DropReason::Truncated) };
+    let source = SocketAddr::new(source, u16::from_be_bytes([s0, s1]));
+    let destination = SocketAddr::new(destination, u16::from_be_bytes([d0, d1]));
+    Ok(Kind::Sctp { source, destination, packet, udp: None })
+}
+
+/// RFC 6951 §5.4: SCTP in UDP to the port where it is expected; no other UDP is spoken here.
+fn udp(
+    frame: &[u8],
+    addresses: (IpAddr, IpAddr),
+    datagram: Range<usize>,
+    check: L4Check,
+    interface: &Interface,
+) -> Result<Kind, DropReason> {
+    let octets = &frame[datagram.clone()];
+    let &[s0, s1, d0, d1, l0, l1, c0, c1, ..] = octets else { return Err(DropReason::Truncated) };
+    if interface.encapsulation != Some(u16::from_be_bytes([d0, d1])) {
+        return Err(DropReason::IpProtocol);
+    }
+    let len = usize::from(u16::from_be_bytes([l0, l1]));
+    let octets = octets.get(..len).filter(|o| o.len() > UDP_HEADER).ok_or(DropReason::Truncated)?;
+    // RFC 768: zero is no checksum; RFC 8200 §8.1: not over IPv6.
+    let unused = [c0, c1] == [0, 0];
+    let wrong = match (unused, addresses.0.is_ipv6(), check) {
+        (true, is_v6, _) => is_v6,
+        (false, _, L4Check::Good) => false,
+        (false, _, L4Check::Unknown) => {
+            checksum::segment(addresses.0, addresses.1, UDP, octets) != 0
+        }
+    };
+    if wrong {
+        return Err(DropReason::L4Checksum);
+    }
+    match sctp(frame, addresses, datagram.start + UDP_HEADER..datagram.start + len)? {
+        Kind::Sctp { source, destination, packet, .. } => {
+            let udp = Some(u16::from_be_bytes([s0, s1]));
+            Ok(Kind::Sctp { source, destination, packet, udp })
+        }
+        other => Ok(other),
+    }
+}
 
 fn tcp(
     frame: &[u8],
@@ -272,8 +351,8 @@ fn tcp(
 enum Chain {
     /// A protocol, and where it begins.
     Upper(IpProtocol, usize),
-    /// A piece of a packet with TCP, which begins here.
-    Cut { id: u32, offset: usize, more: bool, begin: usize },
+    /// A piece of a packet with TCP or SCTP, which begins here.
+    Cut { protocol: u8, id: u32, offset: usize, more: bool, begin: usize },
 }
 
 /// What is behind the extension headers that begin at `at` (RFC 8200 §4).
@@ -304,10 +383,11 @@ fn skip_extensions(
                     Ipv6FragmentHeader::new_checked(header).map_err(|_| DropReason::Truncated)?;
                 if header.more_frags() || header.frag_offset() != 0 {
                     // What is behind an extension header in the cut part is not put together.
-                    if IpProtocol::from(rest[0]) != IpProtocol::Tcp {
+                    if !is_put_together(IpProtocol::from(rest[0])) {
                         return Err(DropReason::Fragment);
                     }
                     return Ok(Chain::Cut {
+                        protocol: rest[0],
                         id: header.ident(),
                         offset: 8 * usize::from(header.frag_offset()),
                         more: header.more_frags(),

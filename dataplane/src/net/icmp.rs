@@ -8,13 +8,13 @@ use smoltcp::wire::{
     Ipv4Packet, Ipv6Packet,
 };
 
-use super::demux::ICMPV6;
+use super::demux::{ICMPV6, SCTP, UDP_HEADER};
 use super::interface::Interface;
 use super::neighbour::Mac;
 use super::{Outbox, checksum, path};
 use crate::api::DropReason;
 
-/// An ICMP error about a segment of ours.
+/// An ICMP error about a segment or packet of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Report {
     /// Place of the interface.
@@ -23,10 +23,21 @@ pub struct Report {
     pub local: SocketAddr,
     /// The peer.
     pub remote: SocketAddr,
-    /// Sequence number of the segment.
-    pub seq: u32,
+    /// What it quotes of the packet.
+    pub quote: Quote,
     /// What happened to it.
     pub trouble: Trouble,
+}
+
+/// What tells that somebody has seen a packet of ours: a stranger would have to guess it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Quote {
+    /// A TCP segment with this sequence number.
+    Tcp(u32),
+    /// An SCTP packet with this verification tag, the peer's.
+    Sctp(u32),
+    /// SCTP's INIT with this initiate tag, our own.
+    SctpInit(u32),
 }
 
 /// Why a segment did not arrive.
@@ -44,8 +55,8 @@ pub enum Unreachable {
     /// The network or the host: it may be there again in a moment.
     #[error("a router says that there is no way to the peer")]
     Host,
-    /// The host does not speak TCP.
-    #[error("the peer says by ICMP that it does not speak TCP")]
+    /// The host does not speak the protocol.
+    #[error("the peer says by ICMP that it does not speak this protocol")]
     Protocol,
     /// Nobody listens.
     #[error("the peer says by ICMP that nobody listens at that port")]
@@ -108,7 +119,7 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
     }
     let ip = Ipv4Packet::new_unchecked(inner);
     // What we send is never cut before it is too big for somebody.
-    if ip.version() != 4 || ip.next_header() != IpProtocol::Tcp || ip.frag_offset() != 0 {
+    if ip.version() != 4 || ip.frag_offset() != 0 {
         return Err(DropReason::IcmpNotBelieved);
     }
     let trouble = match unreachable {
@@ -124,7 +135,7 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
         }
     };
     let ends = (ip.src_addr().into(), ip.dst_addr().into());
-    report(index, interface, ends, &inner[header..], trouble)
+    report(index, interface, ends, (ip.next_header(), &inner[header..]), trouble)
 }
 
 /// Reads an ICMPv6 message whose checksum is right, other than neighbour discovery.
@@ -145,7 +156,7 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
     let inner = message.get(8..).filter(|inner| inner.len() >= 48).ok_or(DropReason::Icmp)?;
     let ip = Ipv6Packet::new_unchecked(inner);
     // What we send has no extension headers.
-    if ip.version() != 6 || ip.next_header() != IpProtocol::Tcp {
+    if ip.version() != 6 {
         return Err(DropReason::IcmpNotBelieved);
     }
     let trouble = match unreachable {
@@ -156,7 +167,7 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
         }
     };
     let ends = (ip.src_addr().into(), ip.dst_addr().into());
-    report(index, interface, ends, &inner[40..], trouble)
+    report(index, interface, ends, (ip.next_header(), &inner[40..]), trouble)
 }
 
 /// RFC 5927 §7.2: an MTU that the packet would have fitted, or larger than ours, reports nothing.
@@ -169,16 +180,35 @@ fn too_big(interface: &Interface, mtu: u32, sent: u32, min: u16) -> Result<Troub
     }
 }
 
-/// Who the packet was from and to, by its first eight octets of TCP. The owner of the flow checks the
-/// sequence number (RFC 5927 §4.1).
+/// Who the packet was from and to, by its first eight octets of TCP or SCTP. The owner of the flow checks
+/// the sequence number (RFC 5927 §4.1) or the tag (RFC 9260 §10).
 fn report(
     index: usize,
     interface: &Interface,
     (local, remote): (IpAddr, IpAddr),
-    tcp: &[u8],
+    (protocol, octets): (IpProtocol, &[u8]),
     trouble: Trouble,
 ) -> Result<Icmp, DropReason> {
-    let &[s0, s1, d0, d1, q0, q1, q2, q3, ..] = tcp else { return Err(DropReason::Icmp) };
+    let (protocol, octets) = match protocol {
+        // RFC 6951 §5.5: of what is in UDP, if the router quotes that much.
+        IpProtocol::Udp
+            if interface
+                .encapsulation
+                .map(u16::to_be_bytes)
+                .is_some_and(|port| octets.starts_with(&port)) =>
+        {
+            (SCTP, octets.get(UDP_HEADER..).ok_or(DropReason::Icmp)?)
+        }
+        other => (other, octets),
+    };
+    let &[s0, s1, d0, d1, q0, q1, q2, q3, ..] = octets else { return Err(DropReason::Icmp) };
+    let number = u32::from_be_bytes([q0, q1, q2, q3]);
+    let quote = match (protocol, number) {
+        (IpProtocol::Tcp, seq) => Quote::Tcp(seq),
+        (SCTP, 0) => Quote::SctpInit(initiate_tag(octets).ok_or(DropReason::IcmpNotBelieved)?),
+        (SCTP, tag) => Quote::Sctp(tag),
+        _ => return Err(DropReason::IcmpNotBelieved),
+    };
     if !interface.has(local) {
         return Err(DropReason::IcmpNotBelieved);
     }
@@ -186,9 +216,19 @@ fn report(
         interface: index,
         local: SocketAddr::new(local, u16::from_be_bytes([s0, s1])),
         remote: SocketAddr::new(remote, u16::from_be_bytes([d0, d1])),
-        seq: u32::from_be_bytes([q0, q1, q2, q3]),
+        quote,
         trouble,
     }))
+}
+
+/// RFC 9260 §10 (ICMP6): of a packet with an INIT, if the router quotes that much of it.
+fn initiate_tag(packet: &[u8]) -> Option<u32> {
+    const COMMON_HEADER: usize = 12;
+    const INIT: u8 = 1;
+    match packet.get(COMMON_HEADER..)? {
+        &[INIT, _, _, _, t0, t1, t2, t3, ..] => Some(u32::from_be_bytes([t0, t1, t2, t3])),
+        _ => None,
+    }
 }
 
 /// Answers an echo request with its own octets, to the link-layer address that it came from.

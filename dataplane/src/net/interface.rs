@@ -18,6 +18,8 @@ pub struct Interface {
     pub mac: Mac,
     /// Octets of an IP packet.
     pub mtu: u16,
+    /// The UDP port at which SCTP is expected in UDP, besides IP (RFC 6951).
+    pub encapsulation: Option<u16>,
     /// Neighbours on the link.
     pub neighbours: NeighbourCache,
     addresses: Vec<(IpAddr, u8)>,
@@ -48,6 +50,7 @@ impl Interface {
             vlan: config.vlan,
             mac,
             mtu: config.mtu,
+            encapsulation: None,
             neighbours: NeighbourCache::new(neighbours, key),
             addresses,
             routes,

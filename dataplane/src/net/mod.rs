@@ -1,12 +1,13 @@
-//! The network stack of one worker below TCP, sans-IO over frames: Ethernet, VLAN, ARP, IPv4, IPv6,
+//! The network stack of one worker below TCP and SCTP, sans-IO over frames: Ethernet, VLAN, ARP, IPv4, IPv6,
 //! neighbour discovery, ICMP.
 //!
-//! [`demux::demux`] says what a frame is. TCP segments go to the worker's flow table; the rest is for
+//! [`demux::demux`] says what a frame is. TCP and SCTP go to the worker's flow tables; the rest is for
 //! [`Stack::control`], which answers by itself and returns what concerns the worker (or another worker:
 //! caches and streams belong to each of them). Frames to send are left in an [`Outbox`]; segments of
 //! streams are not: they are written in place behind the headers of a [`path::Path`].
 
 pub mod arp;
+pub mod carrier;
 pub mod checksum;
 pub mod demux;
 pub mod ecn;
@@ -103,7 +104,7 @@ impl Stack {
         Stack { interfaces, icmp: limit(), errors: limit(), answers: RateLimit::new(ANSWERS, now) }
     }
 
-    /// Takes a packet that is not TCP's.
+    /// Takes a packet that is neither TCP's nor SCTP's.
     ///
     /// # Errors
     /// Why it was dropped; it may have been answered all the same.
@@ -117,7 +118,9 @@ impl Stack {
         let index = packet.interface;
         let interface = &self.interfaces[index];
         let (icmp, addresses, message) = match &packet.kind {
-            Kind::Tcp { .. } | Kind::Fragment(_) => return Err(DropReason::IpProtocol),
+            Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_) => {
+                return Err(DropReason::IpProtocol);
+            }
             Kind::Arp(range) => {
                 let claim =
                     arp::input(interface, &frame[range.clone()], || self.answers.take(now), out)?;

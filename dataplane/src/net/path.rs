@@ -25,6 +25,8 @@ pub const MAX_HEADERS: usize = 14 + 4 + 40;
 
 /// Where a TCP header has its checksum (RFC 9293 §3.1).
 const TCP_CHECKSUM: core::ops::Range<usize> = 16..18;
+const IPV4_PROTOCOL: usize = 9;
+const IPV6_PROTOCOL: usize = 6;
 const IPV4_LEN: core::ops::Range<usize> = 2..4;
 const IPV4_CHECKSUM: core::ops::Range<usize> = 10..12;
 const IPV6_LEN: core::ops::Range<usize> = 4..6;
@@ -101,6 +103,18 @@ impl Path {
         Some(Path { interface: index, port, next_hop, source, destination, header, l3 })
     }
 
+    /// The same way for another protocol than TCP.
+    pub fn carrying(mut self, protocol: IpProtocol) -> Path {
+        let at = self.l3 + if self.is_v6() { IPV6_PROTOCOL } else { IPV4_PROTOCOL };
+        self.header[at] = protocol.into();
+        self
+    }
+
+    /// The addresses, ours first.
+    pub fn addresses(&self) -> (IpAddr, IpAddr) {
+        (self.source, self.destination)
+    }
+
     /// Sets the link-layer address of the next hop.
     pub fn set_mac(&mut self, mac: Mac) {
         self.header[..6].copy_from_slice(&mac);
@@ -134,6 +148,22 @@ impl Path {
     /// Completes `frame`, which has room for the headers in front and a TCP segment with a checksum of
     /// zero in the rest. `ect`: it is sent as ECN-capable (RFC 3168 §5).
     pub fn finish(&self, frame: &mut [u8], how: TxChecksum, ect: bool) {
+        self.finish_ip(frame, how, ect);
+        let at = self.header.len();
+        let len = frame.len() - at;
+        let sum = match how.tcp {
+            ChecksumBy::Software => {
+                checksum::segment(self.source, self.destination, TCP, &frame[at..])
+            }
+            // The device adds the rest to what it finds in the field.
+            ChecksumBy::Device => checksum::pseudo_header(self.source, self.destination, TCP, len),
+            ChecksumBy::Nobody => return,
+        };
+        frame[at..][TCP_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
+    }
+
+    /// Completes the headers of `frame`, which has room for them in front, and the rest whole.
+    pub fn finish_ip(&self, frame: &mut [u8], how: TxChecksum, ect: bool) {
         let at = self.header.len();
         frame[..at].copy_from_slice(&self.header);
         let len = frame.len() - at;
@@ -151,15 +181,6 @@ impl Path {
                 ip[IPV4_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
             }
         }
-        let sum = match how.tcp {
-            ChecksumBy::Software => {
-                checksum::segment(self.source, self.destination, TCP, &frame[at..])
-            }
-            // The device adds the rest to what it finds in the field.
-            ChecksumBy::Device => checksum::pseudo_header(self.source, self.destination, TCP, len),
-            ChecksumBy::Nobody => return,
-        };
-        frame[at..][TCP_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
     }
 }
 

@@ -1,5 +1,5 @@
 //! Packets that were cut on their way are put together again (RFC 791 §3.2, RFC 8200 §4.5), within a small
-//! bound: TCP avoids fragments, so few honest ones come, and strangers can send any number.
+//! bound: TCP and SCTP avoid fragments, so few honest ones come, and strangers can send any number.
 //!
 //! ```text
 //!  0        8                                          total
@@ -12,8 +12,8 @@
 //! overlap are never merged: the whole packet is thrown away, and what comes of it later (RFC 5722, for
 //! IPv4 too); a piece that comes twice is no overlap (RFC 8200 §4.5).
 //!
-//! Left out: no ICMP time exceeded is sent; only TCP's packets are put together, since nothing else that
-//! is used here is ever larger than a frame.
+//! Left out: no ICMP time exceeded is sent; only TCP's and SCTP's packets are put together, since nothing
+//! else that is used here is ever larger than a frame.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -23,6 +23,7 @@ use std::time::Duration;
 use wire::Instant;
 
 use super::checksum;
+use super::demux::TCP;
 use crate::api::DropReason;
 
 /// Time for all pieces of a packet to come.
@@ -38,6 +39,8 @@ const PACKET_COST: usize = 256;
 /// Octets of the shortest TCP header: a piece that begins or ends inside it hides flags and ports from
 /// filters (RFC 1858 §3, RFC 3128, RFC 7112).
 const TCP_HEADER: usize = 20;
+/// SCTP's common header and the header of a chunk (RFC 9260 §3).
+const SCTP_HEADERS: usize = 16;
 /// Octets of an IP packet's payload (RFC 791 §3.1, RFC 8200 §3).
 const MAX_PAYLOAD: usize = 65_535;
 
@@ -46,13 +49,15 @@ const IPV6_HEADER: usize = 40;
 const NOT_ECT: u8 = 0;
 const CE: u8 = 3;
 
-/// A piece of a TCP packet, as [`demux`](super::demux::demux) finds it.
+/// A piece of a packet, as [`demux`](super::demux::demux) finds it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fragment {
     /// Who sent it.
     pub source: IpAddr,
     /// One of our addresses.
     pub destination: IpAddr,
+    /// What is in the packet: TCP or SCTP.
+    pub protocol: u8,
     /// Its packet's identification; 16 bits in IPv4.
     pub id: u32,
     /// Octets of the packet's payload before it.
@@ -70,7 +75,7 @@ pub struct Fragment {
 pub enum Outcome {
     /// Others are missing.
     Waiting,
-    /// The packet is whole: a frame without trace of the cuts. Its TCP checksum has not been verified.
+    /// The packet is whole: a frame without trace of the cuts. The checksum of what is in it has not been verified.
     Whole(Vec<u8>),
 }
 
@@ -104,6 +109,7 @@ struct Key {
     interface: usize,
     source: IpAddr,
     destination: IpAddr,
+    protocol: u8,
     id: u32,
 }
 
@@ -126,8 +132,8 @@ impl Reassembly {
         now: Instant,
     ) -> Result<(Outcome, u64), DropReason> {
         check(fragment)?;
-        let Fragment { source, destination, id, .. } = *fragment;
-        let key = Key { interface, source, destination, id };
+        let Fragment { source, destination, protocol, id, .. } = *fragment;
+        let key = Key { interface, source, destination, protocol, id };
         let known = self.packets.iter().position(|p| p.key == key);
         let cost = fragment.payload.len() + PIECE_COST + PACKET_COST;
         let evicted = self.make_room(&key, cost, known.is_none())?;
@@ -219,7 +225,8 @@ fn check(fragment: &Fragment) -> Result<(), DropReason> {
     if len == 0 || fragment.more && !len.is_multiple_of(8) || start + len > MAX_PAYLOAD {
         return Err(DropReason::FragmentBad);
     }
-    if start < TCP_HEADER && (start > 0 || len < TCP_HEADER) {
+    let header = if fragment.protocol == TCP { TCP_HEADER } else { SCTP_HEADERS };
+    if start < header && (start > 0 || len < header) {
         return Err(DropReason::FragmentTiny);
     }
     Ok(())
@@ -302,7 +309,7 @@ impl Packet {
         let header = &mut frame[ip..head.len()];
         if v6 {
             header[4..6].copy_from_slice(&u16::try_from(total).ok()?.to_be_bytes());
-            header[6] = super::demux::TCP;
+            header[6] = self.key.protocol;
             header[1] |= if marked { CE << 4 } else { 0 };
         } else {
             let len = u16::try_from(header.len() + total).ok()?;

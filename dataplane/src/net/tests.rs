@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::demux::{L4Check, demux};
-use super::icmp::Trouble;
+use super::icmp::{Quote, Trouble};
 use super::neighbour::{ClaimKind, Mac};
 use super::*;
 use crate::api::{InterfaceConfig, InterfaceId, PortId};
@@ -194,16 +194,28 @@ fn echo_is_answered_octet_for_octet_up_to_the_rate_limit() {
 
 /// A report that a packet of 1500 octets from 10.0.0.2 (or its IPv6 like) port 7 did not pass.
 fn too_big(v6: bool, mtu: u32) -> Vec<u8> {
+    report(v6, mtu, IpProtocol::Tcp, &[0, 7, 0, 8, 1, 2, 3, 4])
+}
+
+/// Such a report that quotes these octets of what was in the packet.
+fn report(v6: bool, mtu: u32, quoted: IpProtocol, quote: &[u8]) -> Vec<u8> {
     let a = Host::new(1, None);
     let (us, peer) = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
     let mut inner = Vec::new();
-    let protocol = (IpProtocol::Tcp, 64);
-    path::ip_frame(&mut inner, &a.stack.interfaces[0], mac(1), (us, peer), protocol, 1460, |p| {
-        p[..8].copy_from_slice(&[0, 7, 0, 8, 1, 2, 3, 4]);
-    });
+    path::ip_frame(
+        &mut inner,
+        &a.stack.interfaces[0],
+        mac(1),
+        (us, peer),
+        (quoted, 64),
+        1460,
+        |p| {
+            p[..quote.len()].copy_from_slice(quote);
+        },
+    );
     let mut message = vec![if v6 { 2 } else { 3 }, if v6 { 0 } else { 4 }, 0, 0];
     message.extend(mtu.to_be_bytes());
-    message.extend(&inner[14..if v6 { 14 + 48 } else { 14 + 28 }]);
+    message.extend(&inner[14..14 + if v6 { 40 } else { 20 } + quote.len()]);
     let sum = if v6 {
         checksum::segment(peer, us, demux::ICMPV6, &message)
     } else {
@@ -233,7 +245,7 @@ fn too_big_is_believed_within_reason() {
             interface: 0,
             local: (us, 7).into(),
             remote: (peer, 8).into(),
-            seq: 0x01020304,
+            quote: Quote::Tcp(0x01020304),
             trouble: Trouble::TooBig(1400),
         };
         assert_eq!(b.input(&too_big(v6, 1400)), Ok(Notice::Icmp(expected)));
@@ -241,6 +253,39 @@ fn too_big_is_believed_within_reason() {
         for mtu in [1500, 9000, least - 1, 1480 + if v6 { 20 } else { 0 }] {
             assert_eq!(b.input(&too_big(v6, mtu)), Err(DropReason::IcmpSize), "{mtu}");
         }
+    }
+}
+
+// RFC 9260 §10: the tag of the packet stands where TCP has its sequence number, and an INIT's own in it;
+// RFC 6951 §5.5: in UDP all of that comes eight octets later.
+#[test]
+fn reports_about_sctp_bring_the_tag() {
+    let packet = [0, 7, 0, 8, 1, 2, 3, 4];
+    let init = [&[0, 7, 0, 8, 0, 0, 0, 0, 9, 9, 9, 9, 1, 0, 0, 20][..], &[5, 6, 7, 8]].concat();
+    let cookie = [&[0, 7, 0, 8, 0, 0, 0, 0, 9, 9, 9, 9, 10, 0, 0, 20][..], &[5, 6, 7, 8]].concat();
+    for v6 in [false, true] {
+        let mut b = Host::new(2, None);
+        let mut quote = |protocol, octets: &[u8]| match b.input(&report(v6, 1400, protocol, octets))
+        {
+            Ok(Notice::Icmp(Report { quote, local, .. })) => {
+                assert_eq!(local.port(), 7);
+                Ok(quote)
+            }
+            other => Err(other.unwrap_err()),
+        };
+        assert_eq!(quote(demux::SCTP, &packet), Ok(Quote::Sctp(0x01020304)));
+        assert_eq!(quote(demux::SCTP, &init), Ok(Quote::SctpInit(0x05060708)));
+        assert_eq!(quote(demux::SCTP, &init[..8]), Err(DropReason::IcmpNotBelieved));
+        assert_eq!(quote(demux::SCTP, &cookie), Err(DropReason::IcmpNotBelieved));
+        let in_udp = [&[0x26, 0xab, 1, 1, 0, 16, 0, 0], &packet[..]].concat();
+        assert_eq!(quote(IpProtocol::Udp, &in_udp), Err(DropReason::IcmpNotBelieved));
+        let mut b = Host::new(2, None);
+        b.stack.interfaces[0].encapsulation = Some(9899);
+        let mut quote = |octets: &[u8]| b.input(&report(v6, 1400, IpProtocol::Udp, octets));
+        let told = quote(&in_udp);
+        let Ok(Notice::Icmp(told)) = told else { panic!("{told:?}") };
+        assert_eq!(told.quote, Quote::Sctp(0x01020304));
+        assert_eq!(quote(&in_udp[..8]), Err(DropReason::Icmp), "too little to know whose it is");
     }
 }
 

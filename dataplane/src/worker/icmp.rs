@@ -9,7 +9,7 @@ use super::conn::Stage;
 use crate::api::{ConnectError, DropReason};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
-use crate::net::icmp::{Report, Trouble, Unreachable};
+use crate::net::icmp::{Quote, Report, Trouble, Unreachable};
 
 /// Reports that there is no way to a peer, each about another SYN, after which a stream that is being
 /// opened is given up. RFC 1122 §4.2.3.9 would have it wait: see RFC 5461 §4.1.
@@ -19,14 +19,17 @@ impl<Io: PortIo> Core<Io> {
     /// An ICMP error about a flow of this worker. It is believed only of a segment that is under way
     /// (RFC 5927 §4.1).
     pub(super) fn icmp(&mut self, report: &Report, now: Instant) {
+        let Quote::Tcp(seq) = report.quote else {
+            return self.counters.drops.count(DropReason::IcmpNoStream);
+        };
         let interface = report.interface as u16;
         let flow = FlowKey { interface, local: report.local, remote: report.remote };
         let Some(slot) = self.flows.get(&flow) else {
             return self.counters.drops.count(DropReason::IcmpNoStream);
         };
         match report.trouble {
-            Trouble::TooBig(mtu) => self.too_big(slot, mtu, SeqNumber(report.seq), now),
-            Trouble::Unreachable(what) => self.icmp_unreachable(slot, what, report.seq),
+            Trouble::TooBig(mtu) => self.too_big(slot, mtu, SeqNumber(seq), now),
+            Trouble::Unreachable(what) => self.icmp_unreachable(slot, what, seq),
         }
     }
 

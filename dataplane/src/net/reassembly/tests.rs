@@ -172,6 +172,28 @@ fn pieces_are_of_eight_octets_and_end_within_64_kib() {
     }
 }
 
+/// As SCTP's, of 400 octets.
+fn of_sctp(mut piece: Vec<u8>) -> Vec<u8> {
+    piece[23] = 132;
+    fix(&mut piece);
+    piece
+}
+
+// RFC 791 §3.2: the protocol is a part of what names a packet. RFC 9260 §6.10 lets peers' packets be cut.
+#[test]
+fn sctp_is_put_together_by_itself() {
+    let (mut r, frame) = (reassembly(), whole(None, false, 2, 400));
+    let tcp = |range, more| piece(&frame, 9, range, more);
+    assert_eq!(give(&mut r, &of_sctp(tcp(0..8, true))), Err(DropReason::FragmentTiny));
+    assert_eq!(give(&mut r, &of_sctp(tcp(0..24, true))), Ok(Outcome::Waiting));
+    assert_eq!(give(&mut r, &tcp(24..400, false)), Ok(Outcome::Waiting));
+    let last = give(&mut r, &of_sctp(tcp(24..400, false)));
+    let Ok(Outcome::Whole(octets)) = last else { panic!("{last:?}") };
+    let interfaces = [interface(None, 1)];
+    let kind = demux(&octets, 0, L4Check::Unknown, &interfaces).unwrap().kind;
+    assert!(matches!(kind, Kind::Sctp { packet, .. } if octets[packet.clone()] == frame[34..]));
+}
+
 #[test]
 fn packets_are_told_apart() {
     let mut r = reassembly();

@@ -13,8 +13,8 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, 
 use dataplane::flow::{FlowKey, FlowTable};
 use dataplane::timer::TimerWheel;
 use ddp::{Access, PdId, Stag, StagEntry, StagTable, TaggedOffset, VecMemory};
-use tcp_lite::mpa::crc32c;
 use wire::Instant;
+use wire::crc32c;
 
 /// Where each engine wins, by length; ours should follow the better one.
 fn crc(c: &mut Criterion) {

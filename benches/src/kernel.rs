@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use ddp::RegionMemory;
-use tcp_lite::mpa::crc32c;
+use wire::crc32c;
 
 use crate::limits::pin;
 use crate::rig::memory;

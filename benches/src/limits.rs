@@ -12,7 +12,7 @@ use dataplane::memory::Memory;
 use dataplane::port::{ChecksumMode, Mbuf, PortConfig, PortKind, PortQueue};
 use ddp::RegionMemory;
 use serde::{Deserialize, Serialize};
-use tcp_lite::mpa::crc32c;
+use wire::crc32c;
 
 use crate::cell::environment;
 use crate::rig::memory;

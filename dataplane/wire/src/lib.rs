@@ -1,4 +1,5 @@
-//! Header views and values of MPA, DDP and RDMAP, the newtypes that every layer shares, and time.
+//! Header views and values of MPA, DDP, RDMAP and SCTP, the newtypes that every layer shares, CRC32c, and
+//! time.
 //!
 //! A *view* (`TaggedHeader<T: AsRef<[u8]>>`) judges only length and reads or writes single fields; a
 //! *value* (`TaggedRepr`) holds only what is legal. Offsets, masks and shifts of a field stand side by
@@ -7,9 +8,11 @@
 //! Ethernet, ARP, IP, ICMP and TCP headers are not here: they come from smoltcp's `wire`.
 #![forbid(unsafe_code)]
 
+pub mod crc32c;
 pub mod ddp;
 pub mod mpa;
 pub mod rdmap;
+pub mod sctp;
 mod time;
 
 pub use ddp::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};

@@ -16,7 +16,6 @@
 //! Left out: IPsec (RFC 5044 §9.4), which is the host's.
 
 mod config;
-pub mod crc32c;
 mod error;
 mod framing;
 mod peer;

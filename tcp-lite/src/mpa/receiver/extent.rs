@@ -1,11 +1,11 @@
 //! Octets of the stream without a gap, wherever they lie: what was held, and what has just arrived.
 //! Finding and verifying FPDUs in them is pure.
 
-use super::super::crc32c;
 use super::super::error::Fault;
 use super::super::framing::Framing;
 use core::ops::Range;
 use smallvec::SmallVec;
+use wire::crc32c;
 use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker};
 
 /// How FPDUs are to be verified.

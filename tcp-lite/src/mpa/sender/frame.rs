@@ -1,9 +1,9 @@
 //! Writes one FPDU: header, markers, payload and pad in one pass over the source, then the CRC over
 //! the octets written (RFC 5044 §4.1, §4.3, §4.4).
 
-use super::super::crc32c;
 use super::super::framing::Framing;
 use ddp::llp::{Outgoing, UlpduSource};
+use wire::crc32c;
 use wire::mpa::{CRC_LEN, MARKER_LEN, Marker, pad_len};
 
 /// Writes the FPDU that begins at stream offset `fpdu` into `out`, which has exactly its octets.

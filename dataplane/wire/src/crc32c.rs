@@ -1,7 +1,7 @@
-//! CRC32c as iSCSI and MPA use it (RFC 5044 §4.4).
+//! CRC32c as iSCSI, MPA (RFC 5044 §4.4) and SCTP (RFC 9260 appendix A) use it.
 //!
-//! The value goes on the wire least significant octet first: the figures of RFC 5044 and of the draft
-//! show it, and the tests below pin it.
+//! The value goes on the wire least significant octet first: the figures of RFC 5044 and of its draft show
+//! it, RFC 9260's sample code ends so, and the tests below and those of `sctp` pin it.
 //!
 //! Two engines: the CPU's CRC instruction is quickest to start, carry-less multiplication over wide
 //! registers is about twice as fast once it runs.
@@ -23,7 +23,7 @@ fn long(crc: u32, octets: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// The CRC field of an FPDU whose octets before the field are `octets`.
+/// The CRC field after `octets`, as at the end of an FPDU.
 #[inline]
 pub fn field(octets: &[u8]) -> [u8; 4] {
     to_field(update(0, octets))

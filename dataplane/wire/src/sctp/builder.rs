@@ -1,0 +1,223 @@
+//! Bundles chunks into a packet buffer (RFC 9260 §6.10).
+
+use super::chunk::field;
+use super::data::DATA_HEADER_LEN;
+use super::{
+    CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, DataHeader, GapBlock, InitHeader, Parameter, Ports,
+    SackHeader, Tag, Tsn, chunk_type, emit_checksum, emit_common_header, padded, sack,
+};
+use crate::be;
+
+/// There is no room for the chunk in this packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no room for the chunk in this packet")]
+pub struct Full;
+
+/// A packet being written. A chunk that does not fit leaves it as it is. Control chunks go first, DATA
+/// chunks after them in the order of their TSNs (RFC 9260 §6.10): the order of the calls is that of the
+/// packet.
+#[derive(Debug)]
+pub struct PacketBuilder<'a> {
+    out: &'a mut [u8],
+    len: usize,
+}
+
+impl<'a> PacketBuilder<'a> {
+    /// A packet of at most `out.len()` octets, which are [`COMMON_HEADER_LEN`] or more.
+    pub fn new(out: &'a mut [u8], ports: Ports, tag: Tag) -> PacketBuilder<'a> {
+        emit_common_header(out, ports, tag);
+        PacketBuilder { out, len: COMMON_HEADER_LEN }
+    }
+
+    /// True while it has no chunk.
+    pub const fn is_empty(&self) -> bool {
+        self.len == COMMON_HEADER_LEN
+    }
+
+    /// Octets so far, those of the common header and of all pads included.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Octets left for chunks, their headers and pads.
+    pub const fn room(&self) -> usize {
+        self.out.len() - self.len
+    }
+
+    /// Octets of user data that a DATA chunk can carry now so that its pad fits too, a multiple of 4.
+    pub const fn data_room(&self) -> usize {
+        self.room().saturating_sub(DATA_HEADER_LEN) & !3
+    }
+
+    /// Where the user data of the next DATA chunk goes, [`data_room`](Self::data_room) octets; then
+    /// [`push_data`](Self::push_data).
+    pub fn data_buffer(&mut self) -> &mut [u8] {
+        let room = self.data_room();
+        let start = (self.len + DATA_HEADER_LEN).min(self.out.len());
+        &mut self.out[start..start + room]
+    }
+
+    /// Adds the DATA chunk whose user data are the first `len` octets of [`data_buffer`](Self::data_buffer),
+    /// 1 to [`data_room`](Self::data_room).
+    pub fn push_data(&mut self, header: &DataHeader, len: usize) -> Result<(), Full> {
+        if len == 0 || len > self.data_room() {
+            return Err(Full);
+        }
+        header.emit(len, &mut self.out[self.len..]);
+        self.pad_to(DATA_HEADER_LEN + len);
+        Ok(())
+    }
+
+    /// Adds a SACK; what does not fit is left out, duplicates first, then the last blocks
+    /// (RFC 9260 §6.5).
+    pub fn sack(
+        &mut self,
+        header: SackHeader,
+        gaps: &[GapBlock],
+        duplicates: &[Tsn],
+    ) -> Result<(), Full> {
+        let out = &mut self.out[self.len..];
+        self.len += sack::emit(header, gaps, duplicates, out).ok_or(Full)?;
+        Ok(())
+    }
+
+    /// Adds an INIT.
+    pub fn init(&mut self, header: &InitHeader, parameters: &[Parameter<'_>]) -> Result<(), Full> {
+        self.init_chunk(chunk_type::INIT, header, parameters)
+    }
+
+    /// Adds an INIT ACK.
+    pub fn init_ack(
+        &mut self,
+        header: &InitHeader,
+        parameters: &[Parameter<'_>],
+    ) -> Result<(), Full> {
+        self.init_chunk(chunk_type::INIT_ACK, header, parameters)
+    }
+
+    fn init_chunk(
+        &mut self,
+        kind: u8,
+        header: &InitHeader,
+        parameters: &[Parameter<'_>],
+    ) -> Result<(), Full> {
+        let header = header.emit();
+        let len = header.len() + parameters.iter().map(Parameter::padded_len).sum::<usize>();
+        let value = self.value(kind, 0, len)?;
+        value[..header.len()].copy_from_slice(&header);
+        let mut at = header.len();
+        for parameter in parameters {
+            at += parameter.emit(&mut value[at..]);
+        }
+        Ok(())
+    }
+
+    /// Adds an ABORT; `reflected` is the T bit.
+    pub fn abort(&mut self, reflected: bool, causes: &[Cause<'_>]) -> Result<(), Full> {
+        self.causes(chunk_type::ABORT, reflected_flag(reflected), causes)
+    }
+
+    /// Adds an ERROR.
+    pub fn error(&mut self, causes: &[Cause<'_>]) -> Result<(), Full> {
+        self.causes(chunk_type::ERROR, 0, causes)
+    }
+
+    fn causes(&mut self, kind: u8, flags: u8, causes: &[Cause<'_>]) -> Result<(), Full> {
+        let len = causes.iter().map(Cause::padded_len).sum();
+        let value = self.value(kind, flags, len)?;
+        let mut at = 0;
+        for cause in causes {
+            at += cause.emit(&mut value[at..]);
+        }
+        Ok(())
+    }
+
+    /// Adds a HEARTBEAT with a Heartbeat Info parameter.
+    pub fn heartbeat(&mut self, info: &[u8]) -> Result<(), Full> {
+        let info = Parameter::HeartbeatInfo(info);
+        let value = self.value(chunk_type::HEARTBEAT, 0, info.padded_len())?;
+        info.emit(value);
+        Ok(())
+    }
+
+    /// Adds a HEARTBEAT ACK with the value of the HEARTBEAT as it came.
+    pub fn heartbeat_ack(&mut self, value: &[u8]) -> Result<(), Full> {
+        self.chunk(chunk_type::HEARTBEAT_ACK, 0, value)
+    }
+
+    /// Adds a SHUTDOWN.
+    pub fn shutdown(&mut self, cumulative: Tsn) -> Result<(), Full> {
+        self.chunk(chunk_type::SHUTDOWN, 0, &cumulative.0.to_be_bytes())
+    }
+
+    /// Adds a SHUTDOWN ACK.
+    pub fn shutdown_ack(&mut self) -> Result<(), Full> {
+        self.chunk(chunk_type::SHUTDOWN_ACK, 0, &[])
+    }
+
+    /// Adds a SHUTDOWN COMPLETE; `reflected` is the T bit.
+    pub fn shutdown_complete(&mut self, reflected: bool) -> Result<(), Full> {
+        self.chunk(chunk_type::SHUTDOWN_COMPLETE, reflected_flag(reflected), &[])
+    }
+
+    /// Adds a COOKIE ECHO.
+    pub fn cookie_echo(&mut self, cookie: &[u8]) -> Result<(), Full> {
+        self.chunk(chunk_type::COOKIE_ECHO, 0, cookie)
+    }
+
+    /// Adds a COOKIE ACK.
+    pub fn cookie_ack(&mut self) -> Result<(), Full> {
+        self.chunk(chunk_type::COOKIE_ACK, 0, &[])
+    }
+
+    /// Adds a PAD chunk (RFC 4820) of `len` octets in all, a multiple of 4 from 4 on.
+    pub fn pad(&mut self, len: usize) -> Result<(), Full> {
+        let value =
+            self.value(chunk_type::PAD, 0, len.checked_sub(CHUNK_HEADER_LEN).ok_or(Full)?)?;
+        value.fill(0);
+        Ok(())
+    }
+
+    /// Adds any chunk.
+    pub fn chunk(&mut self, kind: u8, flags: u8, value: &[u8]) -> Result<(), Full> {
+        self.value(kind, flags, value.len())?.copy_from_slice(value);
+        Ok(())
+    }
+
+    /// Writes a chunk's header and pad, and gives the `len` octets of its value to be written.
+    fn value(&mut self, kind: u8, flags: u8, len: usize) -> Result<&mut [u8], Full> {
+        let whole = CHUNK_HEADER_LEN + len;
+        if padded(whole) > self.room() || whole > usize::from(u16::MAX) {
+            return Err(Full);
+        }
+        let start = self.len;
+        emit_chunk_header(kind, flags, whole, &mut self.out[start..]);
+        self.pad_to(whole);
+        Ok(&mut self.out[start + CHUNK_HEADER_LEN..start + whole])
+    }
+
+    /// Counts a chunk of `len` octets and writes its pad.
+    fn pad_to(&mut self, len: usize) {
+        // RFC 9260 §3.2: at most three octets of zeros, not counted in the length.
+        let (end, next) = (self.len + len, self.len + padded(len));
+        self.out[end..next].fill(0);
+        self.len = next;
+    }
+
+    /// Fills in the checksum; octets of the packet.
+    pub fn finish(self) -> usize {
+        emit_checksum(&mut self.out[..self.len]);
+        self.len
+    }
+}
+
+const fn reflected_flag(reflected: bool) -> u8 {
+    if reflected { field::REFLECTED } else { 0 }
+}
+
+/// Writes type, flags and length of a chunk of `len` octets, its header counted.
+pub(super) fn emit_chunk_header(kind: u8, flags: u8, len: usize, out: &mut [u8]) {
+    out[field::TYPE] = kind;
+    out[field::FLAGS] = flags;
+    be::put(out, field::LENGTH, &(len as u16).to_be_bytes());
+}

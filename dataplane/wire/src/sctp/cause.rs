@@ -1,0 +1,185 @@
+//! Error causes of ERROR and ABORT chunks (RFC 9260 §3.3.10).
+
+use super::parameter::{PARAMETER_HEADER_LEN, Tlv, emit_tlv};
+use super::{BadParameter, Tsn, padded};
+
+mod code {
+    pub(super) const INVALID_STREAM: u16 = 1;
+    pub(super) const MISSING_PARAMETER: u16 = 2;
+    pub(super) const STALE_COOKIE: u16 = 3;
+    pub(super) const OUT_OF_RESOURCE: u16 = 4;
+    pub(super) const UNRESOLVABLE_ADDRESS: u16 = 5;
+    pub(super) const UNRECOGNIZED_CHUNK: u16 = 6;
+    pub(super) const INVALID_PARAMETER: u16 = 7;
+    pub(super) const UNRECOGNIZED_PARAMETERS: u16 = 8;
+    pub(super) const NO_USER_DATA: u16 = 9;
+    pub(super) const COOKIE_WHILE_SHUTTING_DOWN: u16 = 10;
+    pub(super) const RESTART_WITH_NEW_ADDRESSES: u16 = 11;
+    pub(super) const USER_INITIATED_ABORT: u16 = 12;
+    pub(super) const PROTOCOL_VIOLATION: u16 = 13;
+}
+
+/// An error cause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause<'a> {
+    /// A DATA chunk named a stream that does not exist: its identifier.
+    InvalidStream(u16),
+    /// Mandatory parameters are missing: their types, two octets each.
+    MissingParameters(&'a [u8]),
+    /// The cookie has expired: so many microseconds ago, or zero.
+    StaleCookie(u32),
+    /// Out of resource.
+    OutOfResource,
+    /// An address parameter that cannot be resolved, with type and length.
+    UnresolvableAddress(&'a [u8]),
+    /// A chunk of an unknown type, with its header.
+    UnrecognizedChunk(&'a [u8]),
+    /// A mandatory parameter has an invalid value.
+    InvalidMandatoryParameter,
+    /// Unknown parameters of an INIT ACK, with types and lengths.
+    UnrecognizedParameters(&'a [u8]),
+    /// The DATA chunk with this TSN has no user data.
+    NoUserData(Tsn),
+    /// A COOKIE ECHO came in SHUTDOWN-ACK-SENT.
+    CookieWhileShuttingDown,
+    /// A restart brings addresses that were not part of the association: their parameters.
+    RestartWithNewAddresses(&'a [u8]),
+    /// The upper layer aborts, for this reason.
+    UserInitiatedAbort(&'a [u8]),
+    /// A protocol violation, explained by what follows.
+    ProtocolViolation(&'a [u8]),
+    /// Anything else.
+    Unknown {
+        /// Cause code.
+        code: u16,
+        /// Its information.
+        info: &'a [u8],
+    },
+}
+
+impl<'a> Cause<'a> {
+    fn parse(tlv: Tlv<'a>) -> Option<Cause<'a>> {
+        let info = tlv.value();
+        let word = || info.first_chunk().map(|word| u32::from_be_bytes(*word));
+        Some(match tlv.kind {
+            code::INVALID_STREAM => Cause::InvalidStream((word()? >> 16) as u16),
+            code::MISSING_PARAMETER => {
+                let count = word()? as usize;
+                Cause::MissingParameters(info.get(4..)?.get(..count.checked_mul(2)?)?)
+            }
+            code::STALE_COOKIE => Cause::StaleCookie(word()?),
+            code::OUT_OF_RESOURCE => Cause::OutOfResource,
+            code::UNRESOLVABLE_ADDRESS => Cause::UnresolvableAddress(info),
+            code::UNRECOGNIZED_CHUNK => Cause::UnrecognizedChunk(info),
+            code::INVALID_PARAMETER => Cause::InvalidMandatoryParameter,
+            code::UNRECOGNIZED_PARAMETERS => Cause::UnrecognizedParameters(info),
+            code::NO_USER_DATA => Cause::NoUserData(Tsn(word()?)),
+            code::COOKIE_WHILE_SHUTTING_DOWN => Cause::CookieWhileShuttingDown,
+            code::RESTART_WITH_NEW_ADDRESSES => Cause::RestartWithNewAddresses(info),
+            code::USER_INITIATED_ABORT => Cause::UserInitiatedAbort(info),
+            code::PROTOCOL_VIOLATION => Cause::ProtocolViolation(info),
+            code => Cause::Unknown { code, info },
+        })
+    }
+
+    /// The cause code.
+    pub const fn code(&self) -> u16 {
+        match self {
+            Cause::InvalidStream(_) => code::INVALID_STREAM,
+            Cause::MissingParameters(_) => code::MISSING_PARAMETER,
+            Cause::StaleCookie(_) => code::STALE_COOKIE,
+            Cause::OutOfResource => code::OUT_OF_RESOURCE,
+            Cause::UnresolvableAddress(_) => code::UNRESOLVABLE_ADDRESS,
+            Cause::UnrecognizedChunk(_) => code::UNRECOGNIZED_CHUNK,
+            Cause::InvalidMandatoryParameter => code::INVALID_PARAMETER,
+            Cause::UnrecognizedParameters(_) => code::UNRECOGNIZED_PARAMETERS,
+            Cause::NoUserData(_) => code::NO_USER_DATA,
+            Cause::CookieWhileShuttingDown => code::COOKIE_WHILE_SHUTTING_DOWN,
+            Cause::RestartWithNewAddresses(_) => code::RESTART_WITH_NEW_ADDRESSES,
+            Cause::UserInitiatedAbort(_) => code::USER_INITIATED_ABORT,
+            Cause::ProtocolViolation(_) => code::PROTOCOL_VIOLATION,
+            Cause::Unknown { code, .. } => *code,
+        }
+    }
+
+    /// Its fixed four octets, if it has them, and its octets of any length.
+    fn parts(&self) -> (Option<[u8; 4]>, &'a [u8]) {
+        match *self {
+            Cause::InvalidStream(stream) => (Some((u32::from(stream) << 16).to_be_bytes()), &[]),
+            Cause::MissingParameters(types) => {
+                (Some((types.len() as u32 / 2).to_be_bytes()), types)
+            }
+            Cause::StaleCookie(micros) => (Some(micros.to_be_bytes()), &[]),
+            Cause::NoUserData(tsn) => (Some(tsn.0.to_be_bytes()), &[]),
+            Cause::OutOfResource
+            | Cause::InvalidMandatoryParameter
+            | Cause::CookieWhileShuttingDown => (None, &[]),
+            Cause::UnresolvableAddress(info)
+            | Cause::UnrecognizedChunk(info)
+            | Cause::UnrecognizedParameters(info)
+            | Cause::RestartWithNewAddresses(info)
+            | Cause::UserInitiatedAbort(info)
+            | Cause::ProtocolViolation(info)
+            | Cause::Unknown { info, .. } => (None, info),
+        }
+    }
+
+    /// Octets that [`emit`](Self::emit) writes, pad and all.
+    pub fn padded_len(&self) -> usize {
+        let (fixed, info) = self.parts();
+        padded(PARAMETER_HEADER_LEN + fixed.map_or(0, |fixed| fixed.len()) + info.len())
+    }
+
+    /// Writes it with its pad at the front of `out`, which has [`padded_len`](Self::padded_len) octets at
+    /// least; octets written.
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let (fixed, info) = self.parts();
+        match fixed {
+            Some(fixed) => emit_tlv(self.code(), &[&fixed, info], out),
+            None => emit_tlv(self.code(), &[info], out),
+        }
+    }
+}
+
+/// The causes of a chunk in their order; ends after the first that cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Causes<'a>(&'a [u8]);
+
+impl<'a> Causes<'a> {
+    /// Of the value of an ERROR or ABORT chunk.
+    pub const fn new(octets: &'a [u8]) -> Causes<'a> {
+        Causes(octets)
+    }
+}
+
+impl<'a> IntoIterator for Causes<'a> {
+    type Item = Result<Cause<'a>, BadParameter>;
+    type IntoIter = CausesIter<'a>;
+
+    fn into_iter(self) -> CausesIter<'a> {
+        CausesIter(self.0)
+    }
+}
+
+/// Iterator over [`Causes`].
+#[derive(Clone, Debug)]
+pub struct CausesIter<'a>(&'a [u8]);
+
+impl<'a> Iterator for CausesIter<'a> {
+    type Item = Result<Cause<'a>, BadParameter>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let tlv = Tlv::first(core::mem::take(&mut self.0));
+        let cause = tlv.and_then(|tlv| Cause::parse(tlv).map(|cause| (cause, tlv.rest)));
+        Some(match cause {
+            Some((cause, rest)) => {
+                self.0 = rest;
+                Ok(cause)
+            }
+            None => Err(BadParameter),
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! DATA chunks (RFC 9260 §3.3.1).
+//!
+//! ```text
+//!   0  | 0 | Res |I|U|B|E| length (16) |     8  |  stream (16)  |  SSN (16)   |
+//!   4  |             TSN               |    12  | payload protocol identifier |
+//! ```
+
+use super::{CHUNK_HEADER_LEN, RawChunk, Tsn, chunk::field as chunk_field, chunk_type};
+use crate::be;
+
+/// Octets of a DATA chunk before its user data, chunk header and all.
+pub const DATA_HEADER_LEN: usize = field::PPID + 4;
+
+mod field {
+    pub(super) const END: u8 = 0x01;
+    pub(super) const BEGIN: u8 = 0x02;
+    pub(super) const UNORDERED: u8 = 0x04;
+    pub(super) const IMMEDIATE: u8 = 0x08;
+
+    // From the start of the chunk.
+    pub(super) const TSN: usize = super::CHUNK_HEADER_LEN;
+    pub(super) const STREAM: usize = 8;
+    pub(super) const SSN: usize = 10;
+    pub(super) const PPID: usize = 12;
+
+    const _: () = assert!(super::DATA_HEADER_LEN == 16);
+}
+
+/// The fields of a DATA chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DataHeader {
+    /// TSN.
+    pub tsn: Tsn,
+    /// Stream identifier.
+    pub stream: u16,
+    /// Stream sequence number; no meaning in an unordered one.
+    pub ssn: u16,
+    /// Payload protocol identifier.
+    pub ppid: u32,
+    /// I: a SACK is wanted at once.
+    pub immediate: bool,
+    /// U: unordered.
+    pub unordered: bool,
+    /// B: the first fragment of a message, or all of it.
+    pub begin: bool,
+    /// E: the last fragment of a message, or all of it.
+    pub end: bool,
+}
+
+impl DataHeader {
+    /// Writes the chunk's header for `len` octets of user data, 1 to 65519, at the front of `out`, which has
+    /// at least [`DATA_HEADER_LEN`] octets.
+    pub fn emit(&self, len: usize, out: &mut [u8]) {
+        let flag = |on: bool, bit: u8| if on { bit } else { 0 };
+        out[chunk_field::TYPE] = chunk_type::DATA;
+        out[chunk_field::FLAGS] = flag(self.immediate, field::IMMEDIATE)
+            | flag(self.unordered, field::UNORDERED)
+            | flag(self.begin, field::BEGIN)
+            | flag(self.end, field::END);
+        let len = (DATA_HEADER_LEN + len) as u16;
+        be::put(out, chunk_field::LENGTH, &len.to_be_bytes());
+        be::put(out, field::TSN, &self.tsn.0.to_be_bytes());
+        be::put(out, field::STREAM, &self.stream.to_be_bytes());
+        be::put(out, field::SSN, &self.ssn.to_be_bytes());
+        be::put(out, field::PPID, &self.ppid.to_be_bytes());
+    }
+}
+
+/// A received DATA chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Data<'a> {
+    /// Its fields.
+    pub header: DataHeader,
+    /// User data; empty is a protocol violation that the receiver answers (RFC 9260 §6.2).
+    pub payload: &'a [u8],
+}
+
+impl<'a> Data<'a> {
+    /// The fields and user data; `None` when the chunk is shorter than [`DATA_HEADER_LEN`].
+    pub(super) fn parse(raw: RawChunk<'a>) -> Option<Data<'a>> {
+        let octets = raw.octets;
+        let payload = octets.get(DATA_HEADER_LEN..)?;
+        let flag = |bit: u8| raw.flags & bit != 0;
+        let header = DataHeader {
+            tsn: Tsn(be::u32(octets, field::TSN)),
+            stream: be::u16(octets, field::STREAM),
+            ssn: be::u16(octets, field::SSN),
+            ppid: be::u32(octets, field::PPID),
+            immediate: flag(field::IMMEDIATE),
+            unordered: flag(field::UNORDERED),
+            begin: flag(field::BEGIN),
+            end: flag(field::END),
+        };
+        Some(Data { header, payload })
+    }
+}

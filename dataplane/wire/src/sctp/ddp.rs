@@ -1,0 +1,191 @@
+//! User messages of the DDP adaptation (RFC 5043 §5.2): DDP segments under PPID 16, session control under
+//! PPID 17, each behind a DDP-SSN.
+//!
+//! ```text
+//!  PPID 16                              PPID 17
+//!   0  | DDP-SSN (16) | segment ...      0  | DDP-SSN (16) | function code (16) |
+//!                                        4  private data, 0 to 512 octets
+//! ```
+
+use crate::be;
+
+/// Adaptation layer indication of DDP (RFC 5043 §5.1).
+pub const ADAPTATION_DDP: u32 = 0x0000_0001;
+/// Payload protocol identifier of DDP segments.
+pub const PPID_SEGMENT: u32 = 16;
+/// Payload protocol identifier of session control messages.
+pub const PPID_CONTROL: u32 = 17;
+/// Octets of a segment message before the DDP segment.
+pub const SEGMENT_HEADER_LEN: usize = 2;
+/// Octets of a session control message before its private data.
+pub const CONTROL_HEADER_LEN: usize = field::PRIVATE_DATA;
+/// Most octets of private data, enhanced data included (RFC 5043 §5.2.3, RFC 6581 §7).
+pub const MAX_PRIVATE_DATA: usize = 512;
+/// Least that the largest message of an association may be: a session control message with all its private
+/// data (RFC 5043 §9).
+pub const MIN_MESSAGE: usize = CONTROL_HEADER_LEN + MAX_PRIVATE_DATA;
+
+mod field {
+    pub(super) const SSN: usize = 0;
+    pub(super) const FUNCTION: usize = 2;
+    pub(super) const PRIVATE_DATA: usize = 4;
+
+    const _: () = assert!(SSN + super::SEGMENT_HEADER_LEN == FUNCTION);
+    const _: () = assert!(super::MIN_MESSAGE == 516);
+}
+
+/// DDP Source Sequence Number: counts the messages of one session from 0, modulo 2^16.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct DdpSsn(pub u16);
+
+impl DdpSsn {
+    /// The first one of every session (RFC 5043 §6.1).
+    pub const FIRST: DdpSsn = DdpSsn(0);
+
+    /// The number `n` further on.
+    #[must_use]
+    pub const fn add(self, n: u16) -> DdpSsn {
+        DdpSsn(self.0.wrapping_add(n))
+    }
+
+    /// Numbers from `earlier` to `self`, modulo 2^16.
+    pub const fn distance_from(self, earlier: DdpSsn) -> u16 {
+        self.0.wrapping_sub(earlier.0)
+    }
+}
+
+/// Reads the DDP-SSN in front of any message of either kind; `None` when it is shorter.
+pub fn ssn(message: &[u8]) -> Option<DdpSsn> {
+    message.first_chunk().map(|ssn| DdpSsn(u16::from_be_bytes(*ssn)))
+}
+
+/// Writes the DDP-SSN in front of a DDP segment; `out` has at least [`SEGMENT_HEADER_LEN`] octets.
+pub fn emit_ssn(ssn: DdpSsn, out: &mut [u8]) {
+    be::put(out, field::SSN, &ssn.0.to_be_bytes());
+}
+
+/// Function codes of session control messages (RFC 5043 §5.2.3, RFC 6581 §7).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Function {
+    /// DDP Stream Session Initiate.
+    Initiate,
+    /// DDP Stream Session Accept.
+    Accept,
+    /// DDP Stream Session Reject.
+    Reject,
+    /// DDP Stream Session Terminate.
+    Terminate,
+    /// Enhanced DDP Stream Session Initiate.
+    EnhancedInitiate,
+    /// Enhanced DDP Stream Session Accept.
+    EnhancedAccept,
+    /// Enhanced DDP Stream Session Reject.
+    EnhancedReject,
+}
+
+impl Function {
+    /// All of them, in the order of their codes.
+    pub const ALL: [Function; 7] = [
+        Function::Initiate,
+        Function::Accept,
+        Function::Reject,
+        Function::Terminate,
+        Function::EnhancedInitiate,
+        Function::EnhancedAccept,
+        Function::EnhancedReject,
+    ];
+
+    /// The function of this code.
+    pub const fn from_code(code: u16) -> Option<Function> {
+        Some(match code {
+            1 => Function::Initiate,
+            2 => Function::Accept,
+            3 => Function::Reject,
+            4 => Function::Terminate,
+            5 => Function::EnhancedInitiate,
+            6 => Function::EnhancedAccept,
+            7 => Function::EnhancedReject,
+            _ => return None,
+        })
+    }
+
+    /// Its code.
+    pub const fn code(self) -> u16 {
+        match self {
+            Function::Initiate => 1,
+            Function::Accept => 2,
+            Function::Reject => 3,
+            Function::Terminate => 4,
+            Function::EnhancedInitiate => 5,
+            Function::EnhancedAccept => 6,
+            Function::EnhancedReject => 7,
+        }
+    }
+
+    /// One of RFC 6581's, whose private data begin with [`EnhancedRepr`](crate::mpa::EnhancedRepr), but for
+    /// the Reject's, which may.
+    pub const fn is_enhanced(self) -> bool {
+        matches!(
+            self,
+            Function::EnhancedInitiate | Function::EnhancedAccept | Function::EnhancedReject
+        )
+    }
+}
+
+/// Why octets are no session control message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadControl {
+    /// Shorter than DDP-SSN and function code.
+    #[error("{0} octets where a session control message has at least 4")]
+    Short(usize),
+    /// A function code that nobody has defined.
+    #[error("function code {0} of a session control message is not defined")]
+    Function(u16),
+    /// More than [`MAX_PRIVATE_DATA`].
+    #[error("{0} octets of private data where 512 are the most")]
+    PrivateDataTooLong(usize),
+    /// A Terminate with private data (RFC 5043 §5.2.3).
+    #[error("a session Terminate with private data")]
+    TerminateWithPrivateData,
+}
+
+/// A session control message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ControlRepr<'a> {
+    /// DDP-SSN.
+    pub ssn: DdpSsn,
+    /// Function code.
+    pub function: Function,
+    /// Private data, enhanced data included; none in a Terminate.
+    pub private_data: &'a [u8],
+}
+
+impl<'a> ControlRepr<'a> {
+    /// The values in a message.
+    pub fn parse(message: &'a [u8]) -> Result<ControlRepr<'a>, BadControl> {
+        let private_data =
+            message.get(CONTROL_HEADER_LEN..).ok_or(BadControl::Short(message.len()))?;
+        let code = be::u16(message, field::FUNCTION);
+        let function = Function::from_code(code).ok_or(BadControl::Function(code))?;
+        // RFC 5043 §5.2.3.
+        if private_data.len() > MAX_PRIVATE_DATA {
+            return Err(BadControl::PrivateDataTooLong(private_data.len()));
+        }
+        if function == Function::Terminate && !private_data.is_empty() {
+            return Err(BadControl::TerminateWithPrivateData);
+        }
+        Ok(ControlRepr { ssn: DdpSsn(be::u16(message, field::SSN)), function, private_data })
+    }
+
+    /// Octets that [`emit`](Self::emit) writes.
+    pub const fn wire_len(&self) -> usize {
+        CONTROL_HEADER_LEN + self.private_data.len()
+    }
+
+    /// Writes it at the front of `out`, which has [`wire_len`](Self::wire_len) octets at least.
+    pub fn emit(&self, out: &mut [u8]) {
+        emit_ssn(self.ssn, out);
+        be::put(out, field::FUNCTION, &self.function.code().to_be_bytes());
+        be::put(out, field::PRIVATE_DATA, self.private_data);
+    }
+}

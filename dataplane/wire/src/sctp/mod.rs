@@ -1,0 +1,191 @@
+//! SCTP formats (RFC 9260 §3): the common header, chunks, their parameters and error causes, a builder
+//! that bundles chunks into a packet buffer, and what DDP puts into user messages ([`ddp`], RFC 5043).
+//!
+//! ```text
+//!  common header (12 octets)                      chunk (4 octets + value + pad 0..3)
+//!   0  |   source port   | destination port |      0  |  type  | flags | length (16) |
+//!   4  |          verification tag          |      4  |           value              |
+//!   8  |              CRC32c                |      length counts type, flags, length and value
+//! ```
+//!
+//! [`Packet`] gives the chunks of received octets one by one, [`Chunk`] is what one of them says,
+//! [`PacketBuilder`] writes. Whether a chunk is legal now is the business of the association. Parsing is
+//! total: any octets give chunks or an error, and nothing is read beyond the length that a field names.
+
+mod builder;
+mod cause;
+mod chunk;
+mod data;
+pub mod ddp;
+mod init;
+mod parameter;
+mod sack;
+#[cfg(test)]
+mod tests;
+
+pub use builder::{Full, PacketBuilder};
+pub use cause::{Cause, Causes};
+pub use chunk::{BadChunk, Chunk, Chunks, RawChunk, UnknownChunk, chunk_type};
+pub use data::{DATA_HEADER_LEN, Data, DataHeader};
+pub use init::{INIT_FIXED_LEN, Init, InitHeader};
+pub use parameter::{BadParameter, Parameter, Parameters, parameter_type};
+pub use sack::{GapBlock, SACK_FIXED_LEN, Sack, SackHeader};
+
+use core::fmt;
+
+use crate::{Truncated, be, crc32c};
+
+/// Octets of the common header.
+pub const COMMON_HEADER_LEN: usize = field::CHECKSUM + 4;
+/// Octets of a chunk before its value.
+pub const CHUNK_HEADER_LEN: usize = 4;
+
+mod field {
+    pub(super) const SOURCE_PORT: usize = 0;
+    pub(super) const DESTINATION_PORT: usize = 2;
+    pub(super) const TAG: usize = 4;
+    pub(super) const CHECKSUM: usize = 8;
+
+    const _: () = assert!(super::COMMON_HEADER_LEN == 12);
+}
+
+/// Octets of a chunk, a parameter or a cause of `len` octets with its pad (RFC 9260 §3.2).
+pub const fn padded(len: usize) -> usize {
+    (len + 3) & !3
+}
+
+/// Transmission Sequence Number; compares in the half of the space that is nearer (RFC 9260 §1.6).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Tsn(pub u32);
+
+impl Tsn {
+    /// The number `n` further on.
+    #[must_use]
+    pub const fn add(self, n: u32) -> Tsn {
+        Tsn(self.0.wrapping_add(n))
+    }
+
+    /// The number `n` back.
+    #[must_use]
+    pub const fn sub(self, n: u32) -> Tsn {
+        Tsn(self.0.wrapping_sub(n))
+    }
+
+    /// Numbers from `earlier` to `self`, modulo 2^32.
+    pub const fn distance_from(self, earlier: Tsn) -> u32 {
+        self.0.wrapping_sub(earlier.0)
+    }
+
+    /// True when `self` comes before `other` in the half of the space that is nearer.
+    pub const fn before(self, other: Tsn) -> bool {
+        (self.0.wrapping_sub(other.0) as i32) < 0
+    }
+
+    /// True when `self` comes after `other` in the half of the space that is nearer.
+    pub const fn after(self, other: Tsn) -> bool {
+        other.before(self)
+    }
+}
+
+impl fmt::Debug for Tsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// A verification tag or Initiate Tag (RFC 9260 §8.5). Zero is [`Tag::NONE`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Tag(pub u32);
+
+impl Tag {
+    /// Zero, which only a packet with an INIT carries (RFC 9260 §8.5.1 A).
+    pub const NONE: Tag = Tag(0);
+}
+
+impl fmt::Debug for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#010x}", self.0)
+    }
+}
+
+/// The two ports of a packet, in its direction.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ports {
+    /// Source port.
+    pub source: u16,
+    /// Destination port.
+    pub destination: u16,
+}
+
+impl Ports {
+    /// Those of a packet the other way.
+    #[must_use]
+    pub const fn reversed(self) -> Ports {
+        Ports { source: self.destination, destination: self.source }
+    }
+}
+
+/// View of an SCTP packet: the common header and what follows (RFC 9260 §3.1).
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a>(&'a [u8]);
+
+impl<'a> Packet<'a> {
+    /// The view, if the octets are at least [`COMMON_HEADER_LEN`].
+    pub fn new(octets: &'a [u8]) -> Result<Packet<'a>, Truncated> {
+        if octets.len() < COMMON_HEADER_LEN {
+            return Err(Truncated { needed: COMMON_HEADER_LEN, seen: octets.len() });
+        }
+        Ok(Packet(octets))
+    }
+
+    /// The ports.
+    pub fn ports(&self) -> Ports {
+        Ports {
+            source: be::u16(self.0, field::SOURCE_PORT),
+            destination: be::u16(self.0, field::DESTINATION_PORT),
+        }
+    }
+
+    /// The verification tag.
+    pub fn tag(&self) -> Tag {
+        Tag(be::u32(self.0, field::TAG))
+    }
+
+    /// True when the checksum is that of the packet (RFC 9260 §6.8).
+    pub fn checksum_ok(&self) -> bool {
+        be::array::<4>(self.0, field::CHECKSUM) == checksum(self.0)
+    }
+
+    /// The chunks in their order.
+    pub fn chunks(&self) -> Chunks<'a> {
+        Chunks::new(&self.0[COMMON_HEADER_LEN..])
+    }
+
+    /// All octets of the packet.
+    pub fn octets(&self) -> &'a [u8] {
+        self.0
+    }
+}
+
+/// The checksum field of a packet, its octets there counted as zero (RFC 9260 §6.8); `packet` has at least
+/// [`COMMON_HEADER_LEN`] octets.
+pub fn checksum(packet: &[u8]) -> [u8; 4] {
+    let crc = crc32c::update(0, &packet[..field::CHECKSUM]);
+    let crc = crc32c::update(crc, &[0; 4]);
+    crc32c::to_field(crc32c::update(crc, &packet[COMMON_HEADER_LEN..]))
+}
+
+/// Writes a common header with its checksum zero; `out` has at least [`COMMON_HEADER_LEN`] octets.
+fn emit_common_header(out: &mut [u8], ports: Ports, tag: Tag) {
+    be::put(out, field::SOURCE_PORT, &ports.source.to_be_bytes());
+    be::put(out, field::DESTINATION_PORT, &ports.destination.to_be_bytes());
+    be::put(out, field::TAG, &tag.0.to_be_bytes());
+    be::put(out, field::CHECKSUM, &[0; 4]);
+}
+
+/// Fills in the checksum of a whole packet.
+fn emit_checksum(packet: &mut [u8]) {
+    // RFC 9260 §6.8: over the packet with a checksum of zero, put in last.
+    let sum = checksum(packet);
+    be::put(packet, field::CHECKSUM, &sum);
+}

@@ -1,0 +1,236 @@
+//! Parameters of INIT, INIT ACK and HEARTBEAT chunks (RFC 9260 §3.2.1; RFC 5061 §4.2.6, §4.2.7 for two).
+
+use super::padded;
+use crate::be;
+
+/// Parameter types.
+pub mod parameter_type {
+    /// Heartbeat Info.
+    pub const HEARTBEAT_INFO: u16 = 1;
+    /// IPv4 address.
+    pub const IPV4: u16 = 5;
+    /// IPv6 address.
+    pub const IPV6: u16 = 6;
+    /// State cookie.
+    pub const STATE_COOKIE: u16 = 7;
+    /// Unrecognized parameter.
+    pub const UNRECOGNIZED: u16 = 8;
+    /// Cookie preservative.
+    pub const COOKIE_PRESERVATIVE: u16 = 9;
+    /// Host name address, deprecated.
+    pub const HOST_NAME: u16 = 11;
+    /// Supported address types.
+    pub const SUPPORTED_ADDRESS_TYPES: u16 = 12;
+    /// Reserved for ECN capable.
+    pub const ECN_CAPABLE: u16 = 0x8000;
+    /// Supported extensions (RFC 5061 §4.2.7).
+    pub const SUPPORTED_EXTENSIONS: u16 = 0x8008;
+    /// Adaptation layer indication (RFC 5061 §4.2.6).
+    pub const ADAPTATION: u16 = 0xc006;
+}
+
+/// Octets of a parameter before its value.
+pub(super) const PARAMETER_HEADER_LEN: usize = 4;
+
+mod field {
+    pub(super) const TYPE: usize = 0;
+    pub(super) const LENGTH: usize = 2;
+
+    const _: () = assert!(LENGTH + 2 == super::PARAMETER_HEADER_LEN);
+}
+
+/// A type, a length and a value, as parameters and causes have them, by their length alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tlv<'a> {
+    pub(super) kind: u16,
+    /// The whole of it without its pad.
+    pub(super) octets: &'a [u8],
+    /// What follows.
+    pub(super) rest: &'a [u8],
+}
+
+impl<'a> Tlv<'a> {
+    /// The first one of `octets`; `None` when its length is impossible.
+    pub(super) fn first(octets: &'a [u8]) -> Option<Tlv<'a>> {
+        if octets.len() < PARAMETER_HEADER_LEN {
+            return None;
+        }
+        let len = usize::from(be::u16(octets, field::LENGTH));
+        if len < PARAMETER_HEADER_LEN || len > octets.len() {
+            return None;
+        }
+        // A chunk's length may leave out the pad of the last parameter, or count it (RFC 9260 §3.2).
+        let rest = octets.get(padded(len)..).unwrap_or_default();
+        Some(Tlv { kind: be::u16(octets, field::TYPE), octets: &octets[..len], rest })
+    }
+
+    pub(super) fn value(&self) -> &'a [u8] {
+        &self.octets[PARAMETER_HEADER_LEN..]
+    }
+}
+
+/// Writes a type, a length, the pieces of a value and the pad at the front of `out`; octets written. The
+/// caller has made sure that there is room.
+pub(super) fn emit_tlv(kind: u16, pieces: &[&[u8]], out: &mut [u8]) -> usize {
+    let mut at = PARAMETER_HEADER_LEN;
+    for piece in pieces {
+        be::put(out, at, piece);
+        at += piece.len();
+    }
+    be::put(out, field::TYPE, &kind.to_be_bytes());
+    be::put(out, field::LENGTH, &(at as u16).to_be_bytes());
+    out[at..padded(at)].fill(0);
+    padded(at)
+}
+
+/// A parameter whose length is impossible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the length of a parameter is wrong")]
+pub struct BadParameter;
+
+/// What a parameter says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parameter<'a> {
+    /// Heartbeat Info: known to its sender only.
+    HeartbeatInfo(&'a [u8]),
+    /// An IPv4 address of the sender.
+    Ipv4([u8; 4]),
+    /// An IPv6 address of the sender.
+    Ipv6([u8; 16]),
+    /// State cookie: known to its sender only.
+    StateCookie(&'a [u8]),
+    /// A parameter of the INIT that its receiver does not know, with type and length.
+    Unrecognized(&'a [u8]),
+    /// Milliseconds by which the sender wishes the life of the cookie prolonged.
+    CookiePreservative(u32),
+    /// A host name: refused (RFC 9260 §3.3.2.1.4).
+    HostName(&'a [u8]),
+    /// Address types that the sender supports, two octets each.
+    SupportedAddressTypes(&'a [u8]),
+    /// Reserved for ECN.
+    EcnCapable,
+    /// Chunk types beyond RFC 9260's that the sender supports, one octet each.
+    SupportedExtensions(&'a [u8]),
+    /// Adaptation layer indication.
+    Adaptation(u32),
+    /// Anything else.
+    Unknown {
+        /// The whole parameter with type and length.
+        octets: &'a [u8],
+        /// Bit 2^15 of the type: the parameters after it are looked at; else they are not.
+        skip: bool,
+        /// Bit 2^14 of the type: its sender is to be told (RFC 9260 §3.2.1, table 3).
+        report: bool,
+    },
+}
+
+impl<'a> Parameter<'a> {
+    fn parse(tlv: Tlv<'a>) -> Option<Parameter<'a>> {
+        let value = tlv.value();
+        Some(match tlv.kind {
+            parameter_type::HEARTBEAT_INFO => Parameter::HeartbeatInfo(value),
+            parameter_type::IPV4 => Parameter::Ipv4(value.try_into().ok()?),
+            parameter_type::IPV6 => Parameter::Ipv6(value.try_into().ok()?),
+            parameter_type::STATE_COOKIE => Parameter::StateCookie(value),
+            parameter_type::UNRECOGNIZED => Parameter::Unrecognized(value),
+            parameter_type::COOKIE_PRESERVATIVE => {
+                Parameter::CookiePreservative(u32::from_be_bytes(value.try_into().ok()?))
+            }
+            parameter_type::HOST_NAME => Parameter::HostName(value),
+            parameter_type::SUPPORTED_ADDRESS_TYPES => Parameter::SupportedAddressTypes(value),
+            parameter_type::ECN_CAPABLE => Parameter::EcnCapable,
+            parameter_type::SUPPORTED_EXTENSIONS => Parameter::SupportedExtensions(value),
+            parameter_type::ADAPTATION => {
+                Parameter::Adaptation(u32::from_be_bytes(value.try_into().ok()?))
+            }
+            // RFC 9260 §3.2.1, table 3.
+            kind => Parameter::Unknown {
+                octets: tlv.octets,
+                skip: kind & 0x8000 != 0,
+                report: kind & 0x4000 != 0,
+            },
+        })
+    }
+
+    /// Octets that [`emit`](Self::emit) writes, pad and all.
+    pub fn padded_len(&self) -> usize {
+        padded(match self {
+            Parameter::EcnCapable => PARAMETER_HEADER_LEN,
+            Parameter::Ipv4(_) | Parameter::CookiePreservative(_) | Parameter::Adaptation(_) => {
+                PARAMETER_HEADER_LEN + 4
+            }
+            Parameter::Ipv6(_) => PARAMETER_HEADER_LEN + 16,
+            Parameter::HeartbeatInfo(value)
+            | Parameter::StateCookie(value)
+            | Parameter::Unrecognized(value)
+            | Parameter::HostName(value)
+            | Parameter::SupportedAddressTypes(value)
+            | Parameter::SupportedExtensions(value) => PARAMETER_HEADER_LEN + value.len(),
+            Parameter::Unknown { octets, .. } => octets.len(),
+        })
+    }
+
+    /// Writes it with its pad at the front of `out`, which has [`padded_len`](Self::padded_len) octets at
+    /// least; octets written.
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        use parameter_type as t;
+        match self {
+            Parameter::HeartbeatInfo(value) => emit_tlv(t::HEARTBEAT_INFO, &[value], out),
+            Parameter::Ipv4(address) => emit_tlv(t::IPV4, &[address], out),
+            Parameter::Ipv6(address) => emit_tlv(t::IPV6, &[address], out),
+            Parameter::StateCookie(value) => emit_tlv(t::STATE_COOKIE, &[value], out),
+            Parameter::Unrecognized(value) => emit_tlv(t::UNRECOGNIZED, &[value], out),
+            Parameter::CookiePreservative(millis) => {
+                emit_tlv(t::COOKIE_PRESERVATIVE, &[&millis.to_be_bytes()], out)
+            }
+            Parameter::HostName(value) => emit_tlv(t::HOST_NAME, &[value], out),
+            Parameter::SupportedAddressTypes(value) => {
+                emit_tlv(t::SUPPORTED_ADDRESS_TYPES, &[value], out)
+            }
+            Parameter::EcnCapable => emit_tlv(t::ECN_CAPABLE, &[], out),
+            Parameter::SupportedExtensions(value) => {
+                emit_tlv(t::SUPPORTED_EXTENSIONS, &[value], out)
+            }
+            Parameter::Adaptation(indication) => {
+                emit_tlv(t::ADAPTATION, &[&indication.to_be_bytes()], out)
+            }
+            Parameter::Unknown { octets, .. } => {
+                let len = padded(octets.len());
+                be::put(out, 0, octets);
+                out[octets.len()..len].fill(0);
+                len
+            }
+        }
+    }
+}
+
+/// The parameters of a chunk in their order; ends after the first that cannot be read.
+#[derive(Clone, Debug)]
+pub struct Parameters<'a>(&'a [u8]);
+
+impl<'a> Parameters<'a> {
+    /// Of the octets behind a chunk's fixed fields.
+    pub const fn new(octets: &'a [u8]) -> Parameters<'a> {
+        Parameters(octets)
+    }
+}
+
+impl<'a> Iterator for Parameters<'a> {
+    type Item = Result<Parameter<'a>, BadParameter>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let tlv = Tlv::first(core::mem::take(&mut self.0));
+        let parameter =
+            tlv.and_then(|tlv| Parameter::parse(tlv).map(|parameter| (parameter, tlv.rest)));
+        Some(match parameter {
+            Some((parameter, rest)) => {
+                self.0 = rest;
+                Ok(parameter)
+            }
+            None => Err(BadParameter),
+        })
+    }
+}

@@ -1,0 +1,115 @@
+//! SACK chunks (RFC 9260 §3.3.4).
+//!
+//! ```text
+//!  value
+//!   0  |    cumulative TSN ack    |     8  | gap ack blocks N | duplicate TSNs M |
+//!   4  |         a_rwnd           |    12  | start, end (16 bits each), N times; TSN, M times |
+//! ```
+
+use super::{Tsn, chunk_type};
+use crate::be;
+
+/// Octets of a SACK chunk without blocks and duplicates, chunk header and all; each of either adds 4.
+pub const SACK_FIXED_LEN: usize = super::CHUNK_HEADER_LEN + field::LISTS;
+
+pub(super) mod field {
+    pub(in super::super) const CUMULATIVE: usize = 0;
+    pub(in super::super) const A_RWND: usize = 4;
+    pub(in super::super) const GAPS: usize = 8;
+    pub(in super::super) const DUPLICATES: usize = 10;
+    pub(in super::super) const LISTS: usize = 12;
+    /// Octets of a block or a duplicate.
+    pub(in super::super) const ENTRY: usize = 4;
+
+    const _: () = assert!(super::SACK_FIXED_LEN == 16);
+}
+
+/// The fixed fields.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SackHeader {
+    /// Cumulative TSN Ack: this one and all before it are there.
+    pub cumulative: Tsn,
+    /// Advertised receiver window credit, in octets.
+    pub a_rwnd: u32,
+}
+
+/// A gap ack block: TSNs `cumulative + start ..= cumulative + end` are there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GapBlock {
+    /// Offset of the first.
+    pub start: u16,
+    /// Offset of the last.
+    pub end: u16,
+}
+
+impl GapBlock {
+    pub(super) fn emit(self) -> [u8; field::ENTRY] {
+        let ([a, b], [c, d]) = (self.start.to_be_bytes(), self.end.to_be_bytes());
+        [a, b, c, d]
+    }
+}
+
+/// A received SACK.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sack<'a> {
+    /// Its fixed fields.
+    pub header: SackHeader,
+    gaps: &'a [u8],
+    duplicates: &'a [u8],
+}
+
+impl<'a> Sack<'a> {
+    /// Of a chunk's value; `None` when it is shorter than the fixed fields and the lists that they name.
+    pub(super) fn parse(value: &'a [u8]) -> Option<Sack<'a>> {
+        let lists = value.get(field::LISTS..)?;
+        let gaps = usize::from(be::u16(value, field::GAPS)) * field::ENTRY;
+        let duplicates = usize::from(be::u16(value, field::DUPLICATES)) * field::ENTRY;
+        let lists = lists.get(..gaps + duplicates)?;
+        let (gaps, duplicates) = lists.split_at(gaps);
+        let header = SackHeader {
+            cumulative: Tsn(be::u32(value, field::CUMULATIVE)),
+            a_rwnd: be::u32(value, field::A_RWND),
+        };
+        Some(Sack { header, gaps, duplicates })
+    }
+
+    /// The gap ack blocks as they stand there: they may be inverted, overlap or touch.
+    pub fn gaps(&self) -> impl ExactSizeIterator<Item = GapBlock> + Clone + use<'a> {
+        self.gaps
+            .chunks_exact(field::ENTRY)
+            .map(|entry| GapBlock { start: be::u16(entry, 0), end: be::u16(entry, 2) })
+    }
+
+    /// The duplicate TSNs.
+    pub fn duplicates(&self) -> impl ExactSizeIterator<Item = Tsn> + Clone + use<'a> {
+        self.duplicates.chunks_exact(field::ENTRY).map(|entry| Tsn(be::u32(entry, 0)))
+    }
+}
+
+/// Writes a SACK chunk at the front of `out`; octets written. What does not fit is left out, duplicates
+/// first, then the blocks furthest from the cumulative TSN (RFC 9260 §6.5); `None` when not even the fixed
+/// fields fit.
+pub(super) fn emit(
+    header: SackHeader,
+    gaps: &[GapBlock],
+    duplicates: &[Tsn],
+    out: &mut [u8],
+) -> Option<usize> {
+    let room = out.len().checked_sub(SACK_FIXED_LEN)?.min(usize::from(u16::MAX) - SACK_FIXED_LEN);
+    let room = room / field::ENTRY;
+    let gaps = &gaps[..gaps.len().min(room)];
+    let duplicates = &duplicates[..duplicates.len().min(room - gaps.len())];
+    let len = SACK_FIXED_LEN + (gaps.len() + duplicates.len()) * field::ENTRY;
+    super::builder::emit_chunk_header(chunk_type::SACK, 0, len, out);
+    let value = &mut out[super::CHUNK_HEADER_LEN..len];
+    be::put(value, field::CUMULATIVE, &header.cumulative.0.to_be_bytes());
+    be::put(value, field::A_RWND, &header.a_rwnd.to_be_bytes());
+    be::put(value, field::GAPS, &(gaps.len() as u16).to_be_bytes());
+    be::put(value, field::DUPLICATES, &(duplicates.len() as u16).to_be_bytes());
+    let entries = gaps.iter().map(|gap| gap.emit());
+    let entries = entries.chain(duplicates.iter().map(|tsn| tsn.0.to_be_bytes()));
+    for (entry, room) in entries.zip(value[field::LISTS..].chunks_exact_mut(field::ENTRY)) {
+        room.copy_from_slice(&entry);
+    }
+    Some(len)
+}

@@ -1,0 +1,401 @@
+//! Round trips, lengths that lie, and octets of a real association.
+
+use proptest::prelude::*;
+
+use super::ddp::{BadControl, ControlRepr, DdpSsn, Function, MAX_PRIVATE_DATA};
+use super::*;
+
+const PORTS: Ports = Ports { source: 37942, destination: 9899 };
+
+fn build(tag: Tag, write: impl FnOnce(&mut PacketBuilder<'_>)) -> Vec<u8> {
+    let mut out = vec![0xee; 2048];
+    let mut builder = PacketBuilder::new(&mut out, PORTS, tag);
+    write(&mut builder);
+    let len = builder.finish();
+    out.truncate(len);
+    out
+}
+
+fn chunks(octets: &[u8]) -> Vec<Chunk<'_>> {
+    let packet = Packet::new(octets).expect("a common header");
+    assert!(packet.checksum_ok());
+    packet.chunks().map(|raw| Chunk::parse(raw.expect("whole")).expect("well formed")).collect()
+}
+
+/// INIT and INIT ACK between two Linux kernels, with the adaptation indication of DDP.
+const LINUX_INIT: &[u8] = &[
+    0x94, 0x36, 0x26, 0xab, 0x00, 0x00, 0x00, 0x00, 0x12, 0x12, 0xfe, 0xf4, 0x01, 0x00, 0x00, 0x2c,
+    0xf5, 0xcb, 0x8a, 0xd3, 0x00, 0x01, 0xa0, 0x00, 0x00, 0x10, 0x00, 0x10, 0xee, 0x4a, 0x64, 0x9a,
+    0x00, 0x0c, 0x00, 0x06, 0x00, 0x05, 0x00, 0x00, 0x80, 0x00, 0x00, 0x04, 0xc0, 0x00, 0x00, 0x04,
+    0xc0, 0x06, 0x00, 0x08, 0x00, 0x00, 0x00, 0x01,
+];
+
+/// A COOKIE ACK of the same association.
+const LINUX_COOKIE_ACK: &[u8] = &[
+    0x26, 0xab, 0x94, 0x36, 0xf5, 0xcb, 0x8a, 0xd3, 0x99, 0x4e, 0x60, 0x1b, 0x0b, 0x00, 0x00, 0x04,
+];
+
+// RFC 9260 §6.8, appendix A: checksum and its order of octets, as Linux sends them; §3.3.2; RFC 5061 §4.2.6.
+#[test]
+fn octets_of_linux() {
+    let packet = Packet::new(LINUX_INIT).expect("a packet");
+    assert_eq!((packet.ports(), packet.tag()), (PORTS, Tag::NONE));
+    let [Chunk::Init(init)] = chunks(LINUX_INIT)[..] else { panic!("one INIT") };
+    let header = InitHeader {
+        tag: Tag(0xf5cb_8ad3),
+        a_rwnd: 106_496,
+        outbound_streams: 16,
+        inbound_streams: 16,
+        initial_tsn: Tsn(0xee4a_649a),
+    };
+    assert_eq!(init.header, header);
+    let parameters: Vec<_> = init.parameters().map(|p| p.expect("well formed")).collect();
+    let forward_tsn = Parameter::Unknown { octets: &[0xc0, 0, 0, 4], skip: true, report: true };
+    let expected = [
+        Parameter::SupportedAddressTypes(&[0, 5]),
+        Parameter::EcnCapable,
+        forward_tsn,
+        Parameter::Adaptation(ddp::ADAPTATION_DDP),
+    ];
+    assert_eq!(parameters, expected);
+    let ours = build(Tag::NONE, |builder| builder.init(&header, &expected).expect("room"));
+    assert_eq!(ours, LINUX_INIT);
+
+    assert_eq!(chunks(LINUX_COOKIE_ACK), [Chunk::CookieAck]);
+    let mut broken = LINUX_INIT.to_vec();
+    broken[20] ^= 1;
+    assert!(!Packet::new(&broken).expect("a packet").checksum_ok());
+}
+
+// RFC 9260 §3.2: each chunk without fields of its own, flags and all.
+#[test]
+fn chunks_without_fields() {
+    let octets = build(Tag(7), |b| {
+        b.cookie_ack().expect("room");
+        b.cookie_echo(b"cookie").expect("room");
+        b.heartbeat(b"when").expect("room");
+        b.heartbeat_ack(&[0, 1, 0, 5, 9]).expect("room");
+        b.shutdown(Tsn(u32::MAX)).expect("room");
+        b.shutdown_ack().expect("room");
+        b.shutdown_complete(true).expect("room");
+        b.shutdown_complete(false).expect("room");
+        b.pad(8).expect("room");
+        b.chunk(0xff, 0xaa, &[1]).expect("room");
+        b.chunk(0x3e, 0, &[]).expect("room");
+    });
+    let unknown = |octets, skip, report| Chunk::Unknown(UnknownChunk { octets, skip, report });
+    let expected = [
+        Chunk::CookieAck,
+        Chunk::CookieEcho(b"cookie"),
+        Chunk::Heartbeat(&[0, 1, 0, 8, b'w', b'h', b'e', b'n']),
+        Chunk::HeartbeatAck(&[0, 1, 0, 5, 9]),
+        Chunk::Shutdown { cumulative: Tsn(u32::MAX) },
+        Chunk::ShutdownAck,
+        Chunk::ShutdownComplete { reflected: true },
+        Chunk::ShutdownComplete { reflected: false },
+        Chunk::Pad,
+        unknown(&[0xff, 0xaa, 0, 5, 1], true, true),
+        unknown(&[0x3e, 0, 0, 4], false, false),
+    ];
+    assert_eq!(chunks(&octets), expected);
+    let info = Chunk::heartbeat_parameters(&[0, 1, 0, 5, 9]).next();
+    assert_eq!(info, Some(Ok(Parameter::HeartbeatInfo(&[9]))));
+}
+
+// RFC 9260 §3.3.10: all causes.
+#[test]
+fn causes_round_trip() {
+    let causes = [
+        Cause::InvalidStream(0xfffe),
+        Cause::MissingParameters(&[0, 7]),
+        Cause::StaleCookie(1_000_001),
+        Cause::OutOfResource,
+        Cause::UnresolvableAddress(&[0, 11, 0, 5, b'h']),
+        Cause::UnrecognizedChunk(&[0x40, 0, 0, 4]),
+        Cause::InvalidMandatoryParameter,
+        Cause::UnrecognizedParameters(&[0xc0, 0, 0, 4]),
+        Cause::NoUserData(Tsn(9)),
+        Cause::CookieWhileShuttingDown,
+        Cause::RestartWithNewAddresses(&[0, 5, 0, 8, 10, 0, 0, 1]),
+        Cause::UserInitiatedAbort(b"drained"),
+        Cause::ProtocolViolation(b""),
+        Cause::Unknown { code: 0x00a0, info: &[1, 2] },
+    ];
+    for reflected in [false, true] {
+        let octets = build(Tag(1), |b| {
+            b.error(&causes).expect("room");
+            b.abort(reflected, &causes[..2]).expect("room");
+        });
+        let [Chunk::Error(error), Chunk::Abort { reflected: seen, causes: abort }] =
+            chunks(&octets)[..]
+        else {
+            panic!("ERROR and ABORT")
+        };
+        assert_eq!(seen, reflected);
+        assert!(error.into_iter().eq(causes.map(Ok)));
+        assert!(abort.into_iter().eq(causes[..2].iter().map(|cause| Ok(*cause))));
+    }
+    let lies: [&[u8]; 5] = [
+        &[0, 4, 0, 3],
+        &[0, 4, 0, 5],
+        &[0, 1, 0, 6, 0, 0],
+        &[0, 2, 0, 8, 0, 0, 0, 1],
+        &[0, 2, 0, 8, 0xff, 0xff, 0xff, 0xff],
+    ];
+    for octets in lies {
+        assert!(Causes::new(octets).into_iter().eq([Err(BadParameter)]), "{octets:?}");
+    }
+}
+
+// RFC 9260 §3.2, §6.10: lengths that lie end the packet there, and nothing beyond is read.
+#[test]
+fn lengths_that_lie() {
+    let bad = |octets: &[u8]| -> Vec<_> {
+        Chunks::new(octets).map(|raw| raw.and_then(Chunk::parse).map(|_| ())).collect()
+    };
+    assert_eq!(bad(&[11, 0, 0]), [Err(BadChunk::Partial)]);
+    assert_eq!(bad(&[11, 0, 0, 3]), [Err(BadChunk::Length { kind: 11 })]);
+    assert_eq!(bad(&[11, 0, 0, 0, 11, 0, 0, 4]), [Err(BadChunk::Length { kind: 11 })]);
+    assert_eq!(bad(&[11, 0, 0, 5]), [Err(BadChunk::Partial)]);
+    assert_eq!(bad(&[11, 0, 0, 4, 11, 0, 0xff, 0xff]), [Ok(()), Err(BadChunk::Partial)]);
+    // The pad of the last chunk may be missing; the octets of a pad do not matter.
+    assert_eq!(bad(&[10, 0, 0, 5, 1]), [Ok(())]);
+    assert_eq!(bad(&[10, 0, 0, 5, 1, 9, 9, 9, 11, 0, 0, 4]), [Ok(()), Ok(())]);
+    // Too short for the fixed fields of DATA, INIT, SACK, SHUTDOWN; for the lists of a SACK.
+    for (kind, len) in [(0, 15), (1, 19), (2, 19), (3, 15), (7, 7)] {
+        let mut octets = vec![0; len];
+        (octets[0], octets[3]) = (kind, len as u8);
+        assert_eq!(bad(&octets), [Err(BadChunk::Length { kind })]);
+        octets.push(0);
+        octets[3] += 1;
+        assert_eq!(bad(&octets), [Ok(())]);
+    }
+    let mut sack = [0; 24];
+    (sack[0], sack[3], sack[13], sack[15]) = (3, 24, 1, 1);
+    assert_eq!(bad(&sack), [Ok(())]);
+    sack[15] = 2;
+    assert_eq!(bad(&sack), [Err(BadChunk::Length { kind: 3 })]);
+    (sack[12], sack[14]) = (0xff, 0xff);
+    assert_eq!(bad(&sack), [Err(BadChunk::Length { kind: 3 })]);
+}
+
+// RFC 9260 §3.2.1: parameters whose length is wrong, and one whose pad the chunk's length leaves out.
+#[test]
+fn parameters_that_lie() {
+    let lies: [&[u8]; 6] = [
+        &[0, 7, 0],
+        &[0, 7, 0, 3],
+        &[0, 7, 0, 5],
+        &[0, 5, 0, 7, 1, 2, 3],
+        &[0, 6, 0, 8, 1, 2, 3, 4],
+        &[0xc0, 6, 0, 6, 0, 1],
+    ];
+    for octets in lies {
+        assert!(Parameters::new(octets).eq([Err(BadParameter)]), "{octets:?}");
+    }
+    assert!(Parameters::new(&[0, 7, 0, 5, 1]).eq([Ok(Parameter::StateCookie(&[1]))]));
+}
+
+// RFC 9260 §1.6: serial arithmetic.
+#[test]
+fn tsns_wrap() {
+    let (last, first) = (Tsn(u32::MAX), Tsn(0));
+    assert!(last.before(first) && first.after(last));
+    assert!(!first.before(first) && !first.after(first));
+    assert_eq!((last.add(1), first.sub(1), first.distance_from(last)), (first, last, 1));
+}
+
+// RFC 9260 §6.5: a SACK leaves out what does not fit, the lowest blocks stay.
+#[test]
+fn sacks_are_cut_to_the_room() {
+    let header = SackHeader { cumulative: Tsn(3), a_rwnd: 1500 };
+    let gaps = [GapBlock { start: 2, end: 3 }, GapBlock { start: 5, end: 5 }];
+    let duplicates = [Tsn(1), Tsn(2)];
+    for (room, kept) in [(15, None), (16, Some((0, 0))), (23, Some((1, 0))), (31, Some((2, 1)))] {
+        let mut out = vec![0; COMMON_HEADER_LEN + room];
+        let mut builder = PacketBuilder::new(&mut out, PORTS, Tag(1));
+        let fits = builder.sack(header, &gaps, &duplicates);
+        let len = builder.finish();
+        assert_eq!(fits.ok().is_some(), kept.is_some());
+        let Some((blocks, twice)) = kept else { continue };
+        let [Chunk::Sack(sack)] = chunks(&out[..len])[..] else { panic!("one SACK") };
+        assert_eq!(sack.header, header);
+        assert!(sack.gaps().eq(gaps[..blocks].iter().copied()));
+        assert!(sack.duplicates().eq(duplicates[..twice].iter().copied()));
+    }
+}
+
+#[test]
+fn what_does_not_fit_leaves_the_packet_as_it_is() {
+    let mut out = vec![0; COMMON_HEADER_LEN + 20];
+    let mut builder = PacketBuilder::new(&mut out, PORTS, Tag(1));
+    assert_eq!((builder.room(), builder.data_room()), (20, 4));
+    assert_eq!(builder.cookie_echo(&[1; 17]), Err(Full));
+    assert_eq!(builder.push_data(&DataHeader::default(), 5), Err(Full));
+    assert_eq!(builder.push_data(&DataHeader::default(), 0), Err(Full));
+    assert!(builder.is_empty());
+    builder.data_buffer()[..3].copy_from_slice(b"abc");
+    assert_eq!(builder.push_data(&DataHeader::default(), 3), Ok(()));
+    assert_eq!((builder.room(), builder.data_room(), builder.data_buffer().len()), (0, 0, 0));
+    assert_eq!(builder.cookie_ack(), Err(Full));
+    let len = builder.finish();
+    let [Chunk::Data(data)] = chunks(&out[..len])[..] else { panic!("one DATA") };
+    assert_eq!(data, Data { header: DataHeader::default(), payload: b"abc" });
+}
+
+// RFC 5043 §5.2.3, RFC 6581 §7.
+#[test]
+fn control_messages_that_are_none() {
+    let control = |octets: &[u8]| ControlRepr::parse(octets).map(|_| ());
+    assert_eq!(control(&[0, 0, 0]), Err(BadControl::Short(3)));
+    assert_eq!(control(&[0, 0, 0, 0]), Err(BadControl::Function(0)));
+    assert_eq!(control(&[0, 0, 0, 8]), Err(BadControl::Function(8)));
+    assert_eq!(control(&[0, 0, 1, 1]), Err(BadControl::Function(0x101)));
+    assert_eq!(control(&[0, 0, 0, 4, 0]), Err(BadControl::TerminateWithPrivateData));
+    let mut longest = vec![0; 4 + MAX_PRIVATE_DATA];
+    longest[3] = 1;
+    assert_eq!(control(&longest), Ok(()));
+    longest.push(0);
+    assert_eq!(control(&longest), Err(BadControl::PrivateDataTooLong(513)));
+    assert_eq!(DdpSsn(u16::MAX).add(1), DdpSsn::FIRST);
+    assert_eq!(DdpSsn(1).distance_from(DdpSsn(u16::MAX)), 2);
+}
+
+/// Zero, all ones, and anything between, each as likely.
+fn edges_u32() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(0), Just(u32::MAX), any::<u32>()]
+}
+
+fn edges_u16() -> impl Strategy<Value = u16> {
+    prop_oneof![Just(0), Just(u16::MAX), any::<u16>()]
+}
+
+prop_compose! {
+    fn data_header()(
+        tsn in edges_u32(), stream in edges_u16(), ssn in edges_u16(), ppid in edges_u32(),
+        flags in any::<[bool; 4]>(),
+    ) -> DataHeader {
+        let [immediate, unordered, begin, end] = flags;
+        DataHeader { tsn: Tsn(tsn), stream, ssn, ppid, immediate, unordered, begin, end }
+    }
+}
+
+proptest! {
+    // RFC 9260 §3.3.1, §3.3.4, §6.10: what is bundled comes apart again.
+    #[test]
+    fn data_and_sacks_round_trip(
+        tag in edges_u32(),
+        cumulative in edges_u32(),
+        a_rwnd in edges_u32(),
+        gaps in prop::collection::vec((edges_u16(), edges_u16()), 0..20),
+        duplicates in prop::collection::vec(edges_u32(), 0..20),
+        messages in prop::collection::vec((data_header(), prop::collection::vec(any::<u8>(), 1..90)), 0..12),
+    ) {
+        let header = SackHeader { cumulative: Tsn(cumulative), a_rwnd };
+        let gaps: Vec<_> = gaps.into_iter().map(|(start, end)| GapBlock { start, end }).collect();
+        let duplicates: Vec<_> = duplicates.into_iter().map(Tsn).collect();
+        let octets = build(Tag(tag), |b| {
+            b.sack(header, &gaps, &duplicates).expect("room");
+            for (header, payload) in &messages {
+                b.data_buffer()[..payload.len()].copy_from_slice(payload);
+                b.push_data(header, payload.len()).expect("room");
+            }
+        });
+        prop_assert_eq!(Packet::new(&octets).expect("a packet").tag(), Tag(tag));
+        let seen = chunks(&octets);
+        let Chunk::Sack(sack) = seen[0] else { panic!("a SACK first") };
+        prop_assert_eq!(sack.header, header);
+        prop_assert!(sack.gaps().eq(gaps));
+        prop_assert!(sack.duplicates().eq(duplicates));
+        let data = messages.iter().map(|(header, payload)| Chunk::Data(Data { header: *header, payload }));
+        prop_assert!(seen[1..].iter().copied().eq(data));
+    }
+
+    // RFC 9260 §3.3.2, §3.3.3, §3.2.1; RFC 5061 §4.2.6, §4.2.7.
+    #[test]
+    fn inits_round_trip(
+        tag in edges_u32(), a_rwnd in edges_u32(), outbound_streams in edges_u16(),
+        inbound_streams in edges_u16(), initial_tsn in edges_u32(), word in edges_u32(),
+        octets in prop::collection::vec(any::<u8>(), 0..40), address: [u8; 16], ack: bool,
+    ) {
+        let header = InitHeader {
+            tag: Tag(tag), a_rwnd, outbound_streams, inbound_streams, initial_tsn: Tsn(initial_tsn),
+        };
+        let unknown = [&[0x40, 0x99, 0, 4 + octets.len() as u8][..], &octets].concat();
+        let parameters = [
+            Parameter::Ipv4(word.to_be_bytes()),
+            Parameter::Ipv6(address),
+            Parameter::StateCookie(&octets),
+            Parameter::Unrecognized(&octets),
+            Parameter::CookiePreservative(word),
+            Parameter::HostName(&octets),
+            Parameter::SupportedAddressTypes(&octets),
+            Parameter::EcnCapable,
+            Parameter::SupportedExtensions(&octets),
+            Parameter::Adaptation(word),
+            Parameter::HeartbeatInfo(&octets),
+            Parameter::Unknown { octets: &unknown, skip: false, report: true },
+        ];
+        let packet = build(Tag(tag), |b| {
+            let fits = if ack { b.init_ack(&header, &parameters) } else { b.init(&header, &parameters) };
+            fits.expect("room");
+        });
+        let init = match chunks(&packet)[..] {
+            [Chunk::Init(init)] if !ack => init,
+            [Chunk::InitAck(init)] if ack => init,
+            _ => panic!("one INIT or INIT ACK"),
+        };
+        prop_assert_eq!(init.header, header);
+        prop_assert!(init.parameters().eq(parameters.map(Ok)));
+    }
+
+    // Any octets are chunks or an error: nothing panics, and every chunk lies within the packet.
+    #[test]
+    fn any_octets_are_read(octets in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(packet) = Packet::new(&octets) {
+            read(packet);
+        }
+    }
+
+    // Likewise one octet off a well-formed packet.
+    #[test]
+    fn damaged_packets_are_read(at in 0..LINUX_INIT.len(), octet: u8) {
+        let mut octets = LINUX_INIT.to_vec();
+        octets[at] = octet;
+        read(Packet::new(&octets).expect("long enough"));
+    }
+
+    #[test]
+    fn control_messages_round_trip(
+        ssn in edges_u16(), function in 0..Function::ALL.len(), private_data in prop::collection::vec(any::<u8>(), 0..=512),
+    ) {
+        let function = Function::ALL[function];
+        let private_data = if function == Function::Terminate { &[] } else { &private_data[..] };
+        let control = ControlRepr { ssn: DdpSsn(ssn), function, private_data };
+        let mut out = vec![0; control.wire_len()];
+        control.emit(&mut out);
+        prop_assert_eq!(ddp::ssn(&out), Some(DdpSsn(ssn)));
+        prop_assert_eq!(ControlRepr::parse(&out), Ok(control));
+        prop_assert_eq!(Function::from_code(function.code()), Some(function));
+    }
+}
+
+/// Reads all there is in a packet.
+fn read(packet: Packet<'_>) {
+    packet.checksum_ok();
+    let mut octets = COMMON_HEADER_LEN;
+    for raw in packet.chunks() {
+        let Ok(raw) = raw else { break };
+        octets += raw.octets.len();
+        match Chunk::parse(raw) {
+            Ok(Chunk::Init(init) | Chunk::InitAck(init)) => init.parameters().for_each(drop),
+            Ok(Chunk::Sack(sack)) => assert!(sack.gaps().len() + sack.duplicates().len() < 500),
+            Ok(Chunk::Error(causes) | Chunk::Abort { causes, .. }) => {
+                causes.into_iter().for_each(drop)
+            }
+            Ok(Chunk::Heartbeat(value)) => Chunk::heartbeat_parameters(value).for_each(drop),
+            _ => {}
+        }
+    }
+    assert!(octets <= packet.octets().len());
+}

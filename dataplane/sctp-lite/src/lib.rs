@@ -7,4 +7,6 @@
 //! Sans-IO: no clock, no random numbers, no system call.
 #![forbid(unsafe_code)]
 
+pub mod endpoint;
 pub mod seam;
+pub mod session;

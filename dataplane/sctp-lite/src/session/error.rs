@@ -1,0 +1,97 @@
+//! What a peer can do wrong in a session.
+
+use thiserror::Error;
+
+/// Why a session does not follow any legal sequence (RFC 5043 §6.1): it is terminated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum SessionError {
+    /// A DDP-SSN that came before, or is further ahead than what may be outstanding (RFC 5043 §10).
+    #[error("DDP-SSN {seen} where {expected} is the next one in order")]
+    Ssn {
+        /// The next one in order.
+        expected: u16,
+        /// The one that came.
+        seen: u16,
+    },
+    /// A user message that is too short for what it is.
+    #[error("{seen} octets where the message needs {needed}")]
+    Short {
+        /// Octets that it needs.
+        needed: usize,
+        /// Octets that it has.
+        seen: usize,
+    },
+    /// A payload protocol identifier that RFC 5043 §5.2 does not have.
+    #[error("payload protocol identifier {seen}, not 16 or 17")]
+    Ppid {
+        /// The one that came.
+        seen: u32,
+    },
+    /// A DATA chunk without the U flag (RFC 5043 §10).
+    #[error("a DATA chunk without the U flag")]
+    Ordered,
+    /// A session control message with an unknown function code.
+    #[error("session control function code {seen:#05x} is not known")]
+    Function {
+        /// The one that came.
+        seen: u16,
+    },
+    /// More private data than the message may have (RFC 5043 §5.2.3).
+    #[error("private data of {seen} octets, at most {limit} are allowed")]
+    PrivateData {
+        /// Octets that may be.
+        limit: usize,
+        /// Octets that came.
+        seen: usize,
+    },
+    /// An enhanced message without IRD and ORD (RFC 6581 §7).
+    #[error("an enhanced message with {seen} octets, too few for IRD and ORD")]
+    EnhancedData {
+        /// Octets of private data that came.
+        seen: usize,
+    },
+    /// A session control message at the wrong place in the sequence.
+    #[error("session control message {seen} where it is not expected")]
+    Control {
+        /// Its name.
+        seen: &'static str,
+    },
+    /// A DDP segment before the session was accepted.
+    #[error("a DDP segment before the session is accepted")]
+    EarlySegment,
+    /// Something behind the peer's Terminate.
+    #[error("DDP-SSN {seen} behind the Terminate with {terminate}")]
+    AfterTerminate {
+        /// DDP-SSN of the Terminate.
+        terminate: u16,
+        /// DDP-SSN of the message behind it.
+        seen: u16,
+    },
+    /// A DDP segment larger than this end takes (RFC 5043 §9).
+    #[error("a DDP segment of {seen} octets, at most {limit} are taken")]
+    Oversized {
+        /// Octets that a segment may have.
+        limit: usize,
+        /// Octets of this one.
+        seen: usize,
+    },
+}
+
+impl SessionError {
+    /// A stable name for counters and machine-readable output.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            SessionError::Ssn { .. } => "ssn",
+            SessionError::Short { .. } => "short",
+            SessionError::Ppid { .. } => "ppid",
+            SessionError::Ordered => "ordered",
+            SessionError::Function { .. } => "function",
+            SessionError::PrivateData { .. } => "private_data",
+            SessionError::EnhancedData { .. } => "enhanced_data",
+            SessionError::Control { .. } => "control",
+            SessionError::EarlySegment => "early_segment",
+            SessionError::AfterTerminate { .. } => "after_terminate",
+            SessionError::Oversized { .. } => "oversized",
+        }
+    }
+}

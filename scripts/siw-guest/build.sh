@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the guest that plays the peer in scripts/interop siw: Debian's own kernel, rdma-core and perftest, and
+# Makes the guest that plays the peer in scripts/interop siw and sctp: Debian's own kernel, rdma-core and perftest, and
 # the kernel's siw driver, compiled from Debian's kernel source because Debian leaves it out.
 #
 # usage: scripts/siw-guest/build.sh        prints the directory with vmlinuz, initrd and versions
@@ -18,7 +18,7 @@ guest_packages=(busybox-static rdma-core rdmacm-utils ibverbs-utils ibverbs-prov
     libibumad3 libnl-3-200 libnl-route-3-200 perftest iproute2 libpci3 libc6 libmnl0 libbpf1 libelf1 libcap2
     libbsd0 libmd0 zlib1g libselinux1 libpcre2-8-0 libudev1 libzstd1 libtirpc3 libgssapi-krb5-2 libkrb5-3
     libk5crypto3 libcom-err2 libkrb5support0 libkeyutils1 libssl3 libdb5.3 libxtables12 libgcc-s1)
-modules=(virtio_net 9p 9pnet_virtio ib_uverbs rdma_ucm rdma_cm iw_cm ib_core libcrc32c crc32c_generic crc32c-intel)
+modules=(virtio_net 9p 9pnet_virtio ib_uverbs rdma_ucm rdma_cm iw_cm ib_core libcrc32c crc32c_generic crc32c-intel sctp)
 
 # fetch DIR PACKAGE...: downloads what is missing and unpacks it into DIR.
 fetch() {

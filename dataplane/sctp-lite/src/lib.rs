@@ -8,5 +8,6 @@
 #![forbid(unsafe_code)]
 
 pub mod endpoint;
+pub mod sctp;
 pub mod seam;
 pub mod session;

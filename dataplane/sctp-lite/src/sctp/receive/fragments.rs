@@ -1,0 +1,157 @@
+//! Fragments of messages that a peer has cut up, kept until their message is complete (RFC 9260 §6.9). The
+//! fragments of a message have successive TSNs, from the one with B to the one with E.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+use transport::ranges::Range;
+use transport::seq::ExtSeq;
+use wire::sctp::Data;
+
+use super::ReceiveConfig;
+
+/// What a fragment takes besides its octets.
+const OVERHEAD: usize = 64;
+
+/// A fragment that is kept.
+#[derive(Debug)]
+struct Fragment {
+    octets: Box<[u8]>,
+    ppid: u32,
+    stream: u16,
+    ssn: u16,
+    unordered: bool,
+    begin: bool,
+    end: bool,
+}
+
+impl Fragment {
+    /// Whether `chunk`, a neighbour, can be of the same message.
+    fn is_of(&self, chunk: &Data<'_>) -> bool {
+        self.stream == chunk.header.stream
+            && self.unordered == chunk.header.unordered
+            && (self.unordered || self.ssn == chunk.header.ssn) // RFC 9260 §6.6
+            && self.ppid == chunk.header.ppid
+    }
+}
+
+/// What a fragment is to the message it belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Joined {
+    /// The last one that was missing; the TSNs of the message.
+    Complete(Range),
+    /// Others are missing.
+    Incomplete,
+    /// Of a message that is longer than is allowed.
+    TooLong,
+}
+
+/// The fragments of an association by TSN.
+#[derive(Debug, Default)]
+pub(super) struct Fragments {
+    kept: BTreeMap<ExtSeq, Fragment>,
+    held: usize,
+}
+
+impl Fragments {
+    pub(super) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Octets kept, records included.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Whether the flags of `chunk` agree with what is next to it. `before` and `after` say whether its
+    /// neighbours have arrived; what has and is not kept was a whole message, or ended one.
+    pub(super) fn fits_between(
+        &self,
+        tsn: ExtSeq,
+        chunk: &Data<'_>,
+        before: bool,
+        after: bool,
+    ) -> bool {
+        let fits_left = match self.kept.get(&tsn.minus(1)) {
+            Some(left) if left.end => chunk.header.begin,
+            Some(left) => !chunk.header.begin && left.is_of(chunk),
+            None => chunk.header.begin || !before,
+        };
+        let fits_right = match self.kept.get(&tsn.plus(1)) {
+            Some(right) if right.begin => chunk.header.end,
+            Some(right) => !chunk.header.end && right.is_of(chunk),
+            None => chunk.header.end || !after,
+        };
+        fits_left && fits_right
+    }
+
+    /// What `chunk`, which [fits](Self::fits_between), does for its message.
+    pub(super) fn join(&self, tsn: ExtSeq, chunk: &Data<'_>, config: &ReceiveConfig) -> Joined {
+        let mut len = chunk.payload.len();
+        let mut count = 1;
+        let (mut start, mut begun) = (tsn, chunk.header.begin);
+        while !begun && let Some(left) = self.kept.get(&start.minus(1)) {
+            start = start.minus(1);
+            begun = left.begin;
+            len += left.octets.len();
+            count += 1;
+        }
+        let (mut end, mut ended) = (tsn.plus(1), chunk.header.end);
+        while !ended && let Some(right) = self.kept.get(&end) {
+            end = end.plus(1);
+            ended = right.end;
+            len += right.octets.len();
+            count += 1;
+        }
+        if len > config.max_message || count > config.max_fragments {
+            Joined::TooLong
+        } else if begun && ended {
+            Joined::Complete(Range { start, end })
+        } else {
+            Joined::Incomplete
+        }
+    }
+
+    /// The octets of the message at `run`, `chunk` among it.
+    pub(super) fn pieces<'a>(
+        &'a self,
+        run: Range,
+        tsn: ExtSeq,
+        chunk: &Data<'a>,
+    ) -> SmallVec<[&'a [u8]; 8]> {
+        let left = self.kept.range(run.start..tsn).map(|(_, f)| &*f.octets);
+        let right = self.kept.range(tsn.plus(1)..run.end).map(|(_, f)| &*f.octets);
+        left.chain([chunk.payload]).chain(right).collect()
+    }
+
+    /// True when the budget takes `chunk`.
+    pub(super) fn has_room(&self, chunk: &Data<'_>, config: &ReceiveConfig) -> bool {
+        self.held + chunk.payload.len() + OVERHEAD <= config.fragments
+    }
+
+    /// Keeps `chunk`.
+    pub(super) fn keep(&mut self, tsn: ExtSeq, chunk: &Data<'_>) {
+        self.held += chunk.payload.len() + OVERHEAD;
+        let fragment = Fragment {
+            octets: chunk.payload.into(),
+            ppid: chunk.header.ppid,
+            stream: chunk.header.stream,
+            ssn: chunk.header.ssn,
+            unordered: chunk.header.unordered,
+            begin: chunk.header.begin,
+            end: chunk.header.end,
+        };
+        self.kept.insert(tsn, fragment);
+    }
+
+    /// Forgets the fragments at `run`.
+    pub(super) fn remove(&mut self, run: Range) {
+        let mut tsn = run.start;
+        while tsn < run.end {
+            if let Some(fragment) = self.kept.remove(&tsn) {
+                self.held -= fragment.octets.len() + OVERHEAD;
+            }
+            tsn = tsn.plus(1);
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! The receive half of an association (RFC 9260 §6.2, §6.5 to §6.9): which TSNs have arrived, what goes up,
+//! and when a SACK is due.
+//!
+//! ```text
+//!            cumulative TSN
+//!   in order -->|        |#####|    |##|  |########|
+//!              next       gap block
+//! ```
+//!
+//! A user message goes up when its last octet is there, whatever is missing before it; what remains of it is
+//! a number in a range. Only fragments are kept, within bounds. Nothing that was SACKed is ever dropped.
+//!
+//! Left out: order within a stream (ordered messages go up at arrival, marked so: RFC 5043 wants none), and
+//! the partial delivery of RFC 9260 §6.9.
+
+mod config;
+mod fragments;
+
+use arrayvec::ArrayVec;
+use transport::ranges::{Range, Ranges};
+use transport::seq::{ExtSeq, SeqNumber};
+use wire::Instant;
+use wire::sctp::{Data, Full, GapBlock, PacketBuilder, SackHeader, Tsn};
+
+use self::fragments::{Fragments, Joined};
+use crate::seam::{MessageSink, Received, Taken};
+
+pub use config::ReceiveConfig;
+
+/// Farthest that a Gap Ack Block can tell of, beyond the cumulative TSN (RFC 9260 §3.3.4).
+const MAX_AHEAD: u64 = u16::MAX as u64;
+
+/// Gap Ack Blocks that one SACK reports: what fits 1500 octets with the other headers.
+const MAX_BLOCKS: usize = 256;
+
+/// Duplicates that one SACK reports.
+pub const MAX_DUPLICATES: usize = 16;
+
+/// What became of a DATA chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// Its message went up.
+    Delivered,
+    /// A fragment; the rest of its message is missing.
+    Held,
+    /// Came before.
+    Duplicate,
+    /// As if it had never arrived.
+    Refused(Refusal),
+    /// Counts as received, but there is no such stream: an ERROR with "Invalid Stream Identifier" is due
+    /// (RFC 9260 §6.5).
+    InvalidStream,
+    /// The association is to be aborted.
+    Abort(Violation),
+}
+
+/// Why a DATA chunk was dropped without being acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// Its TSN is farther ahead than can be reported.
+    BeyondWindow,
+    /// It would need one range more than are kept.
+    TooManyGaps,
+    /// The advertised window is closed (RFC 9260 §6.2).
+    WindowClosed,
+    /// The budget for fragments is spent.
+    TooManyFragments,
+    /// The upper layer did not take it.
+    NotTaken,
+}
+
+/// What ends an association.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Violation {
+    /// A DATA chunk without user data: "No User Data" (RFC 9260 §6.2).
+    NoUserData,
+    /// Fragments that do not belong together stand side by side: "Protocol Violation" (RFC 9260 §6.9).
+    Fragments,
+    /// A message in more or longer fragments than are kept: "Out of Resource".
+    MessageTooLong,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReceiveStats {
+    /// DATA chunks that were taken, fragments among them.
+    pub chunks: u64,
+    /// Octets of user data in them.
+    pub octets: u64,
+    /// DATA chunks that came again.
+    pub duplicates: u64,
+    /// DATA chunks dropped without acknowledgement.
+    pub refused: u64,
+    /// Of these, such that the upper layer did not take.
+    pub not_taken: u64,
+    /// DATA chunks for streams that do not exist.
+    pub invalid_streams: u64,
+    /// Most ranges beyond a gap at a time.
+    pub most_gaps: u64,
+}
+
+fn is_whole(chunk: &Data<'_>) -> bool {
+    chunk.header.begin && chunk.header.end
+}
+
+/// What the packet that is being read has brought.
+#[derive(Clone, Copy, Debug, Default)]
+struct ThisPacket {
+    new: bool,
+    /// Something that is to be answered at once.
+    urgent: bool,
+}
+
+/// The receive half of an association.
+#[derive(Debug)]
+pub struct Receiver {
+    /// The TSN after the cumulative one.
+    next: ExtSeq,
+    /// What arrived beyond `next`.
+    gaps: Ranges,
+    fragments: Fragments,
+    duplicates: ArrayVec<Tsn, MAX_DUPLICATES>,
+    streams: u16,
+    packet: ThisPacket,
+    /// Packets with new data since the last SACK.
+    unacknowledged: u8,
+    ack_now: bool,
+    ack_at: Option<Instant>,
+    /// The a_rwnd of the last SACK, less what has arrived since.
+    advertised: u32,
+    config: ReceiveConfig,
+    stats: ReceiveStats,
+}
+
+impl Receiver {
+    /// For a peer whose first TSN is `initial_tsn` and which may use `streams` streams.
+    pub fn new(config: &ReceiveConfig, initial_tsn: Tsn, streams: u16) -> Self {
+        Receiver {
+            next: ExtSeq::initial(SeqNumber(initial_tsn.0)),
+            gaps: Ranges::default(),
+            fragments: Fragments::default(),
+            duplicates: ArrayVec::new(),
+            streams,
+            packet: ThisPacket::default(),
+            unacknowledged: 0,
+            ack_now: false,
+            ack_at: None,
+            advertised: config.window,
+            config: config.clone(),
+            stats: ReceiveStats::default(),
+        }
+    }
+
+    // --- what arrives -------------------------------------------------------------------------------
+
+    /// A DATA chunk. After the last chunk of its packet call [`packet_end`](Self::packet_end).
+    pub fn data(&mut self, now: Instant, chunk: &Data<'_>, sink: &mut impl MessageSink) -> Arrival {
+        let arrival = self.take(now, chunk, sink);
+        match arrival {
+            Arrival::Delivered | Arrival::Held | Arrival::InvalidStream => {
+                self.packet.new = true;
+                self.packet.urgent |= chunk.header.immediate; // RFC 9260 §6.2
+                self.stats.chunks += 1;
+                self.stats.octets += chunk.payload.len() as u64;
+                self.stats.invalid_streams += u64::from(arrival == Arrival::InvalidStream);
+            }
+            Arrival::Duplicate => {
+                self.packet.urgent = true; // RFC 9260 §6.2
+                self.stats.duplicates += 1;
+                // What does not fit is not told; it is a hint.
+                let _ = self.duplicates.try_push(chunk.header.tsn);
+            }
+            Arrival::Refused(why) => {
+                self.packet.urgent = true;
+                self.stats.refused += 1;
+                self.stats.not_taken += u64::from(why == Refusal::NotTaken);
+            }
+            Arrival::Abort(_) => {}
+        }
+        arrival
+    }
+
+    /// The packet whose DATA chunks were handed in is over: decides whether its acknowledgement may wait
+    /// (RFC 9260 §6.2, §6.7).
+    pub fn packet_end(&mut self, now: Instant) {
+        let packet = core::mem::take(&mut self.packet);
+        if packet.new {
+            self.unacknowledged = self.unacknowledged.saturating_add(1);
+        }
+        if packet.urgent || self.unacknowledged >= self.config.packets_per_sack {
+            self.ack_now = true;
+        } else if packet.new && self.ack_at.is_none() {
+            self.ack_at = Some(now + self.config.sack_delay);
+        }
+    }
+
+    fn take(&mut self, now: Instant, chunk: &Data<'_>, sink: &mut impl MessageSink) -> Arrival {
+        if chunk.payload.is_empty() {
+            return Arrival::Abort(Violation::NoUserData);
+        }
+        let tsn = self.next.near(SeqNumber(chunk.header.tsn.0));
+        if tsn != self.next {
+            if tsn < self.next || self.gaps.containing(tsn).is_some() {
+                return Arrival::Duplicate;
+            }
+            if let Some(why) = self.refusal(tsn) {
+                return Arrival::Refused(why);
+            }
+        }
+        // RFC 9260 §6.2: with the window closed nothing beyond what has arrived is taken.
+        if self.window(sink.room()) == 0 && tsn >= self.highest() {
+            return Arrival::Refused(Refusal::WindowClosed);
+        }
+        if chunk.header.stream >= self.streams {
+            self.count_in(tsn);
+            return Arrival::InvalidStream;
+        }
+        if is_whole(chunk) && self.fragments.is_empty() {
+            let pieces = [chunk.payload];
+            return self.hand_up(now, tsn, chunk, &pieces, sink);
+        }
+        self.take_fragment(now, tsn, chunk, sink)
+    }
+
+    /// Why a TSN beyond a gap cannot be remembered.
+    fn refusal(&self, tsn: ExtSeq) -> Option<Refusal> {
+        if tsn.since(self.next) >= MAX_AHEAD {
+            return Some(Refusal::BeyondWindow);
+        }
+        let alone = !self.gaps.touches(Range { start: tsn, end: tsn.plus(1) });
+        (alone && self.gaps.len() >= self.config.max_gaps).then_some(Refusal::TooManyGaps)
+    }
+
+    /// A fragment, or a whole message while there are fragments.
+    fn take_fragment(
+        &mut self,
+        now: Instant,
+        tsn: ExtSeq,
+        chunk: &Data<'_>,
+        sink: &mut impl MessageSink,
+    ) -> Arrival {
+        let before = self.has_arrived(tsn.minus(1));
+        let after = self.has_arrived(tsn.plus(1));
+        if !self.fragments.fits_between(tsn, chunk, before, after) {
+            return Arrival::Abort(Violation::Fragments);
+        }
+        if is_whole(chunk) {
+            let pieces = [chunk.payload];
+            return self.hand_up(now, tsn, chunk, &pieces, sink);
+        }
+        match self.fragments.join(tsn, chunk, &self.config) {
+            Joined::TooLong => Arrival::Abort(Violation::MessageTooLong),
+            Joined::Complete(run) => {
+                let fragments = core::mem::take(&mut self.fragments);
+                let pieces = fragments.pieces(run, tsn, chunk);
+                let arrival = self.hand_up(now, tsn, chunk, &pieces, sink);
+                drop(pieces);
+                self.fragments = fragments;
+                if arrival == Arrival::Delivered {
+                    self.fragments.remove(run);
+                }
+                arrival
+            }
+            Joined::Incomplete => {
+                // What is next in order is always kept, within the bounds of one message: else fragments
+                // beyond a gap could keep out what completes the message before them.
+                if tsn != self.next && !self.fragments.has_room(chunk, &self.config) {
+                    return Arrival::Refused(Refusal::TooManyFragments);
+                }
+                self.fragments.keep(tsn, chunk);
+                self.count_in(tsn);
+                Arrival::Held
+            }
+        }
+    }
+
+    /// Hands a message up whose last missing fragment is `chunk`.
+    fn hand_up(
+        &mut self,
+        now: Instant,
+        tsn: ExtSeq,
+        chunk: &Data<'_>,
+        pieces: &[&[u8]],
+        sink: &mut impl MessageSink,
+    ) -> Arrival {
+        let message = Received {
+            stream: chunk.header.stream,
+            ppid: chunk.header.ppid,
+            unordered: chunk.header.unordered,
+            pieces,
+        };
+        match sink.message(now, message) {
+            Taken::Yes => {
+                self.count_in(tsn);
+                Arrival::Delivered
+            }
+            Taken::No => Arrival::Refused(Refusal::NotTaken),
+        }
+    }
+
+    /// The TSN counts as received.
+    fn count_in(&mut self, tsn: ExtSeq) {
+        if tsn != self.next {
+            self.gaps.insert(Range { start: tsn, end: tsn.plus(1) });
+            self.stats.most_gaps = self.stats.most_gaps.max(self.gaps.len() as u64);
+            self.packet.urgent = true; // RFC 9260 §6.7
+            return;
+        }
+        self.next = tsn.plus(1);
+        if !self.gaps.is_empty() {
+            self.next = self.gaps.advance(self.next);
+            self.packet.urgent = true; // RFC 5681 §4.2: what fills a gap is acknowledged at once
+        }
+    }
+
+    fn has_arrived(&self, tsn: ExtSeq) -> bool {
+        tsn < self.next || self.gaps.containing(tsn).is_some()
+    }
+
+    /// The TSN after the highest that arrived.
+    fn highest(&self) -> ExtSeq {
+        self.gaps.highest().unwrap_or(self.next)
+    }
+
+    // --- acknowledgements ---------------------------------------------------------------------------
+
+    /// True when a SACK is to be sent now; `room` as [`MessageSink::room`] says. A window that has opened
+    /// by a quarter since the last SACK is told of (RFC 9260 §6.2).
+    pub fn sack_due(&self, room: u32) -> bool {
+        self.ack_now || self.window(room).saturating_sub(self.advertised) > self.config.window / 4
+    }
+
+    /// True when something was received since the last SACK: one that is bundled with DATA saves a packet
+    /// (RFC 9260 §6.1).
+    pub fn is_unacknowledged(&self) -> bool {
+        self.unacknowledged > 0 || self.ack_now
+    }
+
+    /// The next SACK does not wait: the peer has asked, or shuts down.
+    pub fn acknowledge_now(&mut self) {
+        self.ack_now = true;
+    }
+
+    /// When a SACK is due that has been delayed.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.ack_at.filter(|_| !self.ack_now)
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.ack_at.is_some_and(|at| at <= now) {
+            self.ack_now = true;
+        }
+    }
+
+    /// Cumulative TSN Ack.
+    pub fn cumulative_tsn(&self) -> Tsn {
+        Tsn(self.next.minus(1).wire().0)
+    }
+
+    /// True when something beyond a gap has arrived, which a SHUTDOWN cannot acknowledge (RFC 9260 §6.2).
+    pub fn has_gaps(&self) -> bool {
+        !self.gaps.is_empty()
+    }
+
+    /// Adds a SACK to a packet, as many Gap Ack Blocks as fit it, from the lowest on (RFC 9260 §6.7).
+    pub fn write_sack(&mut self, room: u32, packet: &mut PacketBuilder<'_>) -> Result<(), Full> {
+        let header = SackHeader { cumulative: self.cumulative_tsn(), a_rwnd: self.window(room) };
+        let blocks: ArrayVec<GapBlock, MAX_BLOCKS> = self.gap_blocks().take(MAX_BLOCKS).collect();
+        packet.sack(header, &blocks, &self.duplicates)?;
+        self.sack_sent(header.a_rwnd);
+        Ok(())
+    }
+
+    /// Gap Ack Blocks from the lowest to the highest (RFC 9260 §3.3.4).
+    pub fn gap_blocks(&self) -> impl Iterator<Item = GapBlock> + '_ {
+        let cumulative = self.next.minus(1);
+        // MAX_AHEAD bounds both.
+        self.gaps.iter().map(move |range| GapBlock {
+            start: range.start.since(cumulative) as u16,
+            end: (range.end.since(cumulative) - 1) as u16,
+        })
+    }
+
+    /// Advertised Receiver Window Credit now: what the upper layer takes, less the fragments that are kept
+    /// (RFC 9260 §6.2 B, D). Zero rather than silly (RFC 1122 §4.2.3.3).
+    pub fn window(&self, room: u32) -> u32 {
+        let window = self.config.window.min(room);
+        let free = window.saturating_sub(self.fragments.held() as u32);
+        if free < self.config.least_window { 0 } else { free }
+    }
+
+    /// A SHUTDOWN was sent, which acknowledges as a SACK does (RFC 9260 §9.2).
+    pub fn shutdown_sent(&mut self) {
+        self.sack_sent(self.advertised);
+    }
+
+    fn sack_sent(&mut self, a_rwnd: u32) {
+        self.advertised = a_rwnd;
+        self.duplicates.clear();
+        self.unacknowledged = 0;
+        self.ack_now = false;
+        self.ack_at = None;
+    }
+
+    /// What was counted.
+    pub fn stats(&self) -> ReceiveStats {
+        self.stats
+    }
+
+    /// Octets of fragments that are kept, with what their records take.
+    pub fn held(&self) -> usize {
+        self.fragments.held()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,507 @@
+//! The receive half by itself, chunk by chunk.
+
+use std::collections::BTreeSet;
+
+use core::time::Duration;
+
+use proptest::prelude::*;
+use wire::sctp::{Chunk, DataHeader, Packet, Ports, Tag};
+
+use super::*;
+
+const FIRST: u32 = u32::MAX - 20;
+const MS: Duration = Duration::from_millis(1);
+
+/// Takes messages, all or none.
+struct Sink {
+    messages: Vec<(u16, bool, Vec<u8>)>,
+    refuse: bool,
+    room: u32,
+}
+
+impl MessageSink for Sink {
+    fn message(&mut self, _: Instant, message: Received<'_>) -> Taken {
+        if self.refuse {
+            return Taken::No;
+        }
+        self.messages.push((message.stream, message.unordered, message.pieces.concat()));
+        Taken::Yes
+    }
+
+    fn room(&self) -> u32 {
+        self.room
+    }
+}
+
+struct Side {
+    receiver: Receiver,
+    sink: Sink,
+    now: Instant,
+}
+
+fn config() -> ReceiveConfig {
+    ReceiveConfig { window: 100_000, ..ReceiveConfig::default() }
+}
+
+fn side_with(config: &ReceiveConfig) -> Side {
+    let sink = Sink { messages: Vec::new(), refuse: false, room: u32::MAX };
+    Side { receiver: Receiver::new(config, Tsn(FIRST), 4), sink, now: Instant::from_millis(1000) }
+}
+
+fn side() -> Side {
+    side_with(&config())
+}
+
+/// The `n`th TSN of the peer.
+fn tsn(n: u32) -> Tsn {
+    Tsn(FIRST).add(n)
+}
+
+fn whole(n: u32) -> DataHeader {
+    DataHeader {
+        tsn: tsn(n),
+        stream: 1,
+        ppid: 16,
+        unordered: true,
+        begin: true,
+        end: true,
+        ..DataHeader::default()
+    }
+}
+
+/// A fragment with the flags B and E as `flags` says.
+fn piece(n: u32, flags: &str) -> DataHeader {
+    DataHeader { begin: flags.contains('B'), end: flags.contains('E'), ..whole(n) }
+}
+
+impl Side {
+    /// A packet with these chunks.
+    fn packet(&mut self, chunks: &[(DataHeader, &[u8])]) -> Vec<Arrival> {
+        let mut arrivals = Vec::new();
+        for (header, payload) in chunks {
+            let data = Data { header: *header, payload };
+            arrivals.push(self.receiver.data(self.now, &data, &mut self.sink));
+        }
+        self.receiver.packet_end(self.now);
+        arrivals
+    }
+
+    /// A packet with one whole message.
+    fn one(&mut self, n: u32) -> Arrival {
+        self.packet(&[(whole(n), &[n as u8; 8])])[0]
+    }
+
+    fn due(&self) -> bool {
+        self.receiver.sack_due(self.sink.room)
+    }
+
+    /// Sends the SACK into a packet of `room` octets: cumulative TSN, a_rwnd, blocks, duplicates.
+    fn sack_in(&mut self, room: usize) -> (Tsn, u32, Vec<(u16, u16)>, Vec<Tsn>) {
+        let mut out = vec![0; room];
+        let ports = Ports { source: 1, destination: 2 };
+        let mut packet = PacketBuilder::new(&mut out, ports, Tag(7));
+        self.receiver.write_sack(self.sink.room, &mut packet).unwrap();
+        let len = packet.finish();
+        let read = Packet::new(&out[..len]).unwrap();
+        let raw = read.chunks().next().unwrap().unwrap();
+        let Ok(Chunk::Sack(sack)) = Chunk::parse(raw) else { panic!("no SACK") };
+        let blocks = sack.gaps().map(|b| (b.start, b.end)).collect();
+        (sack.header.cumulative, sack.header.a_rwnd, blocks, sack.duplicates().collect())
+    }
+
+    fn sack(&mut self) -> (Tsn, u32, Vec<(u16, u16)>, Vec<Tsn>) {
+        self.sack_in(1500)
+    }
+}
+
+// RFC 9260 §6.2: every second packet, or after the delay.
+#[test]
+fn every_second_packet_is_acknowledged_at_once() {
+    let mut side = side();
+    assert_eq!(side.one(0), Arrival::Delivered);
+    assert!(!side.due() && side.receiver.is_unacknowledged());
+    assert_eq!(side.receiver.poll_timeout(), Some(side.now + 40 * MS));
+    side.one(1);
+    assert!(side.due());
+    assert_eq!(side.sack(), (tsn(1), 100_000, vec![], vec![]));
+    assert!(!side.due() && !side.receiver.is_unacknowledged());
+    assert_eq!(side.receiver.poll_timeout(), None);
+    // Many chunks in one packet are one packet.
+    let chunks: Vec<_> = (2..12).map(|n| (whole(n), &[1u8; 4][..])).collect();
+    side.packet(&chunks);
+    assert!(!side.due());
+    side.receiver.handle_timeout(side.now + 39 * MS);
+    assert!(!side.due());
+    side.receiver.handle_timeout(side.now + 40 * MS);
+    assert!(side.due());
+    assert_eq!(side.sack().0, tsn(11));
+}
+
+// RFC 9260 §6.2: SACK.Delay is at most 200 ms by default, and nothing may be above 500 ms.
+#[test]
+fn the_default_delay_is_within_bounds() {
+    let config = ReceiveConfig::default();
+    assert!(config.sack_delay <= 200 * MS && config.packets_per_sack == 2);
+}
+
+// RFC 9260 §3.3.1, §6.2: the I bit.
+#[test]
+fn the_i_bit_is_answered_at_once() {
+    let mut side = side();
+    side.packet(&[(DataHeader { immediate: true, ..whole(0) }, b"x")]);
+    assert!(side.due());
+}
+
+// RFC 9260 §6.7: a gap, each packet that does not fill it, and what fills it are acknowledged at once; §3.3.4:
+// blocks count from the cumulative TSN.
+#[test]
+fn gaps_are_reported_at_once() {
+    let mut side = side();
+    side.one(0);
+    side.sack();
+    side.one(2);
+    assert!(side.due());
+    assert_eq!(side.sack(), (tsn(0), 100_000, vec![(2, 2)], vec![]));
+    side.one(3);
+    assert_eq!(side.sack().2, [(2, 3)]);
+    side.one(5);
+    assert_eq!(side.sack().2, [(2, 3), (5, 5)]);
+    side.one(1);
+    assert!(side.due());
+    assert_eq!(side.sack(), (tsn(3), 100_000, vec![(2, 2)], vec![]));
+    side.one(4);
+    assert_eq!(side.sack(), (tsn(5), 100_000, vec![], vec![]));
+    assert_eq!(side.sink.messages.len(), 6, "each went up when it arrived");
+}
+
+// RFC 9260 §6.2: a packet with nothing but duplicates is answered at once, and they are reported once.
+#[test]
+fn duplicates_are_reported() {
+    let mut side = side();
+    side.one(0);
+    side.one(2);
+    side.sack();
+    assert_eq!(side.one(0), Arrival::Duplicate);
+    assert!(side.due());
+    assert_eq!(side.one(2), Arrival::Duplicate);
+    assert_eq!(side.sack().3, [tsn(0), tsn(2)]);
+    assert_eq!(side.sack().3, []);
+    for _ in 0..100 {
+        side.one(2);
+    }
+    assert_eq!(side.sack().3.len(), MAX_DUPLICATES);
+    assert_eq!(side.sink.messages.len(), 2);
+}
+
+// RFC 9260 §6.2: "No User Data".
+#[test]
+fn no_user_data_aborts() {
+    let mut side = side();
+    assert_eq!(side.packet(&[(whole(0), b"")]), [Arrival::Abort(Violation::NoUserData)]);
+    assert_eq!(side.receiver.cumulative_tsn(), tsn(0).sub(1));
+}
+
+// RFC 9260 §6.5: acknowledged, an ERROR is sent, nothing goes up.
+#[test]
+fn an_invalid_stream_is_acknowledged_and_discarded() {
+    let mut side = side();
+    let header = DataHeader { stream: 4, ..whole(0) };
+    assert_eq!(side.packet(&[(header, b"abc")]), [Arrival::InvalidStream]);
+    assert_eq!(side.sack().0, tsn(0));
+    assert!(side.sink.messages.is_empty());
+}
+
+// RFC 9260 §3.3.4: what a block cannot tell of, and what would need too many ranges, is dropped.
+#[test]
+fn what_cannot_be_reported_is_refused() {
+    let mut side = side_with(&ReceiveConfig { max_gaps: 3, ..config() });
+    assert_eq!(side.one(65_535), Arrival::Refused(Refusal::BeyondWindow));
+    assert_eq!(side.one(1 << 31), Arrival::Duplicate, "in the half before");
+    assert_eq!(side.one(65_534), Arrival::Delivered);
+    assert_eq!(side.sack().2, [(65_535, 65_535)]);
+    side.one(10);
+    side.one(20);
+    assert_eq!(side.one(30), Arrival::Refused(Refusal::TooManyGaps));
+    assert_eq!(side.one(11), Arrival::Delivered, "beside a range");
+    assert_eq!(side.one(0), Arrival::Delivered);
+    assert_eq!(side.receiver.stats().refused, 2);
+    assert_eq!(side.receiver.stats().most_gaps, 3);
+}
+
+// RFC 9260 §6.7: as many blocks as fit, from the lowest.
+#[test]
+fn a_small_packet_holds_the_lowest_blocks() {
+    let mut side = side();
+    for n in 0..10 {
+        side.one(1 + 2 * n);
+    }
+    // Common header, SACK, two blocks.
+    assert_eq!(side.sack_in(12 + 16 + 8).2, [(2, 2), (4, 4)]);
+}
+
+// RFC 9260 §6.2: with a closed window nothing new beyond what has arrived is taken, what fills a gap is; the
+// answer is immediate.
+#[test]
+fn a_closed_window_refuses_what_is_new() {
+    let mut side = side();
+    side.one(0);
+    side.one(2);
+    side.sack();
+    side.sink.room = 0;
+    assert_eq!(side.one(3), Arrival::Refused(Refusal::WindowClosed));
+    assert!(side.due());
+    assert_eq!(side.sack(), (tsn(0), 0, vec![(2, 2)], vec![]));
+    assert_eq!(side.one(1), Arrival::Delivered);
+    assert_eq!(side.one(3), Arrival::Refused(Refusal::WindowClosed));
+    side.sack();
+    // RFC 9260 §6.2: one update when a quarter of the buffer is free.
+    side.sink.room = 25_000;
+    assert!(!side.due());
+    side.sink.room = 25_001;
+    assert!(side.due());
+    assert_eq!(side.sack().1, 25_001);
+    assert!(!side.due());
+    assert_eq!(side.one(3), Arrival::Delivered);
+}
+
+// RFC 1122 §4.2.3.3: no silly window.
+#[test]
+fn a_silly_window_is_closed() {
+    let mut side = side();
+    side.sink.room = 1499;
+    assert_eq!(side.receiver.window(side.sink.room), 0);
+    side.sink.room = 1500;
+    assert_eq!(side.receiver.window(side.sink.room), 1500);
+}
+
+// The seam: what the upper layer does not take is as if it had never come.
+#[test]
+fn what_is_not_taken_is_not_acknowledged() {
+    let mut side = side();
+    side.one(0);
+    side.sink.refuse = true;
+    assert_eq!(side.one(1), Arrival::Refused(Refusal::NotTaken));
+    assert_eq!(side.one(3), Arrival::Refused(Refusal::NotTaken));
+    assert_eq!(side.sack(), (tsn(0), 100_000, vec![], vec![]));
+    side.sink.refuse = false;
+    assert_eq!(side.one(3), Arrival::Delivered);
+    assert_eq!(side.one(1), Arrival::Delivered);
+    assert_eq!(side.sack(), (tsn(1), 100_000, vec![(2, 2)], vec![]));
+}
+
+// RFC 9260 §6.9: reassembled by TSN whatever the order; each fragment is acknowledged when it arrives.
+#[test]
+fn fragments_are_joined() {
+    let mut side = side();
+    let kinds = [("B", 'a'), ("", 'b'), ("", 'c'), ("E", 'd')];
+    let part = |n: u32| (piece(n, kinds[n as usize].0), [kinds[n as usize].1 as u8; 100]);
+    let order = [2, 0, 3, 1];
+    for (i, n) in order.into_iter().enumerate() {
+        let (header, payload) = part(n);
+        let arrival = side.packet(&[(header, &payload)])[0];
+        let last = i == 3;
+        assert_eq!(arrival, if last { Arrival::Delivered } else { Arrival::Held });
+        assert_eq!(side.receiver.held() > 0, !last);
+    }
+    let want: Vec<u8> = "abcd".bytes().flat_map(|b| [b; 100]).collect();
+    assert_eq!(side.sink.messages, [(1, true, want)]);
+    assert_eq!(side.sack(), (tsn(3), 100_000, vec![], vec![]));
+    side.one(4);
+    assert_eq!(side.sink.messages.len(), 2);
+}
+
+// RFC 9260 §6.2 B, C: what is kept closes the window.
+#[test]
+fn kept_fragments_close_the_window() {
+    let mut side = side();
+    side.packet(&[(piece(0, "B"), &[0; 1000])]);
+    let (_, a_rwnd, ..) = side.sack();
+    assert!(a_rwnd <= 99_000 && a_rwnd > 98_000, "{a_rwnd}");
+    side.packet(&[(piece(1, "E"), &[0; 1000])]);
+    assert_eq!(side.sack().1, 100_000);
+}
+
+// RFC 9260 §6.9: an ordered message keeps its mark; what is refused at its last fragment comes again.
+#[test]
+fn a_message_that_is_not_taken_waits_for_its_last_fragment() {
+    let mut side = side();
+    let ordered = |n, flags| DataHeader { unordered: false, ssn: 7, ..piece(n, flags) };
+    side.packet(&[(ordered(0, "B"), b"one")]);
+    side.sink.refuse = true;
+    let last = side.packet(&[(ordered(1, "E"), b"two")]);
+    assert_eq!(last, [Arrival::Refused(Refusal::NotTaken)]);
+    assert_eq!(side.sack().0, tsn(0), "what was acknowledged stays so");
+    side.sink.refuse = false;
+    side.packet(&[(ordered(1, "E"), b"two")]);
+    assert_eq!(side.sink.messages, [(1, false, b"onetwo".to_vec())]);
+    assert_eq!(side.receiver.held(), 0);
+}
+
+// RFC 9260 §6.9: neighbours that cannot be.
+#[test]
+fn fragments_that_do_not_fit_abort() {
+    let abort = Arrival::Abort(Violation::Fragments);
+    for (first, second) in [("B", "B"), ("B", "BE"), ("", "B"), ("E", ""), ("E", "E")] {
+        let mut side = side();
+        side.one(0);
+        side.packet(&[(piece(2, first), b"x")]);
+        assert_eq!(side.packet(&[(piece(3, second), b"y")])[0], abort, "{first} {second}");
+        let mut side = side_with(&config());
+        side.one(0);
+        side.packet(&[(piece(3, second), b"y")]);
+        assert_eq!(side.packet(&[(piece(2, first), b"x")])[0], abort, "{second} {first}");
+    }
+    // After a whole message no fragment goes on; before one none is left open.
+    let mut side = side();
+    side.one(0);
+    assert_eq!(side.packet(&[(piece(1, "E"), b"x")])[0], abort);
+    side.one(3);
+    assert_eq!(side.packet(&[(piece(2, "B"), b"x")])[0], abort);
+    assert_eq!(side_with(&config()).packet(&[(piece(0, ""), b"x")])[0], abort, "the first of all");
+    // Of one message: the stream, the U flag, the number and the identifier are the same.
+    let begin = piece(0, "B");
+    let wrong = [
+        DataHeader { stream: 2, ..piece(1, "E") },
+        DataHeader { unordered: false, ..piece(1, "E") },
+        DataHeader { ppid: 17, ..piece(1, "E") },
+    ];
+    for header in wrong {
+        let mut side = side_with(&config());
+        side.packet(&[(begin, b"x")]);
+        assert_eq!(side.packet(&[(header, b"y")])[0], abort, "{header:?}");
+    }
+    // RFC 9260 §6.6: the number of an unordered one means nothing.
+    let mut side = side_with(&config());
+    side.packet(&[(begin, b"x")]);
+    let other = DataHeader { ssn: 9, ..piece(1, "E") };
+    assert_eq!(side.packet(&[(other, b"y")])[0], Arrival::Delivered);
+}
+
+#[test]
+fn a_message_that_is_too_long_aborts() {
+    let mut side = side_with(&ReceiveConfig { max_message: 300, ..config() });
+    side.packet(&[(piece(0, "B"), &[0; 200])]);
+    let next = side.packet(&[(piece(1, ""), &[0; 101])]);
+    assert_eq!(next, [Arrival::Abort(Violation::MessageTooLong)]);
+    let mut side = side_with(&ReceiveConfig { max_fragments: 3, ..config() });
+    side.packet(&[(piece(0, "B"), b"x"), (piece(1, ""), b"x"), (piece(2, ""), b"x")]);
+    let next = side.packet(&[(piece(3, "E"), b"x")]);
+    assert_eq!(next, [Arrival::Abort(Violation::MessageTooLong)]);
+}
+
+/// Fragments beyond gaps fill their budget; what is in order is kept all the same, so that the messages
+/// before them complete.
+#[test]
+fn fragments_beyond_the_budget_are_refused_and_nothing_stalls() {
+    let mut side = side_with(&ReceiveConfig { fragments: 1000, ..config() });
+    // Messages of three fragments, the first of each missing.
+    let flags = |n: u32| ["B", "", "E"][n as usize % 3];
+    let mut refused = Vec::new();
+    for n in (0..30).filter(|n| n % 3 != 0) {
+        match side.packet(&[(piece(n, flags(n)), &[n as u8; 50])])[0] {
+            Arrival::Held => {}
+            Arrival::Refused(Refusal::TooManyFragments) => refused.push(n),
+            other => panic!("{n}: {other:?}"),
+        }
+    }
+    assert_eq!(side.receiver.held(), 8 * 114);
+    assert!(!refused.is_empty());
+    // The peer sends again what was not acknowledged, in order.
+    for n in 0..30 {
+        side.packet(&[(piece(n, flags(n)), &[n as u8; 50])]);
+    }
+    assert_eq!(side.sink.messages.len(), 10);
+    assert_eq!(side.sack().0, tsn(29));
+    assert_eq!(side.receiver.held(), 0);
+}
+
+proptest! {
+    /// Any order, with duplicates and refusals, against a set: what is acknowledged is what was taken, each
+    /// message goes up once, and nothing that was acknowledged is taken back.
+    #[test]
+    fn acknowledged_is_what_was_taken(
+        steps in prop::collection::vec((0u32..60, prop::bool::weighted(0.1), any::<bool>()), 1..200),
+        max_gaps in 1usize..12,
+    ) {
+        let mut side = side_with(&ReceiveConfig { max_gaps, ..config() });
+        let mut model = BTreeSet::new();
+        for (n, refuse, acknowledge) in steps {
+            side.sink.refuse = refuse;
+            let arrival = side.one(n);
+            prop_assert_eq!(arrival == Arrival::Duplicate, model.contains(&n));
+            if arrival == Arrival::Delivered {
+                prop_assert!(!refuse);
+                model.insert(n);
+            }
+            if acknowledge {
+                let (cumulative, _, blocks, _) = side.sack();
+                let mut told: BTreeSet<u32> = (0..cumulative.add(1).distance_from(tsn(0))).collect();
+                let mut last = 1;
+                for (start, end) in blocks {
+                    prop_assert!(last < start && start <= end, "sorted, apart, and never the next one");
+                    last = end + 1;
+                    told.extend((start..=end).map(|i| cumulative.add(u32::from(i)).distance_from(tsn(0))));
+                }
+                prop_assert_eq!(&told, &model);
+            }
+        }
+        prop_assert_eq!(side.sink.messages.len(), model.len());
+        prop_assert!(side.receiver.stats().most_gaps <= max_gaps as u64);
+    }
+
+    /// Messages cut up in any way, their fragments in any order and more than once, arrive whole.
+    #[test]
+    fn fragments_in_any_order_make_the_messages(
+        lens in prop::collection::vec(1u32..6, 1..12),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 0..100),
+    ) {
+        let mut side = side();
+        let mut chunks = Vec::new();
+        for (message, len) in lens.iter().enumerate() {
+            for i in 0..*len {
+                let n = chunks.len() as u32;
+                let header = DataHeader { begin: i == 0, end: i + 1 == *len, ..whole(n) };
+                chunks.push((header, [message as u8, i as u8]));
+            }
+        }
+        let order: Vec<_> = picks.iter().map(|p| p.index(chunks.len())).chain(0..chunks.len()).collect();
+        for i in order {
+            let (header, payload) = &chunks[i];
+            let arrival = side.packet(&[(*header, payload)])[0];
+            prop_assert!(!matches!(arrival, Arrival::Abort(_) | Arrival::Refused(_)), "{:?}", arrival);
+        }
+        let mut messages: Vec<_> = side.sink.messages.iter().map(|(.., m)| m.clone()).collect();
+        messages.sort();
+        let want: Vec<Vec<u8>> = lens.iter().enumerate()
+            .map(|(m, len)| (0..*len).flat_map(|i| [m as u8, i as u8]).collect()).collect();
+        prop_assert_eq!(messages, want);
+        prop_assert_eq!(side.receiver.held(), 0);
+        prop_assert!(!side.receiver.has_gaps());
+    }
+
+    /// Chunks with any numbers and flags: no panic, and the bounds hold.
+    #[test]
+    fn hostile_chunks_stay_within_bounds(
+        chunks in prop::collection::vec(
+            (prop_oneof![0u32..40, any::<u32>()], any::<u8>(), 0u16..6, 0usize..40), 1..300),
+    ) {
+        let config = ReceiveConfig { max_gaps: 4, max_message: 200, fragments: 600, ..config() };
+        let mut side = side_with(&config);
+        for (n, flags, stream, len) in chunks {
+            let header = DataHeader {
+                stream,
+                unordered: flags & 1 != 0,
+                begin: flags & 2 != 0,
+                end: flags & 4 != 0,
+                immediate: flags & 8 != 0,
+                ..whole(n)
+            };
+            let before = side.receiver.cumulative_tsn();
+            side.packet(&[(header, &vec![0; len])]);
+            prop_assert!(!side.receiver.cumulative_tsn().before(before));
+            prop_assert!(side.receiver.gap_blocks().count() <= 4);
+            prop_assert!(side.receiver.held() <= 600 + 200 + 128 * 64);
+            prop_assert!(side.sack().2.iter().all(|(start, end)| start <= end && *start > 1));
+        }
+    }
+}

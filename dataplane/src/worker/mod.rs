@@ -272,6 +272,16 @@ impl<Io: PortIo> Core<Io> {
         self.conns.occupied().filter_map(|slot| Some(&self.conns.get(slot)?.endpoint))
     }
 
+    /// The endpoint of the first stream with this peer.
+    #[cfg(test)]
+    pub(crate) fn stream_with(
+        &self,
+        peer: IpAddr,
+    ) -> Option<&tcp_lite::endpoint::Endpoint<Memory>> {
+        let mut conns = self.conns.occupied().filter_map(|slot| self.conns.get(slot));
+        conns.find(|conn| conn.key.remote.ip() == peer).map(|conn| &conn.endpoint)
+    }
+
     fn take_commands(&mut self, now: Instant) -> bool {
         let mut taken = 0;
         while taken < COMMANDS {

@@ -54,6 +54,11 @@ impl Pace {
 }
 
 impl Pacer {
+    /// The next burst may leave now.
+    pub const fn new() -> Self {
+        Pacer { next: Instant::ZERO, sent: 0 }
+    }
+
     /// Until when to wait, if at all.
     pub fn wait(&self, now: Instant) -> Option<Instant> {
         (self.next > now).then_some(self.next)
@@ -98,7 +103,7 @@ mod tests {
     fn the_rate_is_kept_with_late_timers() {
         let pace = Pace::new(100_000, 1000, Some(10 * MS), false).unwrap(); // 12 MB/s, 12 kB
         for late in [Duration::ZERO, MS / 3, MS * 9 / 10] {
-            let mut pacer = Pacer::default();
+            let mut pacer = Pacer::new();
             let start = Instant::from_millis(1000);
             let (mut now, mut sent) = (start, 0u64);
             while sent < 1_200_000 {
@@ -118,7 +123,7 @@ mod tests {
     #[test]
     fn idle_time_is_no_credit() {
         let pace = Pace::new(100_000, 1000, Some(10 * MS), false).unwrap();
-        let mut pacer = Pacer::default();
+        let mut pacer = Pacer::new();
         let now = Instant::from_millis(5000);
         let mut burst = 0;
         while pacer.wait(now).is_none() {

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use wire::{Blank, Instant, Lazy};
 
 use crate::delivery::{Delivery, Transmission};
 use crate::recovery::DUP_THRESH;
@@ -16,16 +16,9 @@ const PERSIST: u8 = 16;
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(60);
 
 /// The state of RACK (RFC 8985 §5.3).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Rack {
-    /// RACK.segment: RACK.xmit_ts and RACK.end_seq.
-    latest: Transmission,
-    /// RACK.rtt, nanoseconds.
-    rtt: u64,
-    /// RACK.fack.
-    fack: ExtSeq,
-    /// RACK.dsack_round; the default for none.
-    dsack_round: ExtSeq,
+    track: Lazy<Track>,
     /// RACK.min_RTT.
     min_rtt: MinRtt,
     /// RACK.reordering_seen.
@@ -34,6 +27,31 @@ pub struct Rack {
     mult: u8,
     /// RACK.reo_wnd_persist.
     persist: u8,
+}
+
+/// What says something only of segments that are in flight.
+#[derive(Clone, Copy, Debug)]
+struct Track {
+    /// RACK.segment: RACK.xmit_ts and RACK.end_seq.
+    latest: Transmission,
+    /// RACK.rtt, nanoseconds.
+    rtt: u64,
+    /// RACK.fack.
+    fack: ExtSeq,
+    /// RACK.dsack_round.
+    dsack_round: ExtSeq,
+}
+
+impl Blank for Track {
+    fn blank() -> &'static Self {
+        static BLANK: Track = Track {
+            latest: Transmission { at: Instant::ZERO, end: ExtSeq::NONE },
+            rtt: 0,
+            fack: ExtSeq::NONE,
+            dsack_round: ExtSeq::NONE,
+        };
+        &BLANK
+    }
 }
 
 /// What decides whether a segment is lost now.
@@ -55,14 +73,17 @@ impl Judgement {
     }
 }
 
+impl Default for Rack {
+    fn default() -> Self {
+        Rack::new()
+    }
+}
+
 impl Rack {
-    /// For a connection whose first octet is `una`.
-    pub fn new(una: ExtSeq) -> Self {
+    /// Nothing was measured.
+    pub fn new() -> Self {
         Rack {
-            latest: Transmission::default(),
-            rtt: 0,
-            fack: una,
-            dsack_round: ExtSeq::default(),
+            track: Lazy::new(),
             min_rtt: MinRtt::default(),
             reordering_seen: false,
             mult: 1,
@@ -72,7 +93,7 @@ impl Rack {
 
     /// RACK.fack.
     pub fn fack(&self) -> ExtSeq {
-        self.fack
+        self.track.fack
     }
 
     /// RACK.min_RTT, once measured.
@@ -87,18 +108,22 @@ impl Rack {
 
     /// Steps 2 and 3 of RFC 8985 §6.2.
     pub fn on_delivery(&mut self, now: Instant, delivery: &Delivery) {
-        if let Some(sent) = delivery.latest {
-            self.rtt = now.saturating_since(sent.at).as_nanos() as u64;
-            self.latest = self.latest.max(sent);
+        if delivery.octets == 0 && delivery.latest.is_none() && !delivery.reordered {
+            return;
         }
-        self.fack = self.fack.max(delivery.highest);
+        let track = &mut *self.track;
+        if let Some(sent) = delivery.latest {
+            track.rtt = now.saturating_since(sent.at).as_nanos() as u64;
+            track.latest = track.latest.max(sent);
+        }
+        track.fack = track.fack.max(delivery.highest);
         self.reordering_seen |= delivery.reordered;
     }
 
     /// Step 4, for an acknowledgement with D-SACK: a wider window once per round trip.
     pub fn on_d_sack(&mut self, una: ExtSeq, nxt: ExtSeq) {
-        if una >= self.dsack_round {
-            self.dsack_round = nxt;
+        if una >= self.track.dsack_round {
+            self.track.dsack_round = nxt;
             self.mult = self.mult.saturating_add(1);
             self.persist = PERSIST;
         }
@@ -130,8 +155,14 @@ impl Rack {
         srtt: Duration,
     ) -> Judgement {
         let reo_wnd = self.reo_wnd(recovering, segs_sacked, srtt);
-        let patience = Duration::from_nanos(self.rtt).saturating_add(reo_wnd);
-        Judgement { latest: self.latest, patience, now }
+        let track = &*self.track;
+        let patience = Duration::from_nanos(track.rtt).saturating_add(reo_wnd);
+        Judgement { latest: track.latest, patience, now }
+    }
+
+    /// Nothing is in flight.
+    pub fn relax(&mut self) {
+        self.track.release();
     }
 
     /// Some segment sent once came after later ones.
@@ -182,7 +213,7 @@ mod tests {
     }
 
     fn rack() -> Rack {
-        let mut rack = Rack::new(at(0));
+        let mut rack = Rack::new();
         rack.measured(Instant::ZERO, 40 * MS);
         rack
     }
@@ -247,8 +278,8 @@ mod tests {
         let mut rack = rack();
         delivered(&mut rack, 60, 20, 50);
         delivered(&mut rack, 65, 10, 20);
-        assert_eq!(rack.latest.at, Instant::from_millis(20));
-        assert_eq!(rack.rtt, 55_000_000);
+        assert_eq!(rack.track.latest.at, Instant::from_millis(20));
+        assert_eq!(rack.track.rtt, 55_000_000);
     }
 
     // RFC 8985 §6.2 step 1: a longer path is believed in the end.

@@ -26,13 +26,18 @@ impl Range {
 }
 
 /// Sorted, disjoint and not touching each other.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Ranges {
     ranges: Vec<Range>,
     octets: u64,
 }
 
 impl Ranges {
+    /// None.
+    pub const fn new() -> Self {
+        Ranges { ranges: Vec::new(), octets: 0 }
+    }
+
     /// How many ranges there are.
     pub fn len(&self) -> usize {
         self.ranges.len()

@@ -18,17 +18,23 @@ pub struct RttEstimator {
     srtt: u64,
     rttvar: u64,
     measured: bool,
-    /// Without backing off.
-    rto: Duration,
+    /// Without backing off, nanoseconds.
+    rto: u64,
     /// Doublings of the time-out.
-    backoff: u32,
+    backoff: u8,
 }
 
 impl RttEstimator {
     /// Nothing is measured.
     pub fn new(config: &impl Parameters) -> Self {
         // RFC 6298 §2.1
-        RttEstimator { srtt: 0, rttvar: 0, measured: false, rto: config.initial_rto(), backoff: 0 }
+        RttEstimator {
+            srtt: 0,
+            rttvar: 0,
+            measured: false,
+            rto: nanos(config.initial_rto()),
+            backoff: 0,
+        }
     }
 
     /// A measurement of a segment that was not sent twice, or by timestamps (RFC 6298 §3). `per_rtt` is
@@ -50,12 +56,13 @@ impl RttEstimator {
         let floor = config.min_rto() / VARIANCE_FLOOR;
         let var = Duration::from_nanos(self.rttvar.saturating_mul(4)).max(floor);
         let rto = Duration::from_nanos(self.srtt).saturating_add(var);
-        self.rto = rto.clamp(config.min_rto(), config.max_rto()); // RFC 6298 §2.4, §2.5
+        self.rto = nanos(rto.clamp(config.min_rto(), config.max_rto())); // RFC 6298 §2.4, §2.5
     }
 
     /// The time-out now.
     pub fn rto(&self, config: &impl Parameters) -> Duration {
-        self.rto.saturating_mul(1 << self.backoff.min(16)).min(config.max_rto())
+        let rto = self.rto.saturating_mul(1 << self.backoff.min(16));
+        Duration::from_nanos(rto).min(config.max_rto())
     }
 
     /// The timer has expired (RFC 6298 §5.5).
@@ -71,7 +78,7 @@ impl RttEstimator {
     /// The SYN had to be sent again and nothing was measured (RFC 6298 §5.7).
     pub fn after_syn_loss(&mut self) {
         if !self.measured {
-            self.rto = self.rto.max(RTO_AFTER_SYN_LOSS);
+            self.rto = self.rto.max(nanos(RTO_AFTER_SYN_LOSS));
         }
         self.backoff = 0;
     }
@@ -80,6 +87,10 @@ impl RttEstimator {
     pub fn srtt(&self) -> Option<Duration> {
         self.measured.then(|| Duration::from_nanos(self.srtt))
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// (1 - 1/weight) * old + new / weight, without loss of small differences in sign.

@@ -40,6 +40,9 @@ impl fmt::Debug for SeqNumber {
 pub struct ExtSeq(u64);
 
 impl ExtSeq {
+    /// Before every number that a connection uses.
+    pub const NONE: ExtSeq = ExtSeq(0);
+
     /// Where numbering starts: an initial sequence number.
     pub const fn initial(isn: SeqNumber) -> ExtSeq {
         ExtSeq((1 << 32) + isn.0 as u64)

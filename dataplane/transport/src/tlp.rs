@@ -29,8 +29,8 @@ pub struct TailLoss {
     end_seq: Option<ExtSeq>,
     /// TLP.is_retrans.
     is_retrans: bool,
-    /// A round trip was measured since the last probe.
-    measured: bool,
+    /// No round trip was measured since the last probe.
+    unmeasured: bool,
     /// A probe is to be sent.
     pub due: bool,
 }
@@ -56,19 +56,29 @@ pub enum TlpOutcome {
 }
 
 impl TailLoss {
-    /// A round trip was measured.
-    pub fn measured(&mut self) {
-        self.measured = true;
+    /// No probe was sent.
+    pub const fn new() -> Self {
+        TailLoss { end_seq: None, is_retrans: false, unmeasured: false, due: false }
     }
 
-    /// The two conditions of RFC 8985 §7.3.
+    /// No answer to a probe is to come, and none is to be sent.
+    pub fn is_quiet(&self) -> bool {
+        self.end_seq.is_none() && !self.due
+    }
+
+    /// A round trip was measured.
+    pub fn measured(&mut self) {
+        self.unmeasured = false;
+    }
+
+    /// The two conditions of RFC 8985 §7.3, once a round trip of the connection was measured.
     pub fn may_probe(&self) -> bool {
-        self.end_seq.is_none() && self.measured
+        self.end_seq.is_none() && !self.unmeasured
     }
 
     /// A probe was sent; `end` is SND.NXT after it.
     pub fn sent(&mut self, end: ExtSeq, is_retrans: bool) {
-        *self = TailLoss { end_seq: Some(end), is_retrans, measured: false, due: false };
+        *self = TailLoss { end_seq: Some(end), is_retrans, unmeasured: true, due: false };
     }
 
     /// Recovery begins (RFC 8985 §7.1).
@@ -111,7 +121,7 @@ mod tests {
     }
 
     fn probed(is_retrans: bool) -> TailLoss {
-        let mut tlp = TailLoss::default();
+        let mut tlp = TailLoss::new();
         tlp.measured();
         assert!(tlp.may_probe());
         tlp.sent(at(100), is_retrans);

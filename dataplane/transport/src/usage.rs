@@ -8,7 +8,7 @@ use wire::Instant;
 use crate::seq::ExtSeq;
 
 /// What was used in this round trip and since when the window was last full.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// The window stopped sending in this round trip.
     limited: bool,
@@ -21,8 +21,9 @@ pub struct Usage {
 
 impl Usage {
     /// Nothing was sent.
-    pub fn new(una: ExtSeq, now: Instant) -> Self {
-        Usage { limited: false, max_flight: 0, round_end: una, full_at: now }
+    pub const fn new() -> Self {
+        let (round_end, full_at) = (ExtSeq::NONE, Instant::ZERO);
+        Usage { limited: false, max_flight: 0, round_end, full_at }
     }
 
     /// Something was sent, or could not because the window is full (`limited`). `flight` is what is in the
@@ -67,7 +68,7 @@ mod tests {
     // RFC 7661 §4.3: a round trip in which the window was full once counts as full.
     #[test]
     fn full_once_in_a_round_trip_is_full() {
-        let mut usage = Usage::new(at(0), MS(0));
+        let mut usage = Usage::new();
         usage.note(MS(0), true, 1000, at(0), at(1000));
         usage.note(MS(1), false, 500, at(600), at(1100));
         assert!(usage.is_limited(false, 1000));
@@ -81,7 +82,7 @@ mod tests {
     #[test]
     fn an_unused_window_is_told_once_per_timeout() {
         let rto = Duration::from_millis(200);
-        let mut usage = Usage::new(at(0), MS(0));
+        let mut usage = Usage::new();
         usage.note(MS(0), false, 300, at(0), at(300));
         assert_eq!(usage.unused_for(MS(199), rto), None);
         assert_eq!(usage.unused_for(MS(200), rto), Some(300));

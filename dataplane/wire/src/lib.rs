@@ -10,12 +10,14 @@
 
 pub mod crc32c;
 pub mod ddp;
+mod lazy;
 pub mod mpa;
 pub mod rdmap;
 pub mod sctp;
 mod time;
 
 pub use ddp::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
+pub use lazy::{Blank, Lazy};
 pub use time::Instant;
 
 /// The octets are fewer than the header needs.

@@ -162,7 +162,7 @@ impl<M: RegionMemory> Endpoint<M> {
         let startup = Startup::initiator(&config.mpa, open.ulp.depths(), &open.private_data)?;
         let conn = Connection::connect(config.tcp.clone(), tuple, iss, mss, now);
         let upper = Upper::initiator(config.clone(), id, startup, open);
-        Ok(Endpoint::new(config, conn, upper))
+        Ok(Endpoint::new(config, conn, upper, &tuple))
     }
 
     /// Passive open by the segment `syn`. `iss` and `mss` as for [`Connection::accept`].
@@ -177,7 +177,7 @@ impl<M: RegionMemory> Endpoint<M> {
     ) -> Self {
         let conn = Connection::accept(config.tcp.clone(), tuple, iss, mss, syn, now);
         let upper = Upper::responder(config.clone(), id);
-        Endpoint::new(config, conn, upper)
+        Endpoint::new(config, conn, upper, &tuple)
     }
 
     /// Octets that an endpoint takes before its request is decided on: what a SYN and ACK may offer.
@@ -195,11 +195,16 @@ impl<M: RegionMemory> Endpoint<M> {
         let tcp = config.tcp.clone();
         let conn = Connection::accept_cookie(tcp, tuple, (mss, Self::ROOM), cookie, now);
         let upper = Upper::responder(config.clone(), id);
-        Endpoint::new(config, conn, upper)
+        Endpoint::new(config, conn, upper, &tuple)
     }
 
-    fn new(config: Arc<EndpointConfig>, conn: Connection, mut upper: Upper<M>) -> Self {
-        upper.peer = PeerId::of(conn.tuple().remote.ip());
+    fn new(
+        config: Arc<EndpointConfig>,
+        conn: Connection,
+        mut upper: Upper<M>,
+        tuple: &FourTuple,
+    ) -> Self {
+        upper.peer = PeerId::of(tuple.remote.ip());
         Endpoint {
             conn,
             upper,
@@ -419,7 +424,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Counters of all layers.
     pub fn stats(&self) -> EndpointStats {
         let mut stats = self.last_stats.as_deref().copied().unwrap_or_default();
-        stats.tcp = *self.conn.stats();
+        stats.tcp = self.conn.stats();
         if let Some(full) = self.upper.full() {
             stats.mpa_rx = *full.receiver.stats();
             stats.mpa_tx = *full.sender.stats();

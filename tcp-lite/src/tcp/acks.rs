@@ -14,7 +14,7 @@ use super::ranges::Range;
 use super::recovery::{Phase, must_recover};
 use super::sender::Sender;
 use super::seq::{ExtSeq, SeqNumber};
-use super::stats::Stats;
+use super::stats::Counts;
 use super::tlp::{TlpAck, TlpOutcome};
 
 /// What a segment says about our data.
@@ -60,9 +60,13 @@ impl Sender {
         now: Instant,
         info: AckInfo<'_>,
         config: &Config,
-        stats: &mut Stats,
+        stats: &mut Counts,
     ) -> bool {
-        let before = self.phase;
+        if self.out.is_quiet() && self.episode.is_none() {
+            self.on_ack_of_nothing(now, info, stats);
+            return false;
+        }
+        let before = self.out.phase;
         let told = self.take_in(now, info, stats);
         self.measure(now, info, &told, config);
         let window_moved = self.update_window(now, info);
@@ -86,16 +90,24 @@ impl Sender {
         told.advanced
     }
 
+    /// As [`on_ack`](Self::on_ack) while nothing is in flight: what is left to say is the window, and what
+    /// came twice.
+    fn on_ack_of_nothing(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counts) {
+        if let Some(twice) = self.d_sack(info) {
+            self.on_d_sack(twice, stats);
+        }
+        self.update_window(now, info);
+    }
+
     /// Lets the scoreboard have it.
-    fn take_in(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Stats) -> Told {
+    fn take_in(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counts) -> Told {
         let flight = self.flight();
         let mut delivery =
             Delivery::new(now, info.echoed_ms, self.rack.min_rtt(), self.rack.fack());
         let d_sack = self.d_sack(info);
         let advanced = info.ack > self.una;
         if advanced {
-            stats.octets_acknowledged += info.ack.since(self.una);
-            self.board.acknowledge(info.ack, &mut delivery);
+            self.out.board.acknowledge(info.ack, &mut delivery);
             self.una = info.ack;
             self.progress_at = now;
             self.timeouts_in_a_row = 0;
@@ -117,7 +129,7 @@ impl Sender {
         for (left, right) in info.blocks {
             let (start, end) = (self.una.near(*left), self.una.near(*right));
             if self.una <= start && start < end && end <= self.nxt {
-                news |= self.board.sack(start, end, delivery);
+                news |= self.out.board.sack(start, end, delivery);
             }
         }
         news
@@ -140,11 +152,13 @@ impl Sender {
     }
 
     /// Octets came twice at the peer. A peer that tells of more than was sent twice is not believed.
-    fn on_d_sack(&mut self, twice: Range, stats: &mut Stats) {
-        stats.d_sacks_in += 1;
-        self.d_sacked = self.d_sacked.saturating_add(twice.len());
-        if self.d_sacked > stats.octets_retransmitted + self.emss as u64 {
-            self.d_sacked = stats.octets_retransmitted + self.emss as u64;
+    fn on_d_sack(&mut self, twice: Range, stats: &mut Counts) {
+        let rare = stats.rare();
+        rare.stats.d_sacks_in += 1;
+        rare.d_sacked = rare.d_sacked.saturating_add(twice.len());
+        let most = rare.stats.octets_retransmitted + self.emss as u64;
+        if rare.d_sacked > most {
+            rare.d_sacked = most;
             return;
         }
         self.rack.on_d_sack(self.una, self.nxt);
@@ -167,7 +181,7 @@ impl Sender {
         if let Some(rtt) = told.delivery.rtt().or(echo) {
             let per_rtt = told.flight.div_ceil(2 * self.emss as u64);
             self.rtt.sample(rtt, per_rtt, config);
-            self.tlp.measured();
+            self.out.tlp.measured();
         } else if told.delivery.original_end.is_some() || (told.advanced && again) {
             // RFC 6298 §5, Karn: something that was not sent again was acknowledged, or came twice, so that
             // nothing was lost; but how long it took cannot be told.
@@ -199,7 +213,9 @@ impl Sender {
             // What the peer refused while its window was closed has to go again now.
             self.probing = false;
             self.rtt.forget_backoff();
-            self.board.mark_all_lost();
+            if let Some(out) = self.out.get_mut() {
+                out.board.mark_all_lost();
+            }
         }
         changed
     }
@@ -212,24 +228,24 @@ impl Sender {
         self.wl2 = ack;
     }
 
-    fn on_duplicate(&mut self, flight: u64, stats: &mut Stats) {
-        stats.duplicate_acks_in += 1;
+    fn on_duplicate(&mut self, flight: u64, stats: &mut Counts) {
+        stats.more().duplicate_acks_in += 1;
         self.dup_acks = self.dup_acks.saturating_add(1);
         if self.dup_acks == 1 {
-            self.flight_before_dups = flight;
+            self.out.flight_before_dups = flight;
         }
         if !self.sack {
             // After a time-out only what was sent since can be arriving (RFC 5682 §2.1 step 3a).
-            let most = match self.phase {
+            let most = match self.out.phase {
                 Phase::Loss { point } => self.nxt.since(point),
                 _ => self.flight().saturating_sub(self.emss as u64),
             };
-            self.reno_sacked = (self.reno_sacked + self.emss as u64).min(most);
+            self.out.reno_sacked = (self.out.reno_sacked + self.emss as u64).min(most);
         }
     }
 
     /// RFC 8985 §7.4.2.
-    fn judge_probe(&mut self, info: AckInfo<'_>, told: &Told, duplicate: bool, stats: &mut Stats) {
+    fn judge_probe(&mut self, info: AckInfo<'_>, told: &Told, duplicate: bool, stats: &mut Counts) {
         let ack = TlpAck {
             ack: info.ack,
             d_sack_end: told.d_sack.map(|r| r.end),
@@ -238,8 +254,8 @@ impl Sender {
                 && !told.advanced
                 && (duplicate || told.flight > 0),
         };
-        if self.tlp.on_ack(ack) == TlpOutcome::Repaired && self.phase == Phase::Open {
-            stats.tail_losses_repaired += 1;
+        if self.out.tlp.on_ack(ack) == TlpOutcome::Repaired && self.out.phase == Phase::Open {
+            stats.more().tail_losses_repaired += 1;
             self.cc.on_loss(told.flight);
         }
     }
@@ -247,21 +263,21 @@ impl Sender {
     // --- recovery -----------------------------------------------------------------------------------
 
     fn leave_recovery(&mut self, before: Phase, told: &Told) {
-        self.phase = before.after_ack(self.una);
+        self.out.phase = before.after_ack(self.una);
         if !told.advanced {
             return;
         }
-        let over = before != Phase::Open && self.phase == Phase::Open;
+        let over = before != Phase::Open && self.out.phase == Phase::Open;
         match before {
             Phase::Recovery { .. } if !over && !self.sack => {
                 // RFC 6582 §3.2 (4): a partial acknowledgement; the next segment is lost too.
                 let rest = told.delivery.octets.saturating_sub(self.emss as u64);
-                self.reno_sacked = self.reno_sacked.saturating_sub(rest);
-                self.board.mark_head_lost();
+                self.out.reno_sacked = self.out.reno_sacked.saturating_sub(rest);
+                self.out.board.mark_head_lost();
                 self.force = true;
             }
             Phase::Recovery { .. } if !over => {}
-            _ => self.reno_sacked = 0,
+            _ => self.out.reno_sacked = 0,
         }
         if over && before.is_recovering() {
             self.force = false;
@@ -286,13 +302,13 @@ impl Sender {
         info: AckInfo<'_>,
         told: &Told,
         duplicate: bool,
-        stats: &mut Stats,
+        stats: &mut Counts,
     ) -> bool {
         let verdict = self.ask_frto(info, told, duplicate);
         let pipe = self.pipe();
         let Some(episode) = &mut self.episode else { return false };
         let echoed = info.echoed_ms.filter(|_| told.advanced);
-        let proof = episode.proof(echoed, self.board.resent_in_flight());
+        let proof = episode.proof(echoed, self.out.board.resent_in_flight());
         match verdict {
             Verdict::SendNew => {
                 episode.frto = Frto::NewData;
@@ -307,9 +323,9 @@ impl Sender {
             Verdict::Wait | Verdict::Spurious => {}
         }
         match (verdict, proof) {
-            (Verdict::Spurious, _) => stats.undone_by_frto += 1,
-            (_, Some(Proof::Timestamp)) => stats.undone_by_timestamp += 1,
-            (_, Some(Proof::DSack)) => stats.undone_by_d_sack += 1,
+            (Verdict::Spurious, _) => stats.more().undone_by_frto += 1,
+            (_, Some(Proof::Timestamp)) => stats.more().undone_by_timestamp += 1,
+            (_, Some(Proof::DSack)) => stats.more().undone_by_d_sack += 1,
             (_, None) => return false,
         }
         self.undo();
@@ -318,7 +334,7 @@ impl Sender {
 
     fn ask_frto(&self, info: AckInfo<'_>, told: &Told, duplicate: bool) -> Verdict {
         let Some(episode) = self.episode.as_deref() else { return Verdict::Wait };
-        let Phase::Loss { point } = self.phase else { return Verdict::Wait };
+        let Phase::Loss { point } = self.out.phase else { return Verdict::Wait };
         // Without SACK, what an acknowledgement covers together with a retransmission may have waited for
         // it at the peer.
         let sure = self.sack || !told.delivery.ambiguous;
@@ -336,21 +352,21 @@ impl Sender {
     fn undo(&mut self) {
         let Some(episode) = self.episode.take() else { return };
         self.cc.undo(&episode.prior);
-        if self.phase != Phase::Open {
-            self.board.forget_losses();
+        if self.out.phase != Phase::Open {
+            self.out.board.forget_losses();
         }
-        self.phase = Phase::Open;
+        self.out.phase = Phase::Open;
         self.force = false;
-        self.reno_sacked = 0;
+        self.out.reno_sacked = 0;
         self.dup_acks = 0;
-        self.reorder_at = None;
+        self.out.reorder_at = None;
         self.rtt.forget_backoff();
     }
 
     /// What is over and can no longer prove spurious is forgotten.
     fn forget_episode(&mut self) {
         let over_at = self.episode.as_ref().and_then(|e| e.over_at);
-        if self.phase == Phase::Open && over_at.is_some_and(|at| self.una > at) {
+        if self.out.phase == Phase::Open && over_at.is_some_and(|at| self.una > at) {
             self.episode = None;
         }
     }
@@ -360,27 +376,27 @@ impl Sender {
     /// What RACK goes by now.
     fn judgement(&self, now: Instant) -> Judgement {
         let srtt = self.rtt.srtt().unwrap_or_default();
-        self.rack.judge(now, self.phase.is_recovering(), self.board.segs_sacked(), srtt)
+        self.rack.judge(now, self.out.phase.is_recovering(), self.out.board.segs_sacked(), srtt)
     }
 
     /// Finds losses after an acknowledgement. Returns how many segments are lost that were not before.
-    fn find_losses(&mut self, now: Instant, config: &Config, stats: &mut Stats) -> u64 {
-        if self.board.is_empty() {
-            self.reorder_at = None;
+    fn find_losses(&mut self, now: Instant, config: &Config, stats: &mut Counts) -> u64 {
+        if self.out.board.is_empty() {
+            self.out.reorder_at = None;
             return 0;
         }
         if self.sack {
             return self.detect(now, config, stats);
         }
-        if must_recover(self.phase, self.dup_acks, self.una, self.recover) {
-            if self.board.head_is_probe() {
+        if must_recover(self.out.phase, self.dup_acks, self.una, self.out.recover) {
+            if self.out.board.head_is_probe() {
                 // RFC 4821 §7.6.1: no sign of congestion.
-                self.board.mark_head_lost();
+                self.out.board.mark_head_lost();
                 self.dup_acks = 0;
                 return 0;
             }
             self.enter_recovery(stats);
-            self.board.mark_head_lost();
+            self.out.board.mark_head_lost();
             self.force = true;
             return 1;
         }
@@ -389,68 +405,71 @@ impl Sender {
 
     /// RACK_detect_loss_and_arm_timer of RFC 8985 §6.2. Returns how many segments are lost that were not
     /// before.
-    fn detect(&mut self, now: Instant, config: &Config, stats: &mut Stats) -> u64 {
-        let mut found = self.board.detect_losses(self.judgement(now));
-        if found.congestion > 0 && !self.phase.is_recovering() {
+    fn detect(&mut self, now: Instant, config: &Config, stats: &mut Counts) -> u64 {
+        let judgement = self.judgement(now);
+        let mut found = self.out.board.detect_losses(judgement);
+        if found.congestion > 0 && !self.out.phase.is_recovering() {
             self.enter_recovery(stats);
             // In recovery the reordering window may be none (RFC 8985 §6.2 step 4).
-            let more = self.board.detect_losses(self.judgement(now));
+            let judgement = self.judgement(now);
+            let more = self.out.board.detect_losses(judgement);
             found.segments += more.segments;
             found.again_at = more.again_at;
         }
-        self.reorder_at = found.again_at.map(|at| at.min(now + self.rtt.rto(config)));
-        stats.segments_lost += found.segments;
+        let latest = now + self.rtt.rto(config);
+        self.out.reorder_at = found.again_at.map(|at| at.min(latest));
+        stats.add(found.segments, |s| &mut s.segments_lost);
         found.segments
     }
 
     /// The reordering timer expired.
-    pub(crate) fn on_reorder_timeout(&mut self, now: Instant, config: &Config, stats: &mut Stats) {
-        let was_open = !self.phase.is_reducing();
+    pub(crate) fn on_reorder_timeout(&mut self, now: Instant, config: &Config, stats: &mut Counts) {
+        let was_open = !self.out.phase.is_reducing();
         self.detect(now, config, stats);
-        if was_open && self.phase.is_reducing() {
+        if was_open && self.out.phase.is_reducing() {
             self.reduce(0, false);
         }
     }
 
     /// RFC 6675 §5 (4), RFC 6582 §3.2 (2), RFC 6937 §3.
-    fn enter_recovery(&mut self, stats: &mut Stats) {
+    fn enter_recovery(&mut self, stats: &mut Counts) {
         let flight = self.flight();
-        stats.fast_recoveries += 1;
-        self.tlp.reset();
-        self.recover = self.nxt;
-        if let (Phase::Reducing { .. }, Some(episode)) = (self.phase, &mut self.episode) {
+        stats.more().fast_recoveries += 1;
+        self.out.tlp.reset();
+        self.out.recover = self.nxt;
+        if let (Phase::Reducing { .. }, Some(episode)) = (self.out.phase, &mut self.episode) {
             // What ECN took is not given back if this proves spurious (RFC 3168 §6.1.2).
             episode.prior = self.cc.clone();
         } else {
             let episode = Episode::new(self.cc.clone(), self.una, flight, false);
             self.episode = Some(Box::new(episode));
             // RFC 5681 §3.2 (2): limited transmit does not count as flight.
-            let limited = if self.dup_acks > 0 { self.flight_before_dups } else { flight };
+            let limited = if self.dup_acks > 0 { self.out.flight_before_dups } else { flight };
             self.cc.on_loss(flight.min(limited.max(self.emss as u64)));
         }
-        self.phase = Phase::Recovery { point: self.nxt };
+        self.out.phase = Phase::Recovery { point: self.nxt };
     }
 
     /// The peer echoes that a packet of ours met congestion (RFC 3168 §6.1.2): the window comes down as for
     /// a loss, at most once per round trip. Returns whether it does: the peer has to be told (CWR).
     pub(crate) fn on_ecn_congestion(&mut self) -> bool {
-        if self.phase != Phase::Open || self.board.is_empty() {
+        if self.out.phase != Phase::Open || self.out.board.is_empty() {
             return false; // it does already, or nothing is in flight
         }
         self.episode =
             Some(Box::new(Episode::new(self.cc.clone(), self.una, self.flight(), false)));
         self.cc.on_loss(self.flight());
-        self.phase = Phase::Reducing { point: self.nxt };
+        self.out.phase = Phase::Reducing { point: self.nxt };
         true
     }
 
     /// The retransmission timer expired (RFC 6298 §5.4 to §5.6, RFC 6675 §5.1, RFC 8985 §6.3).
-    pub(crate) fn on_timeout(&mut self, now: Instant, stats: &mut Stats) {
-        stats.timeouts += 1;
+    pub(crate) fn on_timeout(&mut self, now: Instant, stats: &mut Counts) {
+        stats.more().timeouts += 1;
         let again = self.timeouts_in_a_row > 0;
         self.timeouts_in_a_row += 1;
         // What was reduced in this window is not reduced again.
-        let reduced = again || self.phase.is_reducing();
+        let reduced = again || self.out.phase.is_reducing();
         if !reduced {
             let mut episode = Episode::new(self.cc.clone(), self.una, self.flight(), true);
             episode.frto = Frto::Retransmitted;
@@ -460,20 +479,21 @@ impl Sender {
             episode.over_at = None;
         }
         self.cc.on_timeout(self.flight(), reduced);
-        if self.board.head_sacked() {
-            self.board.forget_sacks(); // RFC 2018 §8
+        if self.out.board.head_sacked() {
+            self.out.board.forget_sacks(); // RFC 2018 §8
         }
         if self.sack {
-            self.board.mark_lost_on_timeout(self.judgement(now));
+            let judgement = self.judgement(now);
+            self.out.board.mark_lost_on_timeout(judgement);
         } else {
-            self.board.mark_all_lost();
+            self.out.board.mark_all_lost();
         }
-        self.phase = Phase::Loss { point: self.nxt };
-        self.recover = self.nxt;
-        self.tlp.reset();
+        self.out.phase = Phase::Loss { point: self.nxt };
+        self.out.recover = self.nxt;
+        self.out.tlp.reset();
         self.dup_acks = 0;
-        self.reno_sacked = 0;
-        self.reorder_at = None;
+        self.out.reno_sacked = 0;
+        self.out.reorder_at = None;
         self.force = true;
         self.rtt.back_off();
     }
@@ -488,7 +508,7 @@ impl Sender {
         lost: u64,
         config: &Config,
     ) {
-        if self.phase.is_reducing() {
+        if self.out.phase.is_reducing() {
             if self.sack {
                 self.reduce(told.delivery.octets, told.advanced && lost == 0);
             }
@@ -500,7 +520,7 @@ impl Sender {
         }
         let octets = told.flight.saturating_sub(self.flight());
         let slow_start = self.cc.in_slow_start();
-        if self.usage.is_limited(slow_start, self.cc.cwnd()) || before.is_recovering() {
+        if self.out.usage.is_limited(slow_start, self.cc.cwnd()) || before.is_recovering() {
             let srtt = self.rtt.srtt().unwrap_or_else(|| self.rtt.rto(config));
             self.cc.on_ack(now, octets, srtt); // in slow start after a time-out, RFC 5681 §3.1
         } else {

@@ -6,21 +6,17 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use wire::Instant;
 
-use super::challenge::ChallengeLimit;
 use super::config::Config;
 use super::ecn::Ecn;
-use super::isn::FourTuple;
+use super::isn::{FourTuple, default_mss};
 use super::pmtu::PathMtu;
 use super::receiver::Receiver;
 use super::segment::{Flags, Options, Segment};
 use super::sender::Sender;
 use super::seq::{ExtSeq, SeqNumber};
 use super::state::{State, Transition};
-use super::stats::{Info, Stats};
+use super::stats::{Counts, Info, Stats};
 use super::timers::{Timer, Timers};
-
-/// The end of time.
-pub(super) const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 /// Retransmissions after which the path is suspect, R1 (RFC 9293 §3.8.3 SHLD-10).
 const R1: u32 = 3;
@@ -75,14 +71,9 @@ pub struct Connection {
     /// Meaningful once the peer's SYN has come.
     pub(super) recv: Receiver,
     pub(super) timers: Timers,
-    pub(super) stats: Stats,
+    pub(super) stats: Counts,
     pub(super) heard_at: Instant,
-    /// When the peer closed its window; the end of time while it is open.
-    pub(super) closed_since: Instant,
     pub(super) keepalives_unanswered: u32,
-    /// Added to the millisecond clock for TSval (RFC 7323 §5.4).
-    ts_offset: u32,
-    pub(super) challenge: ChallengeLimit,
     /// A reset to send and its sequence number.
     pub(super) reset_due: Option<SeqNumber>,
     /// Our MSS, for the SYN.
@@ -92,7 +83,9 @@ pub struct Connection {
     pub(super) path: PathMtu,
     events: ArrayVec<Event, 3>,
     pub(super) config: Arc<Config>,
-    pub(super) tuple: FourTuple,
+    local_port: u16,
+    remote_port: u16,
+    pub(super) v6: bool,
 }
 
 /// What is added to the millisecond clock for TSval (RFC 7323 §5.4).
@@ -112,7 +105,6 @@ impl Connection {
     ) -> Connection {
         let mut send = Sender::new(iss, mss, &config, now);
         send.nxt = send.iss().plus(1);
-        let rmss = u64::from(mss);
         Connection {
             state: State::SynSent,
             syn_due: true,
@@ -123,22 +115,21 @@ impl Connection {
             passive: false,
             syn_lost: false,
             syn_unmeasured: false,
-            recv: Receiver::new(SeqNumber(0), &config, rmss, 0, now),
+            recv: Receiver::new(SeqNumber(0), &config, mss, 0, now),
             send,
             timers: Timers::new(),
-            stats: Stats::default(),
+            stats: Counts::default(),
             heard_at: now,
-            closed_since: NEVER,
             keepalives_unanswered: 0,
-            ts_offset: timestamp_offset(iss),
-            challenge: ChallengeLimit::new(now),
             reset_due: None,
             our_mss: mss,
             syn_window: 0,
-            path: PathMtu::new(mss, tuple.remote.ip(), config.min_path_mtu),
+            path: PathMtu::new(mss, tuple.remote.is_ipv6(), config.min_path_mtu),
             events: ArrayVec::new(),
             config,
-            tuple,
+            local_port: tuple.local.port(),
+            remote_port: tuple.remote.port(),
+            v6: tuple.remote.is_ipv6(),
         }
     }
 
@@ -174,11 +165,11 @@ impl Connection {
         self.timestamps = config.timestamps && options.timestamps.is_some(); // RFC 7323 §3.2
         self.ecn.negotiate(syn, config.ecn);
         // RFC 9293 §3.7.1 MUST-15
-        let peer_mss = options.mss.unwrap_or_else(|| self.tuple.default_mss()).max(config.min_mss);
+        let peer_mss = options.mss.unwrap_or_else(|| default_mss(self.v6)).max(config.min_mss);
         self.send.set_mss(peer_mss, self.timestamps);
         self.path.limit_to(peer_mss);
         let options_len = if self.timestamps { super::segment::TIMESTAMPS_LEN } else { 0 };
-        let rmss = u64::from(self.our_mss).saturating_sub(options_len as u64).max(1);
+        let rmss = self.our_mss.saturating_sub(options_len as u16).max(1);
         self.recv = Receiver::new(syn.seq, config, rmss, shift, now);
         self.recv.d_sacks = self.send.sack;
         if let Some(stamps) = options.timestamps.filter(|_| self.timestamps) {
@@ -248,9 +239,9 @@ impl Connection {
         self.state
     }
 
-    /// The two ends.
-    pub fn tuple(&self) -> &FourTuple {
-        &self.tuple
+    /// Our port and the peer's.
+    pub fn ports(&self) -> (u16, u16) {
+        (self.local_port, self.remote_port)
     }
 
     /// Effective maximum segment size: payload octets of a data segment, options deducted (RFC 9293
@@ -260,8 +251,13 @@ impl Connection {
     }
 
     /// Counters.
-    pub fn stats(&self) -> &Stats {
-        &self.stats
+    pub fn stats(&self) -> Stats {
+        Stats {
+            octets_in: self.recv.octets(),
+            octets_out: self.send.octets(),
+            octets_acknowledged: self.send.una.since(self.send.iss().plus(1)),
+            ..self.stats.stats()
+        }
     }
 
     /// Present condition.
@@ -314,6 +310,16 @@ impl Connection {
             None => later_seq,
         };
         self.state == State::TimeWait && syn && later
+    }
+
+    /// Nothing has come for a while: gives back the memory of what a connection needs only while something
+    /// is in flight or missing. What it sends and takes stays as it would be.
+    pub fn relax(&mut self, now: Instant) {
+        self.recv.relax();
+        self.timers.relax();
+        if now.saturating_since(self.send.last_sent) > self.send.rtt.rto(&self.config) {
+            self.send.relax();
+        }
     }
 
     // --- what the other files share -----------------------------------------------------------------
@@ -372,7 +378,7 @@ impl Connection {
 
     /// TSval now: milliseconds (RFC 7323 §5.4).
     pub(super) fn ts_now(&self, now: Instant) -> u32 {
-        (now.as_millis() as u32).wrapping_add(self.ts_offset)
+        (now.as_millis() as u32).wrapping_add(timestamp_offset(self.iss()))
     }
 
     /// A segment of this connection with its acknowledgement, without payload. `seq` and `window` are the
@@ -389,8 +395,8 @@ impl Connection {
             ecr: self.recv.ts_recent(), // RFC 7323 §4.3 (3)
         });
         Segment {
-            src_port: self.tuple.local.port(),
-            dst_port: self.tuple.remote.port(),
+            src_port: self.local_port,
+            dst_port: self.remote_port,
             seq: seq.wire(),
             ack: self.recv.nxt.wire(),
             flags: flags.with(Flags::ACK).with(self.ecn.ack_flags()),

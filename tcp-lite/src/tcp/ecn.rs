@@ -28,7 +28,7 @@ pub(crate) struct Ecn {
     /// A mark arrived and the peer has not answered the echo yet.
     echoing: bool,
     /// Reductions of the congestion window that the peer was told of, or need not be.
-    told: u64,
+    told: u16,
     /// SND.NXT at the last reaction: an echo for what was sent before says nothing new.
     reacted_until: ExtSeq,
 }
@@ -105,7 +105,8 @@ impl Ecn {
     /// Flags of a new data segment: CWR on the first one after a reduction for any reason, of which there
     /// were `reductions` (RFC 3168 §6.1.2).
     pub(crate) fn data_flags(&mut self, reductions: u64) -> Flags {
-        let tell = self.sends && reductions > self.told;
+        let reductions = reductions as u16;
+        let tell = self.sends && reductions != self.told;
         self.told = reductions;
         if tell { Flags::CWR } else { Flags::default() }
     }

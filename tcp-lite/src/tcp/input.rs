@@ -5,7 +5,8 @@ use core::time::Duration;
 use wire::Instant;
 
 use super::acks::AckInfo;
-use super::connection::{CloseReason, Connection, Event, NEVER};
+use super::challenge::ChallengeLimit;
+use super::connection::{CloseReason, Connection, Event};
 use super::drop_reason::DropReason;
 use super::receiver::Text;
 use super::segment::{Flags, Segment};
@@ -188,7 +189,8 @@ impl Connection {
             // The FIN again: restart the 2 MSL time-out.
             self.timers.set(Timer::Wait, now + self.config.time_wait);
         }
-        self.stats.octets_duplicate += self.recv.nxt.since(start).min(seg.payload.len() as u64);
+        let again = self.recv.nxt.since(start).min(seg.payload.len() as u64);
+        self.stats.add(again, |s| &mut s.octets_duplicate);
         self.recv.came_twice(start, start.plus(seg.payload.len() as u64));
         if seg.flags.has(Flags::SYN) {
             return self.syn_arrived(now); // RFC 5961 §4: irrespective of the sequence number
@@ -200,15 +202,21 @@ impl Connection {
     /// An acknowledgement in reply; limited for segments without text, so that two ends never answer each
     /// other for ever.
     fn answer(&mut self, now: Instant, limited: bool) {
-        if !limited || self.challenge.allows(now, self.config.challenge_acks_per_second) {
+        if !limited || self.may_challenge(now) {
             self.recv.ack_now = true;
         }
     }
 
+    /// RFC 5961 §7
+    fn may_challenge(&mut self, now: Instant) -> bool {
+        let limit = self.stats.rare().challenge.get_or_insert_with(|| ChallengeLimit::new(now));
+        limit.allows(now, self.config.challenge_acks_per_second)
+    }
+
     /// RFC 5961 §3.2, §4.2, §5.2: an acknowledgement that only the true peer can make use of.
     fn send_challenge(&mut self, now: Instant) {
-        if self.challenge.allows(now, self.config.challenge_acks_per_second) {
-            self.stats.challenge_acks += 1;
+        if self.may_challenge(now) {
+            self.stats.more().challenge_acks += 1;
             self.recv.ack_now = true;
         }
     }
@@ -292,10 +300,11 @@ impl Connection {
         let advanced = self.send.on_ack(now, info, &self.config, &mut self.stats);
         self.loss_timer_after_ack(now, advanced);
         self.path_after_ack(now);
-        self.closed_since = match self.send.wnd {
-            0 => self.closed_since.min(now),
-            _ => NEVER,
-        };
+        if self.send.wnd == 0 {
+            self.stats.rare().closed_since.get_or_insert(now);
+        } else if let Some(rare) = self.stats.seen_mut() {
+            rare.closed_since = None;
+        }
         if advanced {
             up.acknowledged(self.send.acknowledged_offset());
             if self.send.fin_sent && self.send.una == self.send.nxt {
@@ -306,7 +315,8 @@ impl Connection {
 
     /// The peer echoed a congestion mark (RFC 3168 §6.1.2); loss recovery has slowed down already.
     fn slow_down(&mut self) {
-        self.stats.ecn_reductions += u64::from(self.send.on_ecn_congestion());
+        let reduced = self.send.on_ecn_congestion();
+        self.stats.add(reduced.into(), |s| &mut s.ecn_reductions);
     }
 
     /// When the timestamp was made that a segment echoes (RFC 7323 §4.1); its clock ticks in milliseconds.
@@ -358,7 +368,7 @@ impl Connection {
         let past_fin = !seg.payload.is_empty() && self.recv.fin().is_some_and(|fin| end > fin);
         let mut text = Text::Taken;
         if !seg.payload.is_empty() {
-            self.stats.ecn_marks_in += u64::from(seg.ce);
+            self.stats.add(seg.ce.into(), |s| &mut s.ecn_marks_in);
             self.recv.ack_now |= self.ecn.data_arrived(seg);
             let (config, stats) = (&self.config, &mut self.stats);
             text = self.recv.text(now, start, seg.payload, config, stats, up);

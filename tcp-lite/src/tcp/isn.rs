@@ -1,7 +1,7 @@
 //! Initial sequence numbers that cannot be guessed (RFC 9293 §3.4.1, RFC 6528).
 
 use core::hash::{Hash, Hasher};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use siphasher::sip::SipHasher13;
 use wire::Instant;
@@ -24,11 +24,13 @@ const DEFAULT_MSS_V6: u16 = 1220;
 impl FourTuple {
     /// The MSS of a peer that says none (RFC 9293 §3.7.1 MUST-15).
     pub fn default_mss(&self) -> u16 {
-        match self.remote.ip() {
-            IpAddr::V4(_) => DEFAULT_MSS_V4,
-            IpAddr::V6(_) => DEFAULT_MSS_V6,
-        }
+        default_mss(self.remote.is_ipv6())
     }
+}
+
+/// The same, by the family of addresses.
+pub(super) fn default_mss(v6: bool) -> u16 {
+    if v6 { DEFAULT_MSS_V6 } else { DEFAULT_MSS_V4 }
 }
 
 /// Gives initial sequence numbers: a clock of 4 µs ticks plus a keyed hash of the four-tuple.

@@ -11,21 +11,21 @@ use super::tlp::probe_timeout;
 impl Connection {
     /// A full time-out from now on, for what is in flight.
     pub(super) fn restart_rto(&mut self, now: Instant) {
-        self.send.rto_at = now + self.send.rtt.rto(&self.config);
-        self.set_loss_timer(LossTimer::Rto, self.send.rto_at);
+        self.send.out.rto_at = now + self.send.rtt.rto(&self.config);
+        self.set_loss_timer(LossTimer::Rto, self.send.out.rto_at);
     }
 
     /// An acknowledgement came; `advanced` when it acknowledged something new (RFC 6298 §5.2, §5.3).
     pub(super) fn loss_timer_after_ack(&mut self, now: Instant, advanced: bool) {
-        if self.send.board.is_empty() {
+        if self.send.out.board.is_empty() {
             self.timers.stop(Timer::Retransmit);
             self.send.loss_timer = LossTimer::Rto;
             return;
         }
         if advanced {
-            self.send.rto_at = now + self.send.rtt.rto(&self.config);
+            self.send.out.rto_at = now + self.send.rtt.rto(&self.config);
         }
-        if let Some(at) = self.send.reorder_at {
+        if let Some(at) = self.send.out.reorder_at {
             return self.set_loss_timer(LossTimer::Reorder, at);
         }
         let kind = self.send.loss_timer;
@@ -37,7 +37,7 @@ impl Connection {
     /// A segment was sent for the first time (RFC 6298 §5.1, RFC 8985 §7.2).
     pub(super) fn loss_timer_after_send(&mut self, now: Instant) {
         if !self.timers.is_set(Timer::Retransmit) {
-            self.send.rto_at = now + self.send.rtt.rto(&self.config);
+            self.send.out.rto_at = now + self.send.rtt.rto(&self.config);
         }
         if self.send.loss_timer != LossTimer::Reorder || !self.timers.is_set(Timer::Retransmit) {
             self.schedule(now);
@@ -47,12 +47,12 @@ impl Connection {
     /// Probe or time-out, whichever is due.
     fn schedule(&mut self, now: Instant) {
         if !self.may_schedule_probe() {
-            return self.set_loss_timer(LossTimer::Rto, self.send.rto_at);
+            return self.set_loss_timer(LossTimer::Rto, self.send.out.rto_at);
         }
         // RFC 8985 §7.2
-        let lone = self.send.board.len() == 1;
+        let lone = self.send.out.board.len() == 1;
         let pto = probe_timeout(self.send.rtt.srtt(), lone);
-        self.set_loss_timer(LossTimer::Probe, (now + pto).min(self.send.rto_at));
+        self.set_loss_timer(LossTimer::Probe, (now + pto).min(self.send.out.rto_at));
     }
 
     fn set_loss_timer(&mut self, kind: LossTimer, at: Instant) {
@@ -66,9 +66,9 @@ impl Connection {
         let send = &self.send;
         self.config.tail_loss_probe
             && send.sack
-            && send.phase == Phase::Open
-            && send.board.segs_sacked() == 0
-            && !send.board.awaits_retransmission()
+            && send.out.phase == Phase::Open
+            && send.out.board.segs_sacked() == 0
+            && !send.out.board.awaits_retransmission()
             && send.timeouts_in_a_row == 0
             && send.wnd > 0
     }
@@ -77,16 +77,17 @@ impl Connection {
     pub(super) fn loss_timeout(&mut self, now: Instant) {
         match core::mem::replace(&mut self.send.loss_timer, LossTimer::Rto) {
             LossTimer::Rto => self.retransmit_timeout(now),
-            _ if self.send.board.is_empty() => {}
+            _ if self.send.out.board.is_empty() => {}
             LossTimer::Probe => {
                 // RFC 8985 §7.3: then only the time-out is left, whether a probe is sent or not.
-                self.send.tlp.due = self.send.tlp.may_probe();
+                let measured = self.send.rtt.srtt().is_some();
+                self.send.out.tlp.due = measured && self.send.out.tlp.may_probe();
                 self.restart_rto(now);
             }
             LossTimer::Reorder => {
                 self.send.on_reorder_timeout(now, &self.config, &mut self.stats);
-                self.send.rto_at = now + self.send.rtt.rto(&self.config);
-                match self.send.reorder_at {
+                self.send.out.rto_at = now + self.send.rtt.rto(&self.config);
+                match self.send.out.reorder_at {
                     Some(at) => self.set_loss_timer(LossTimer::Reorder, at),
                     None => self.schedule(now),
                 }
@@ -95,7 +96,7 @@ impl Connection {
     }
 
     fn retransmit_timeout(&mut self, now: Instant) {
-        if self.send.board.is_empty() {
+        if self.send.out.board.is_empty() {
             return;
         }
         // RFC 9293 §3.8.3 MUST-20 (c): R2.

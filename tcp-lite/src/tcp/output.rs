@@ -126,7 +126,7 @@ impl Connection {
         up: &mut U,
         tx: &mut impl TxBatch,
     ) {
-        if self.send.board.is_empty() && up.has_data() {
+        if self.send.out.board.is_empty() && up.has_data() {
             // RFC 5681 §4.1: idle restart.
             let idle = now.saturating_since(self.send.last_sent);
             if idle > self.send.rtt.rto(&self.config) {
@@ -136,7 +136,7 @@ impl Connection {
         if self.send.probe_due && self.send.wnd == 0 {
             self.send_probe(now, up, tx);
         }
-        if self.send.tlp.due {
+        if self.send.out.tlp.due {
             self.send_tail_probe(now, up, tx);
         }
         let before = self.send.last_sent;
@@ -147,7 +147,7 @@ impl Connection {
             }
         };
         if let Sent::Paced(at) = stopped_by {
-            self.stats.paced_waits += 1;
+            self.stats.more().paced_waits += 1;
             self.timers.set(Timer::Pace, at);
         }
         let limited = stopped_by == Sent::CwndFull;
@@ -161,9 +161,9 @@ impl Connection {
     fn note_usage(&mut self, now: Instant, limited: bool) {
         let send = &mut self.send;
         let pipe = send.pipe();
-        send.usage.note(now, limited, pipe, send.una, send.nxt);
+        send.out.usage.note(now, limited, pipe, send.una, send.nxt);
         let rto = send.rtt.rto(&self.config);
-        if let Some(used) = send.usage.unused_for(now, rto) {
+        if let Some(used) = send.out.usage.unused_for(now, rto) {
             send.cc.on_unused(used, self.config.initial_window);
         }
     }
@@ -192,7 +192,7 @@ impl Connection {
         }
         let paced = matches!(next, NextSeg::Lost | NextSeg::New) && !self.send.force;
         if paced
-            && let Some(at) = self.send.pacer.wait(now)
+            && let Some(at) = self.send.out.pacer.wait(now)
             && self.send.pace(&self.config).is_some()
         {
             return Sent::Paced(at);
@@ -216,7 +216,7 @@ impl Connection {
 
     /// What the peer's window and the bound on records allow for new data.
     fn room_for_new(&self) -> SendRoom {
-        if self.send.board.len() >= self.config.max_records {
+        if self.send.out.board.len() >= self.config.max_records {
             return SendRoom::Closed;
         }
         send_room(
@@ -234,7 +234,7 @@ impl Connection {
         if self.send.wnd == 0 {
             return None; // probes do it
         }
-        let resend = self.send.board.next_lost()?;
+        let resend = self.send.out.board.next_lost()?;
         (resend.start < self.send.right_edge()).then_some(resend)
     }
 
@@ -341,7 +341,6 @@ impl Connection {
             tx.ecn_capable(); // RFC 3168 §6.1.5, §6.1.6: new data only, and no window probes
         }
         tx.commit(self.header_len() + len);
-        self.stats.octets_out += len as u64;
         self.stats.segments_out += 1;
         self.sent_new(now, len, fin);
     }
@@ -362,10 +361,10 @@ impl Connection {
     }
 
     fn sent_new(&mut self, now: Instant, len: usize, fin: bool) {
-        if self.send.board.is_empty() {
+        if self.send.out.board.is_empty() {
             self.send.progress_at = now;
         }
-        self.send.board.push(self.send.nxt, len as u16, fin, now);
+        self.send.out.board.push(self.send.nxt, len as u16, fin, now);
         let octets = len as u64 + u64::from(fin);
         self.send.nxt = self.send.nxt.plus(octets);
         self.send.probe_due = false;
@@ -411,7 +410,7 @@ impl Connection {
         };
         if resend.len > most {
             let at = up.cut(self.send.offset(resend.start), most).clamp(1, most);
-            resend = self.send.board.cut(resend, at);
+            resend = self.send.out.board.cut(resend, at);
         }
         if resend.len > 0 {
             let payload = &mut out[header_len..header_len + resend.len];
@@ -424,13 +423,13 @@ impl Connection {
         let window = self.recv.advertise(up.room());
         self.header(now, resend.start, flags, window).emit_header(out);
         tx.commit(header_len + resend.len);
-        self.send.board.resent(resend, now, probe);
+        self.send.out.board.resent(resend, now, probe);
         self.send.force = false;
         let octets = resend.len as u64 + u64::from(resend.fin);
         self.send.on_sent(now, octets, true, &self.config);
         self.stats.segments_out += 1;
-        self.stats.segments_retransmitted += 1;
-        self.stats.octets_retransmitted += resend.len as u64;
+        self.stats.more().segments_retransmitted += 1;
+        self.stats.more().octets_retransmitted += resend.len as u64;
         self.ack_went_out(false);
         if resend.start == self.send.una {
             // RFC 6675 §6: a fresh time-out for a fresh transmission of the oldest segment.
@@ -447,8 +446,8 @@ impl Connection {
         up: &mut U,
         tx: &mut impl TxBatch,
     ) {
-        if self.send.board.is_empty() || self.send.wnd == 0 {
-            self.send.tlp.due = false;
+        if self.send.out.board.is_empty() || self.send.wnd == 0 {
+            self.send.out.tlp.due = false;
             return;
         }
         let mut sent = Sent::Declined;
@@ -456,17 +455,17 @@ impl Connection {
             sent = self.send_new(now, self.room_for_new(), up, tx);
         }
         let is_retrans = sent == Sent::Declined;
-        if is_retrans && let Some(last) = self.send.board.last() {
+        if is_retrans && let Some(last) = self.send.out.board.last() {
             sent = self.resend(now, last, true, up, tx);
         }
         match sent {
             Sent::Yes => {
                 self.send.last_sent = now;
-                self.send.tlp.sent(self.send.nxt, is_retrans);
-                self.stats.tail_loss_probes += 1;
+                self.send.out.tlp.sent(self.send.nxt, is_retrans);
+                self.stats.more().tail_loss_probes += 1;
             }
             Sent::BatchFull => return,
-            _ => self.send.tlp.due = false,
+            _ => self.send.out.tlp.due = false,
         }
         self.restart_rto(now);
     }
@@ -479,7 +478,7 @@ impl Connection {
         up: &mut U,
         tx: &mut impl TxBatch,
     ) {
-        let sent = match self.send.board.head() {
+        let sent = match self.send.out.board.head() {
             Some(head) => self.write_again(now, head, self.send.emss, true, up, tx),
             None if up.has_data() && self.state.may_send() => self.write_new(now, 1, false, up, tx),
             None => Sent::Declined,
@@ -487,12 +486,12 @@ impl Connection {
         if sent == Sent::Yes {
             self.send.probe_due = false;
             self.send.probing = true;
-            self.stats.window_probes += 1;
+            self.stats.more().window_probes += 1;
         }
     }
 
     fn arm_send_timers(&mut self, now: Instant, has_data: bool) {
-        if !self.send.board.is_empty() {
+        if !self.send.out.board.is_empty() {
             self.timers.stop(Timer::Persist);
             if !self.timers.is_set(Timer::Retransmit) {
                 self.restart_rto(now); // RFC 6298 §5.1
@@ -518,7 +517,7 @@ impl Connection {
         let seg = self.header(now, self.send.nxt.minus(1), Flags::default(), window);
         if self.put(&seg, tx) {
             self.keepalive_due = false;
-            self.stats.keepalive_probes += 1;
+            self.stats.more().keepalive_probes += 1;
         }
     }
 
@@ -541,7 +540,7 @@ impl Connection {
                 return;
             }
             self.stats.acks_out += 1;
-            self.stats.d_sacks_out += u64::from(d_sack);
+            self.stats.add(d_sack.into(), |s| &mut s.d_sacks_out);
             owed -= 1;
             if owed == 0 {
                 self.ack_went_out(true);

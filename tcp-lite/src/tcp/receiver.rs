@@ -3,18 +3,19 @@
 //! Every octet goes up at once and at most once; this half remembers ranges only.
 
 use arrayvec::ArrayVec;
-use wire::Instant;
+use wire::{Blank, Instant, Lazy};
 
 use super::config::Config;
 use super::ranges::{Range, Ranges};
 use super::segment::{MAX_SACK_BLOCKS, Timestamps};
 use super::seq::{ExtSeq, SeqNumber};
-use super::stats::Stats;
+use super::stats::Counts;
 use super::window::ReceiveWindow;
 use crate::seam::{SpanSink, Taken};
 
-/// After this long without news the saved timestamp says nothing any more (RFC 7323 §5.5): 24 days.
-const TS_RECENT_LIFETIME_SECS: u64 = 24 * 86_400;
+/// After this long without news the saved timestamp says nothing any more (RFC 7323 §5.5): 24 days, in
+/// units of 2^32 nanoseconds.
+const TS_RECENT_LIFETIME: u32 = ((24 * 86_400 * 1_000_000_000_u64) >> 32) as u32;
 
 /// Segments that a peer sends before it hears from us (RFC 6928).
 const INITIAL_WINDOW: u64 = 10;
@@ -33,35 +34,50 @@ pub(crate) struct Receiver {
     /// RCV.NXT + RCV.WND as last advertised.
     pub(crate) edge: ExtSeq,
     irs: ExtSeq,
-    ranges: Ranges,
-    /// A number inside each range heard of most recently, the latest first (RFC 2018 §4).
-    recent: ArrayVec<ExtSeq, MAX_SACK_BLOCKS>,
-    /// What came twice last, to be told with the next acknowledgement (RFC 2883).
-    d_sack: Option<Range>,
+    apart: Lazy<Apart>,
     /// The peer uses SACK: it is told what came twice.
     pub(crate) d_sacks: bool,
-    /// Sequence number of the peer's FIN, once seen.
-    fin: Option<ExtSeq>,
-    /// TS.Recent and when it was set (RFC 7323 §4.3, §5.5).
+    /// Sequence number of the peer's FIN; none before it is seen.
+    fin: ExtSeq,
+    /// TS.Recent and when it was set, in units of 2^32 nanoseconds (RFC 7323 §4.3, §5.5).
     ts_recent: u32,
-    ts_recent_at: Instant,
+    ts_recent_at: u32,
     /// Last.ACK.sent (RFC 7323 §4.3).
     last_ack_sent: ExtSeq,
     /// Configured window, octets.
-    target: u64,
+    target: u32,
     /// RMSS: most octets of payload that the peer puts into a segment.
-    rmss: u64,
+    rmss: u16,
     /// Our window scale shift.
     pub(crate) shift: u8,
     /// An acknowledgement is due now.
     pub(crate) ack_now: bool,
     /// Data segments since the last acknowledgement.
-    pub(crate) unacked_segments: u32,
+    pub(crate) unacked_segments: u8,
     /// Segments still to be acknowledged at once: the path loses, so that the peer's window is small, and
     /// may hold one segment, and acknowledgements get lost too.
     quick: u8,
     /// Duplicate acknowledgements owed to a peer without SACK, beyond the one of `ack_now`.
     pub(crate) owed: u8,
+}
+
+/// What is there only beside the order.
+#[derive(Clone, Debug)]
+struct Apart {
+    /// What was taken beyond a gap.
+    ranges: Ranges,
+    /// A number inside each range heard of most recently, the latest first (RFC 2018 §4).
+    recent: ArrayVec<ExtSeq, MAX_SACK_BLOCKS>,
+    /// What came twice last, to be told with the next acknowledgement (RFC 2883).
+    d_sack: Option<Range>,
+}
+
+impl Blank for Apart {
+    fn blank() -> &'static Self {
+        static BLANK: Apart =
+            Apart { ranges: Ranges::new(), recent: ArrayVec::new_const(), d_sack: None };
+        &BLANK
+    }
 }
 
 /// What became of the text of a segment.
@@ -76,22 +92,20 @@ pub(crate) enum Text {
 impl Receiver {
     /// For a peer whose initial sequence number is `irs`; nothing is advertised yet. `shift` is zero
     /// unless both sides scale.
-    pub(crate) fn new(irs: SeqNumber, config: &Config, rmss: u64, shift: u8, now: Instant) -> Self {
+    pub(crate) fn new(irs: SeqNumber, config: &Config, rmss: u16, shift: u8, now: Instant) -> Self {
         let irs = ExtSeq::initial(irs);
         let nxt = irs.plus(1);
         Receiver {
             nxt,
             edge: nxt,
             irs,
-            ranges: Ranges::default(),
-            recent: ArrayVec::new(),
-            d_sack: None,
+            apart: Lazy::new(),
             d_sacks: false,
-            fin: None,
+            fin: ExtSeq::NONE,
             ts_recent: 0,
-            ts_recent_at: now,
+            ts_recent_at: coarse(now),
             last_ack_sent: nxt,
-            target: u64::from(config.receive_window),
+            target: config.receive_window,
             rmss,
             shift,
             ack_now: false,
@@ -108,12 +122,25 @@ impl Receiver {
 
     /// Ranges taken beyond the gap.
     pub(crate) fn ranges(&self) -> usize {
-        self.ranges.len()
+        self.apart.ranges.len()
+    }
+
+    /// Octets taken, in order or beyond a gap.
+    pub(crate) fn octets(&self) -> u64 {
+        let fin = self.fin().is_some_and(|fin| fin < self.nxt);
+        self.offset(self.nxt) - u64::from(fin) + self.apart.ranges.octets()
+    }
+
+    /// Nothing has come for a while: frees what is there only beside the order.
+    pub(crate) fn relax(&mut self) {
+        if !self.has_gap() && !self.has_d_sack() {
+            self.apart.release();
+        }
     }
 
     /// True while something is missing before what was taken.
     pub(crate) fn has_gap(&self) -> bool {
-        !self.ranges.is_empty()
+        !self.apart.ranges.is_empty()
     }
 
     /// Stream offset of a sequence number: zero for the first octet after the SYN.
@@ -131,38 +158,40 @@ impl Receiver {
         start: ExtSeq,
         payload: &[u8],
         config: &Config,
-        stats: &mut Stats,
+        stats: &mut Counts,
         up: &mut impl SpanSink,
     ) -> Text {
         let had_gap = self.has_gap();
         let beyond = start > self.nxt;
         let end = start.plus(payload.len() as u64).min(self.edge);
-        let end = self.fin.map_or(end, |fin| fin.min(end));
+        let end = self.fin().map_or(end, |fin| fin.min(end));
         let len = payload.len() as u64;
         self.came_twice(start, start.plus(len));
         let (mut fresh, mut taken) = (0, 0);
         let mut at = start.max(self.nxt);
-        while let Some(gap) = self.ranges.first_gap(at, end) {
+        while let Some(gap) = self.apart.ranges.first_gap(at, end) {
             let from = gap.start.since(start) as usize;
             let octets = &payload[from..from + gap.len() as usize];
             fresh += gap.len();
             taken += self.hand_up(now, gap, octets, config, stats, up);
             at = gap.end.max(self.nxt);
         }
-        if beyond && let Some(range) = self.ranges.containing(start) {
+        if beyond && let Some(range) = self.apart.ranges.containing(start) {
             self.note_recent(range); // also for a duplicate (RFC 2018 §4)
         }
         let outside = start.plus(len).since(end.max(start));
-        stats.octets_duplicate += len - fresh - outside.min(len - fresh);
-        stats.octets_refused += fresh - taken + outside;
-        stats.octets_in += taken;
-        stats.out_of_order_max = stats.out_of_order_max.max(self.ranges.octets());
+        stats.add(len - fresh - outside.min(len - fresh), |s| &mut s.octets_duplicate);
+        stats.add(fresh - taken + outside, |s| &mut s.octets_refused);
+        if self.has_gap() {
+            let max = &mut stats.more().out_of_order_max;
+            *max = (*max).max(self.apart.ranges.octets());
+        }
         // RFC 5681 §4.2: at once beyond a gap, when a gap is filled, for what was not taken or not
         // new; else every second segment.
-        self.unacked_segments += 1;
+        self.unacked_segments = self.unacked_segments.saturating_add(1);
         // The same when the window holds no second one, and for a while after a gap: only then is waiting
         // for a second one worth it.
-        let full = self.edge.since(self.nxt) < self.rmss;
+        let full = self.edge.since(self.nxt) < self.rmss.into();
         let quick = self.acknowledges_at_once();
         if had_gap || quick || taken < len || full || self.unacked_segments >= 2 {
             self.ack_now = true;
@@ -194,14 +223,16 @@ impl Receiver {
         let first = if below.start < below.end {
             Some(below)
         } else {
-            self.ranges.first_overlap(start, end)
+            self.apart.ranges.first_overlap(start, end)
         };
-        self.d_sack = first.or(self.d_sack);
+        if first.is_some() {
+            self.apart.d_sack = first;
+        }
     }
 
     /// What came twice, if the peer has not been told.
     pub(crate) fn has_d_sack(&self) -> bool {
-        self.d_sack.is_some()
+        self.apart.d_sack.is_some()
     }
 
     /// Hands up octets that were never taken and returns how many are now.
@@ -211,7 +242,7 @@ impl Receiver {
         gap: Range,
         octets: &[u8],
         config: &Config,
-        stats: &mut Stats,
+        stats: &mut Counts,
         up: &mut impl SpanSink,
     ) -> u64 {
         let in_order = gap.start == self.nxt;
@@ -231,11 +262,14 @@ impl Receiver {
             return 0;
         }
         if taken.start == self.nxt {
-            self.nxt = self.ranges.advance(taken.end);
+            self.nxt = match self.apart.get_mut() {
+                Some(apart) => apart.ranges.advance(taken.end),
+                None => taken.end,
+            };
             up.in_order_until(now, self.offset(self.nxt));
         } else {
-            stats.octets_out_of_order += taken.len();
-            let range = self.ranges.insert(taken);
+            stats.more().octets_out_of_order += taken.len();
+            let range = self.apart.ranges.insert(taken);
             self.note_recent(range);
         }
         taken.len()
@@ -244,17 +278,17 @@ impl Receiver {
     /// Whether a span beyond the gap can be remembered: at the bound only next to a range, and never at
     /// twice the bound, which an upper layer that takes parts could reach.
     fn has_place_for(&self, range: Range, max_ranges: usize) -> bool {
-        let n = self.ranges.len();
-        n < max_ranges || (n < 2 * max_ranges && self.ranges.touches(range))
+        let n = self.apart.ranges.len();
+        n < max_ranges || (n < 2 * max_ranges && self.apart.ranges.touches(range))
     }
 
     /// A FIN at `at`, in the window. Returns false when it contradicts what came before.
     pub(crate) fn fin_seen(&mut self, at: ExtSeq) -> bool {
-        let taken_past = at < self.nxt || self.ranges.highest().is_some_and(|end| end > at);
-        match self.fin {
+        let taken_past = at < self.nxt || self.apart.ranges.highest().is_some_and(|end| end > at);
+        match self.fin() {
             Some(fin) if fin != at => return false,
             None if taken_past => return false,
-            _ => self.fin = Some(at),
+            _ => self.fin = at,
         }
         if at > self.nxt {
             self.ack_now = true;
@@ -264,7 +298,7 @@ impl Receiver {
 
     /// The peer's FIN, once everything before it was taken: RCV.NXT goes over it, once.
     pub(crate) fn take_fin(&mut self) -> bool {
-        let due = self.fin == Some(self.nxt);
+        let due = self.fin == self.nxt;
         if due {
             self.nxt = self.nxt.plus(1);
             self.edge = self.edge.max(self.nxt);
@@ -275,37 +309,39 @@ impl Receiver {
 
     /// The sequence number of the peer's FIN.
     pub(crate) fn fin(&self) -> Option<ExtSeq> {
-        self.fin
+        (self.fin != ExtSeq::NONE).then_some(self.fin)
     }
 
     // --- SACK ---------------------------------------------------------------------------------------
 
     fn note_recent(&mut self, range: Range) {
-        self.recent.retain(|at| *at < range.start || *at >= range.end);
-        if self.recent.is_full() {
-            self.recent.pop();
+        let recent = &mut self.apart.recent;
+        recent.retain(|at| *at < range.start || *at >= range.end);
+        if recent.is_full() {
+            recent.pop();
         }
-        self.recent.insert(0, range.start);
+        recent.insert(0, range.start);
     }
 
     /// SACK blocks to report: what came twice (RFC 2883 §4), then the range that changed last, then the
     /// others by age (RFC 2018 §4).
     pub(crate) fn sack_blocks(&self) -> ArrayVec<(SeqNumber, SeqNumber), MAX_SACK_BLOCKS> {
         let mut blocks: ArrayVec<Range, MAX_SACK_BLOCKS> = ArrayVec::new();
-        blocks.extend(self.d_sack);
-        let recent = self.recent.iter().filter_map(|at| self.ranges.containing(*at));
-        for range in recent.chain(self.ranges.iter()) {
+        let Apart { ranges, recent, d_sack } = &*self.apart;
+        blocks.extend(*d_sack);
+        let recent = recent.iter().filter_map(|at| ranges.containing(*at));
+        for range in recent.chain(ranges.iter()) {
             if blocks.is_full() {
                 break;
             }
             // A range that came twice as a whole is told as that and as a range.
-            let told = usize::from(self.d_sack.is_some());
+            let told = usize::from(d_sack.is_some());
             if !blocks[told..].contains(&range) {
                 blocks.push(range);
             }
         }
         // The FIN takes a sequence number too.
-        let end = |r: &Range| if self.fin == Some(r.end) { r.end.plus(1) } else { r.end };
+        let end = |r: &Range| if self.fin == r.end { r.end.plus(1) } else { r.end };
         blocks.iter().map(|r| (r.start.wire(), end(r).wire())).collect()
     }
 
@@ -315,8 +351,8 @@ impl Receiver {
         ReceiveWindow {
             rcv_nxt: self.nxt,
             right_edge: self.edge,
-            wanted: self.target.min(room),
-            step: self.rmss.min(self.target / 2), // RFC 9293 §3.8.6.2.2
+            wanted: u64::from(self.target).min(room),
+            step: u64::from(self.rmss).min(u64::from(self.target) / 2), // RFC 9293 §3.8.6.2.2
             shift: self.shift,
         }
     }
@@ -343,19 +379,19 @@ impl Receiver {
     pub(crate) fn update_due(&self, room: u64) -> bool {
         // The window of a SYN is not scaled and less than what we could offer, but enough to begin with.
         let fresh = self.nxt == self.irs.plus(1);
-        if fresh && self.edge.since(self.nxt) >= INITIAL_WINDOW * self.rmss {
+        if fresh && self.edge.since(self.nxt) >= INITIAL_WINDOW * u64::from(self.rmss) {
             return false;
         }
-        self.window(room).worth_an_update(self.rmss, self.target)
+        self.window(room).worth_an_update(self.rmss.into(), self.target.into())
     }
 
     /// The acknowledgement that was due went out. With a gap left, one on a data segment does not count:
     /// it has no SACK blocks.
     pub(crate) fn acknowledged(&mut self, pure: bool) {
-        if pure {
-            self.d_sack = None;
+        if pure && let Some(apart) = self.apart.get_mut() {
+            apart.d_sack = None;
         }
-        if pure || (!self.has_gap() && self.d_sack.is_none()) {
+        if pure || (!self.has_gap() && !self.has_d_sack()) {
             self.ack_now = false;
             self.unacked_segments = 0;
         }
@@ -371,13 +407,13 @@ impl Receiver {
     /// The timestamp of the SYN.
     pub(crate) fn set_ts_recent(&mut self, val: u32, now: Instant) {
         self.ts_recent = val;
-        self.ts_recent_at = now;
+        self.ts_recent_at = coarse(now);
     }
 
     /// RFC 7323 §5.3 R1 and §5.5: true for a timestamp older than the one saved, if that is still good.
     pub(crate) fn is_old(&self, stamps: Timestamps, now: Instant) -> bool {
-        let idle = now.saturating_since(self.ts_recent_at).as_secs();
-        SeqNumber(stamps.val).before(SeqNumber(self.ts_recent)) && idle < TS_RECENT_LIFETIME_SECS
+        let idle = coarse(now).saturating_sub(self.ts_recent_at);
+        SeqNumber(stamps.val).before(SeqNumber(self.ts_recent)) && idle < TS_RECENT_LIFETIME
     }
 
     /// RFC 7323 §4.3 (2), §5.3 R3: the timestamp of an acceptable segment at `seq`.
@@ -386,4 +422,9 @@ impl Receiver {
             self.set_ts_recent(stamps.val, now);
         }
     }
+}
+
+/// In units of 2^32 nanoseconds.
+fn coarse(at: Instant) -> u32 {
+    (at.as_nanos() >> 32) as u32
 }

@@ -45,7 +45,7 @@ pub(crate) struct Resend {
 }
 
 /// The scoreboard of a connection.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Scoreboard {
     records: VecDeque<Record>,
     /// First sequence number on it, SND.UNA.
@@ -72,14 +72,21 @@ pub(crate) struct Scoreboard {
 }
 
 impl Scoreboard {
-    /// With space reserved for `records` records.
-    pub(crate) fn new(una: ExtSeq, records: usize) -> Self {
+    /// Nothing is in flight. Takes no memory.
+    pub(crate) const fn new() -> Self {
         Scoreboard {
-            records: VecDeque::with_capacity(records),
-            una,
-            loss_edge: una,
-            high_rxt: una,
-            ..Scoreboard::default()
+            records: VecDeque::new(),
+            una: ExtSeq::NONE,
+            sacked: Ranges::new(),
+            pipe: 0,
+            awaiting: 0,
+            sacked_records: 0,
+            out_again: 0,
+            loss_edge: ExtSeq::NONE,
+            resent: VecDeque::new(),
+            high_rxt: ExtSeq::NONE,
+            probe_fate: None,
+            longest_acked: 0,
         }
     }
 
@@ -120,6 +127,9 @@ impl Scoreboard {
     pub(crate) fn push(&mut self, start: ExtSeq, len: u16, fin: bool, now: Instant) {
         let marks = if fin { FIN } else { 0 };
         let record = Record { sent_at: now, start: start.wire().0, len, marks, sends: 1 };
+        if self.records.is_empty() {
+            self.una = start;
+        }
         self.count(&record, |total, n| *total += n);
         self.records.push_back(record);
     }

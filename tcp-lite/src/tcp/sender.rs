@@ -1,7 +1,7 @@
 //! The send half: what is in flight and what the peer lets us send. What its acknowledgements mean is in
 //! `acks`.
 
-use wire::Instant;
+use wire::{Blank, Instant, Lazy};
 
 use super::config::Config;
 use super::congestion::Congestion;
@@ -17,9 +17,6 @@ use super::timers::LossTimer;
 use super::tlp::TailLoss;
 use super::usage::Usage;
 
-/// Records reserved when a connection is established; more come as the window grows.
-const RESERVED_RECORDS: usize = 16;
-
 /// The send half of a connection.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -31,8 +28,8 @@ pub(crate) struct Sender {
     pub(crate) wnd: u64,
     /// MAX.SND.WND (RFC 5961 §5).
     pub(crate) max_wnd: u64,
-    pub(crate) board: Scoreboard,
-    pub(crate) phase: Phase,
+    /// What matters only while something is in flight.
+    pub(crate) out: Lazy<Outstanding>,
     pub(crate) cc: Congestion,
     pub(crate) rtt: RttEstimator,
     /// Effective MSS: octets of payload in a segment.
@@ -41,19 +38,11 @@ pub(crate) struct Sender {
     pub(crate) sack: bool,
     /// The first retransmission of a recovery goes whatever the congestion window.
     pub(crate) force: bool,
-    /// How much of the congestion window is used.
-    pub(crate) usage: Usage,
     pub(crate) rack: Rack,
-    pub(crate) tlp: TailLoss,
-    pub(crate) pacer: Pacer,
     /// The present loss episode, or the last one while it can still prove spurious.
     pub(crate) episode: Option<Box<Episode>>,
-    /// When the retransmission timer expires unless another one of [`LossTimer`] stands in for it.
-    pub(crate) rto_at: Instant,
     /// What the retransmission timer is set for.
     pub(crate) loss_timer: LossTimer,
-    /// When to look again for what may be lost (RFC 8985 §6.2).
-    pub(crate) reorder_at: Option<Instant>,
     /// A probe of a closed window, or a small segment against silly window avoidance, is due.
     pub(crate) probe_due: bool,
     /// The window was probed and has not opened since.
@@ -76,18 +65,58 @@ pub(crate) struct Sender {
     pub(super) wl1: ExtSeq,
     pub(super) wl2: ExtSeq,
     pub(super) dup_acks: u32,
+    /// Longest payload that was acknowledged before `out` was released.
+    longest_acked: u16,
+    /// MSS of the peer and of the path, options not deducted.
+    peer_mss: u16,
+    path_mss: u16,
+    options_len: u8,
+}
+
+/// What matters only while something is in flight: it is blank in a connection that is idle.
+#[derive(Clone, Debug)]
+pub(crate) struct Outstanding {
+    pub(crate) board: Scoreboard,
+    pub(crate) phase: Phase,
+    /// When the retransmission timer expires unless another one of [`LossTimer`] stands in for it.
+    pub(crate) rto_at: Instant,
+    /// When to look again for what may be lost (RFC 8985 §6.2).
+    pub(crate) reorder_at: Option<Instant>,
+    /// How much of the congestion window is used.
+    pub(crate) usage: Usage,
+    pub(crate) tlp: TailLoss,
+    pub(crate) pacer: Pacer,
     /// Octets that duplicate acknowledgements without SACK say have left the network.
     pub(super) reno_sacked: u64,
     /// What was in flight before the first duplicate acknowledgement (RFC 5681 §3.2 (2)).
     pub(super) flight_before_dups: u64,
     /// SND.NXT when the last recovery began (RFC 6582 §3.2, recover).
     pub(super) recover: ExtSeq,
-    /// Octets that D-SACK has told of.
-    pub(super) d_sacked: u64,
-    /// MSS of the peer and of the path, options not deducted.
-    peer_mss: u16,
-    path_mss: u16,
-    options_len: usize,
+}
+
+impl Blank for Outstanding {
+    fn blank() -> &'static Self {
+        static BLANK: Outstanding = Outstanding {
+            board: Scoreboard::new(),
+            phase: Phase::Open,
+            rto_at: Instant::ZERO,
+            reorder_at: None,
+            usage: Usage::new(),
+            tlp: TailLoss::new(),
+            pacer: Pacer::new(),
+            reno_sacked: 0,
+            flight_before_dups: 0,
+            recover: ExtSeq::NONE,
+        };
+        &BLANK
+    }
+}
+
+impl Outstanding {
+    /// Nothing is in flight, and no answer to a probe is to come.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.board.is_empty() && self.tlp.is_quiet()
+    }
 }
 
 impl Sender {
@@ -98,21 +127,15 @@ impl Sender {
             nxt: iss,
             wnd: 0,
             max_wnd: 0,
-            board: Scoreboard::new(iss.plus(1), 0),
-            phase: Phase::Open,
+            out: Lazy::new(),
             cc: Congestion::new(config, usize::from(mss), config.initial_window),
             rtt: RttEstimator::new(config),
             emss: usize::from(mss),
             sack: false,
             force: false,
-            usage: Usage::new(iss, now),
-            rack: Rack::new(iss),
-            tlp: TailLoss::default(),
-            pacer: Pacer::default(),
+            rack: Rack::new(),
             episode: None,
-            rto_at: now,
             loss_timer: LossTimer::Rto,
-            reorder_at: None,
             probe_due: false,
             probing: false,
             fin_queued: false,
@@ -126,10 +149,7 @@ impl Sender {
             wl1: ExtSeq::default(),
             wl2: iss,
             dup_acks: 0,
-            reno_sacked: 0,
-            flight_before_dups: 0,
-            recover: iss,
-            d_sacked: 0,
+            longest_acked: 0,
             peer_mss: mss,
             path_mss: mss,
             options_len: 0,
@@ -140,13 +160,8 @@ impl Sender {
     pub(crate) fn established(&mut self, config: &Config, syn_lost: bool) {
         self.una = self.iss.plus(1);
         self.nxt = self.una;
-        self.board = Scoreboard::new(self.una, RESERVED_RECORDS.min(config.max_records));
-        self.rack = Rack::new(self.una);
         if syn_lost {
             self.rtt.after_syn_loss();
-        }
-        if self.rtt.srtt().is_some() {
-            self.tlp.measured(); // the SYN
         }
         // RFC 5681 §3.1: one segment when the SYN was lost.
         let segments = if syn_lost { 1 } else { config.initial_window };
@@ -164,6 +179,11 @@ impl Sender {
         seq.since(self.iss.plus(1))
     }
 
+    /// Octets sent at least once.
+    pub(crate) fn octets(&self) -> u64 {
+        self.offset(self.nxt).saturating_sub(self.fin_sent.into())
+    }
+
     /// Octets acknowledged, the FIN not counted.
     pub(crate) fn acknowledged_offset(&self) -> u64 {
         self.offset(self.una) - u64::from(self.fin_sent && self.una == self.nxt)
@@ -176,7 +196,7 @@ impl Sender {
 
     /// What is thought to be in the network.
     pub(crate) fn pipe(&self) -> u64 {
-        self.board.pipe().saturating_sub(self.reno_sacked)
+        self.out.board.pipe().saturating_sub(self.out.reno_sacked)
     }
 
     /// The right edge of the peer's window.
@@ -206,7 +226,7 @@ impl Sender {
     /// A segment of `octets` was sent, for the first time or `again`.
     pub(crate) fn on_sent(&mut self, now: Instant, octets: u64, again: bool, config: &Config) {
         if let Some(pace) = self.pace(config) {
-            self.pacer.on_sent(now, octets, pace);
+            self.out.pacer.on_sent(now, octets, pace);
         }
         if let Some(episode) = &mut self.episode {
             episode.prr.on_sent(octets);
@@ -225,12 +245,27 @@ impl Sender {
         self.nxt.min(self.right_edge()).max(self.una)
     }
 
+    /// Longest payload that was acknowledged at once, octets (RFC 5927 §7.2, maxsizeacked).
+    pub(crate) fn longest_acked(&self) -> u16 {
+        self.longest_acked.max(self.out.board.longest_acked())
+    }
+
+    /// Nothing was sent for a while, `rto` at least: frees what only matters while something is in flight.
+    pub(crate) fn relax(&mut self) {
+        if self.out.is_quiet() && self.una == self.nxt {
+            self.longest_acked = self.longest_acked();
+            self.out.release();
+            self.rack.relax();
+            self.cc.relax();
+        }
+    }
+
     // --- segment size -------------------------------------------------------------------------------
 
     /// What the SYNs settled (RFC 9293 §3.7.1).
     pub(crate) fn set_mss(&mut self, peer_mss: u16, timestamps: bool) {
         self.peer_mss = peer_mss;
-        self.options_len = if timestamps { TIMESTAMPS_LEN } else { 0 };
+        self.options_len = if timestamps { TIMESTAMPS_LEN as u8 } else { 0 };
         self.emss = self.computed_emss();
     }
 
@@ -244,20 +279,20 @@ impl Sender {
             self.cc.set_smss(emss);
             self.emss_news = true;
         }
-        if shrank {
-            self.board.mark_longer_lost(emss);
+        if shrank && let Some(out) = self.out.get_mut() {
+            out.board.mark_longer_lost(emss);
         }
         shrank
     }
 
     /// Payload octets of a segment of this MSS.
     pub(crate) fn payload_of(&self, mss: u16) -> usize {
-        usize::from(mss).saturating_sub(self.options_len).max(1)
+        usize::from(mss).saturating_sub(self.options_len.into()).max(1)
     }
 
     /// The other way round.
     pub(crate) fn mss_of(&self, payload: u16) -> u16 {
-        payload.saturating_add(self.options_len as u16)
+        payload.saturating_add(self.options_len.into())
     }
 
     /// Options of data segments are deducted; SACK blocks never ride on them (RFC 9293 §3.7.1).

@@ -2,6 +2,9 @@
 
 use core::time::Duration;
 
+use wire::Instant;
+
+use super::challenge::ChallengeLimit;
 use super::state::State;
 
 /// Counters of a connection; they only grow.
@@ -77,10 +80,70 @@ pub struct Stats {
     pub out_of_order_max: u64,
 }
 
-impl Stats {
+/// What a connection counts, as it is kept: what every segment changes, and the rest once there is any of
+/// it. What the sequence numbers tell by themselves is not counted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) segments_in: u64,
+    pub(crate) segments_out: u64,
+    pub(crate) acks_out: u64,
+    rare: Option<Box<Rare>>,
+}
+
+/// What is counted, and remembered, of what seldom happens.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rare {
+    pub(crate) stats: Stats,
+    /// Octets that D-SACK has told of.
+    pub(crate) d_sacked: u64,
+    pub(crate) challenge: Option<ChallengeLimit>,
+    /// When the peer closed its window, while it is closed.
+    pub(crate) closed_since: Option<Instant>,
+}
+
+impl Counts {
+    /// What seldom happens, to be changed.
+    pub(crate) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// The counters of it, to be changed.
+    pub(crate) fn more(&mut self) -> &mut Stats {
+        &mut self.rare().stats
+    }
+
+    /// Adds `n` to one of them.
+    pub(crate) fn add(&mut self, n: u64, of: impl FnOnce(&mut Stats) -> &mut u64) {
+        if n > 0 {
+            *of(self.more()) += n;
+        }
+    }
+
+    /// What seldom happens, if it has.
+    pub(crate) fn seen(&self) -> Option<&Rare> {
+        self.rare.as_deref()
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn seen_mut(&mut self) -> Option<&mut Rare> {
+        self.rare.as_deref_mut()
+    }
+
     /// Times the congestion window was reduced, for whatever reason.
     pub(crate) fn window_reductions(&self) -> u64 {
-        self.fast_recoveries + self.timeouts + self.tail_losses_repaired + self.ecn_reductions
+        let reductions =
+            |s: &Stats| s.fast_recoveries + s.timeouts + s.tail_losses_repaired + s.ecn_reductions;
+        self.seen().map_or(0, |rare| reductions(&rare.stats))
+    }
+
+    /// All but what the sequence numbers tell.
+    pub(crate) fn stats(&self) -> Stats {
+        Stats {
+            segments_in: self.segments_in,
+            segments_out: self.segments_out,
+            acks_out: self.acks_out,
+            ..self.seen().map(|rare| rare.stats).unwrap_or_default()
+        }
     }
 }
 

@@ -49,7 +49,7 @@ impl Connection {
 
     /// Nothing in flight, data waiting, the window closed or silly.
     fn persist_timeout(&mut self, now: Instant, has_data: bool) {
-        if !has_data || !self.send.board.is_empty() {
+        if !has_data || !self.send.out.board.is_empty() {
             return;
         }
         if self.closed_too_long(now) {
@@ -61,9 +61,10 @@ impl Connection {
 
     /// RFC 6429 §4: the owner's bound on a window that stays closed.
     pub(super) fn closed_too_long(&self, now: Instant) -> bool {
-        let closed_for = now.saturating_since(self.closed_since);
+        let closed_since = self.stats.seen().and_then(|rare| rare.closed_since);
         let limit = self.config.zero_window_limit.filter(|_| self.send.wnd == 0);
-        limit.is_some_and(|limit| closed_for >= limit && self.closed_since <= now)
+        let closed_for = |since| now.saturating_since(since);
+        limit.zip(closed_since).is_some_and(|(limit, since)| closed_for(since) >= limit)
     }
 
     /// RFC 9293 §3.8.4.
@@ -73,7 +74,7 @@ impl Connection {
             return;
         }
         let idle_until = self.heard_at + keepalive.idle;
-        if idle_until > now || !self.send.board.is_empty() || has_data {
+        if idle_until > now || !self.send.out.board.is_empty() || has_data {
             // MUST-26: not idle, or retransmission and window probes do the work.
             self.timers.set(Timer::Keepalive, idle_until.max(now + keepalive.interval));
             return;

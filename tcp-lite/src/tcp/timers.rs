@@ -1,6 +1,6 @@
 //! The timers of a connection: one table.
 
-use wire::Instant;
+use wire::{Blank, Instant, Lazy};
 
 /// What a timer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,36 +44,49 @@ impl Timer {
 
 const OFF: Instant = Instant::from_nanos(u64::MAX);
 
+/// An idle connection has none, unless it sends keepalives.
+#[derive(Clone, Debug)]
+struct Table([Instant; Timer::ALL.len()]);
+
+impl Blank for Table {
+    fn blank() -> &'static Self {
+        static BLANK: Table = Table([OFF; Timer::ALL.len()]);
+        &BLANK
+    }
+}
+
 /// When each timer expires.
 #[derive(Clone, Debug)]
 pub(crate) struct Timers {
-    at: [Instant; Timer::ALL.len()],
+    at: Lazy<Table>,
 }
 
 impl Timers {
     pub(crate) fn new() -> Self {
-        Timers { at: [OFF; Timer::ALL.len()] }
+        Timers { at: Lazy::new() }
     }
 
     pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
-        self.at[timer as usize] = at;
+        self.at.0[timer as usize] = at;
     }
 
     pub(crate) fn stop(&mut self, timer: Timer) {
-        self.at[timer as usize] = OFF;
+        if let Some(table) = self.at.get_mut() {
+            table.0[timer as usize] = OFF;
+        }
     }
 
     pub(crate) fn stop_all(&mut self) {
-        self.at = [OFF; Timer::ALL.len()];
+        self.at.release();
     }
 
     pub(crate) fn is_set(&self, timer: Timer) -> bool {
-        self.at[timer as usize] != OFF
+        self.at.0[timer as usize] != OFF
     }
 
     /// Stops the timer when it has expired, and says so.
     pub(crate) fn expire(&mut self, timer: Timer, now: Instant) -> bool {
-        let expired = self.at[timer as usize] <= now && self.is_set(timer);
+        let expired = self.at.0[timer as usize] <= now && self.is_set(timer);
         if expired {
             self.stop(timer);
         }
@@ -82,7 +95,14 @@ impl Timers {
 
     /// The first to expire.
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.at.iter().copied().min().filter(|at| *at != OFF)
+        self.at.0.iter().copied().min().filter(|at| *at != OFF)
+    }
+
+    /// Gives back the memory if none is set.
+    pub(crate) fn relax(&mut self) {
+        if self.next().is_none() {
+            self.at.release();
+        }
     }
 }
 

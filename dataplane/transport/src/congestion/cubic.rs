@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use wire::{Blank, Instant, Lazy};
 
 /// C (RFC 8312 §5.1).
 const C: f64 = 0.4;
@@ -12,15 +12,13 @@ const BETA: f64 = 0.7;
 const ALPHA_AIMD: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// State between congestion events.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Cubic {
     /// W_max; zero before the first loss and after a time-out.
-    w_max: f64,
+    w_max: f32,
     /// W_last_max (§4.6).
-    w_last_max: f64,
-    epoch: Option<Epoch>,
-    /// Part of an octet not yet given to the window.
-    carry: f64,
+    w_last_max: f32,
+    epoch: Lazy<Avoidance>,
 }
 
 /// The present congestion avoidance.
@@ -32,6 +30,18 @@ struct Epoch {
     /// Where the cubic has its plateau, and when.
     origin: f64,
     k: f64,
+    /// Part of an octet not yet given to the window.
+    carry: f64,
+}
+
+/// Its place.
+#[derive(Clone, Copy, Debug)]
+struct Avoidance(Option<Epoch>);
+
+impl Blank for Avoidance {
+    fn blank() -> &'static Self {
+        &Avoidance(None)
+    }
 }
 
 impl Cubic {
@@ -46,11 +56,11 @@ impl Cubic {
     ) -> u64 {
         let smss = smss as f64;
         let cwnd = cwnd as f64 / smss;
-        let w_max = self.w_max;
-        let epoch = *self.epoch.get_or_insert_with(|| Epoch::start(now, cwnd, w_max));
+        let (w_max, w_last_max) = (self.w_max.into(), self.w_last_max.into());
+        let epoch = self.epoch.0.get_or_insert_with(|| Epoch::start(now, cwnd, w_max));
         let rtt = srtt.as_secs_f64().max(1e-6);
         let t = now.saturating_since(epoch.start).as_secs_f64();
-        let friendly = friendly(epoch.cwnd, self.w_last_max, t / rtt);
+        let friendly = friendly(epoch.cwnd, w_last_max, t / rtt);
         let segments = acked as f64 / smss;
         let grow = if epoch.at(t) < friendly {
             (friendly - cwnd).max(0.0).min(segments) // §4.2; never faster than slow start
@@ -59,33 +69,40 @@ impl Cubic {
             let target = epoch.at(t + rtt).clamp(cwnd, 1.5 * cwnd);
             (target - cwnd) / cwnd * segments
         };
-        let octets = grow * smss + self.carry;
-        self.carry = octets.fract();
+        let octets = grow * smss + epoch.carry;
+        epoch.carry = octets.fract();
         octets as u64
     }
 
     /// The threshold in octets after a congestion event (RFC 8312 §4.5, §4.6).
     pub(super) fn reduce(&mut self, cwnd: u64, smss: u64) -> u64 {
         let segments = cwnd as f64 / smss as f64;
-        self.epoch = None;
-        self.w_max = if segments < self.w_last_max {
+        self.pause();
+        let w_max = if segments < self.w_last_max.into() {
             segments * (1.0 + BETA) / 2.0 // fast convergence
         } else {
             segments
         };
-        self.w_last_max = segments;
+        (self.w_max, self.w_last_max) = (w_max as f32, segments as f32);
         (cwnd as f64 * BETA) as u64
     }
 
     /// RFC 8312 §4.7: the next congestion avoidance starts its cubic at the window it has then.
     pub(super) fn on_timeout(&mut self) {
-        self.epoch = None;
+        self.pause();
         self.w_max = 0.0;
     }
 
     /// Time does not count while the window is not what limits.
     pub(super) fn pause(&mut self) {
-        self.epoch = None;
+        if let Some(epoch) = self.epoch.get_mut() {
+            epoch.0 = None;
+        }
+    }
+
+    /// Nothing is in flight.
+    pub(super) fn relax(&mut self) {
+        self.epoch.release();
     }
 }
 
@@ -103,10 +120,10 @@ fn friendly(cwnd: f64, prior: f64, rounds: f64) -> f64 {
 impl Epoch {
     fn start(now: Instant, cwnd: f64, w_max: f64) -> Epoch {
         if cwnd >= w_max {
-            return Epoch { start: now, cwnd, origin: cwnd, k: 0.0 };
+            return Epoch { start: now, cwnd, origin: cwnd, k: 0.0, carry: 0.0 };
         }
         // Eq. 2, where the window is W_max * beta: W_max * (1 - beta) is W_max less the window.
-        Epoch { start: now, cwnd, origin: w_max, k: ((w_max - cwnd) / C).cbrt() }
+        Epoch { start: now, cwnd, origin: w_max, k: ((w_max - cwnd) / C).cbrt(), carry: 0.0 }
     }
 
     /// W_cubic(t) (Eq. 1).

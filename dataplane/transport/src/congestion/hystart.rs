@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use wire::Blank;
+
 use crate::seq::ExtSeq;
 
 /// MIN_RTT_THRESH, MAX_RTT_THRESH, MIN_RTT_DIVISOR (RFC 9406 §4.2), microseconds.
@@ -39,6 +41,20 @@ pub(super) struct HyStart {
     samples: u8,
     /// Rounds of conservative slow start.
     rounds: u8,
+}
+
+impl Blank for HyStart {
+    fn blank() -> &'static Self {
+        static BLANK: HyStart = HyStart {
+            last: 0,
+            current: 0,
+            baseline: 0,
+            window_end: ExtSeq::NONE,
+            samples: 0,
+            rounds: 0,
+        };
+        &BLANK
+    }
 }
 
 impl HyStart {

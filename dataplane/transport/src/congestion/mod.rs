@@ -8,7 +8,7 @@ mod newreno;
 
 use core::time::Duration;
 
-use wire::Instant;
+use wire::{Instant, Lazy};
 
 use self::cubic::Cubic;
 use self::hystart::{Growth, HyStart};
@@ -32,29 +32,40 @@ pub struct Congestion {
     algorithm: Algorithm,
     cwnd: u64,
     ssthresh: u64,
-    smss: u64,
-    max_cwnd: u64,
+    smss: u32,
+    max_cwnd: u32,
     /// In the slow start that follows a time-out, one segment per acknowledgement (RFC 3465 §2.3).
     after_timeout: bool,
     /// When the first slow start ends.
-    hystart: HyStart,
+    hystart: Lazy<HyStart>,
 }
 
 impl Congestion {
     /// With an initial window of `segments` segments of `smss` octets (RFC 6928).
     pub fn new(config: &impl Parameters, smss: usize, segments: u32) -> Self {
-        let smss = smss as u64;
         Congestion {
             algorithm: match config.congestion() {
                 CongestionControl::NewReno => Algorithm::NewReno(NewReno::default()),
                 CongestionControl::Cubic => Algorithm::Cubic(Cubic::default()),
             },
-            cwnd: smss * u64::from(segments.max(1)),
+            cwnd: smss as u64 * u64::from(segments.max(1)),
             ssthresh: u64::MAX, // RFC 5681 §3.1: arbitrarily high
-            smss,
-            max_cwnd: config.max_cwnd(),
+            smss: smss as u32,
+            max_cwnd: u32::try_from(config.max_cwnd()).unwrap_or(u32::MAX),
             after_timeout: false,
-            hystart: HyStart::default(),
+            hystart: Lazy::new(),
+        }
+    }
+
+    fn smss(&self) -> u64 {
+        self.smss.into()
+    }
+
+    /// Nothing is in flight: the next round trip is measured anew.
+    pub fn relax(&mut self) {
+        self.hystart.release();
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+            cubic.relax();
         }
     }
 
@@ -87,16 +98,17 @@ impl Congestion {
             // RFC 5681 §3.1, slow start.
             let segments = if self.after_timeout { 1 } else { SLOW_START_SEGMENTS_PER_ACK };
             let divisor = if self.ssthresh == u64::MAX { self.hystart.divisor() } else { 1 };
-            let grown = self.cwnd + acked.min(segments * self.smss) / divisor;
+            let grown = self.cwnd + acked.min(segments * self.smss()) / divisor;
             self.cwnd = grown.min(self.ssthresh.max(self.cwnd));
         } else {
             self.after_timeout = false;
+            let (cwnd, smss) = (self.cwnd, self.smss());
             self.cwnd += match &mut self.algorithm {
-                Algorithm::NewReno(reno) => reno.increase(self.cwnd, self.smss, acked),
-                Algorithm::Cubic(cubic) => cubic.increase(now, self.cwnd, self.smss, acked, srtt),
+                Algorithm::NewReno(reno) => reno.increase(cwnd, smss, acked),
+                Algorithm::Cubic(cubic) => cubic.increase(now, cwnd, smss, acked, srtt),
             };
         }
-        self.cwnd = self.cwnd.min(self.max_cwnd.max(2 * self.smss));
+        self.cwnd = self.cwnd.min(u64::from(self.max_cwnd).max(2 * self.smss()));
     }
 
     /// Something else than the window limited sending: it does not grow.
@@ -122,19 +134,19 @@ impl Congestion {
         if let Algorithm::Cubic(cubic) = &mut self.algorithm {
             cubic.on_timeout();
         }
-        self.cwnd = self.smss;
+        self.cwnd = self.smss();
         self.after_timeout = true;
     }
 
     /// The time-out was genuine, and segments of new data are out that asked, `pipe` octets with all else:
     /// there must be room for a retransmission besides (RFC 5682 §2.1 step 3a).
     pub fn after_new_data(&mut self, pipe: u64) {
-        self.cwnd = self.cwnd.max((pipe + self.smss).min(3 * self.smss));
+        self.cwnd = self.cwnd.max((pipe + self.smss()).min(3 * self.smss()));
     }
 
     /// Recovery is over with `flight` octets outstanding: no burst (RFC 6582 §3.2 (3)).
     pub fn on_recovered(&mut self, flight: u64) {
-        self.cwnd = self.ssthresh.min(flight.max(self.smss) + self.smss).max(2 * self.smss);
+        self.cwnd = self.ssthresh.min(flight.max(self.smss()) + self.smss()).max(2 * self.smss());
     }
 
     /// The window during a proportional reduction (RFC 6937).
@@ -144,7 +156,7 @@ impl Congestion {
 
     /// A proportional reduction is over (RFC 6937 §3).
     pub fn end_reduction(&mut self) {
-        self.cwnd = self.ssthresh.min(self.max_cwnd);
+        self.cwnd = self.ssthresh.min(self.max_cwnd.into());
     }
 
     /// What was taken for loss was none: as it was in `prior`, unless it is more now (RFC 4015 §4).
@@ -153,20 +165,20 @@ impl Congestion {
         let smss = self.smss;
         *self = prior.clone();
         self.cwnd = cwnd;
-        self.set_smss(usize::try_from(smss).unwrap_or(usize::MAX));
+        self.set_smss(smss as usize);
     }
 
     /// Nothing was sent for more than a time-out (RFC 5681 §4.1). The threshold remembers the window
     /// (RFC 2861 §3.2).
     pub fn after_idle(&mut self, initial_segments: u32) {
         self.remember();
-        self.cwnd = self.cwnd.min(self.smss * u64::from(initial_segments.max(1)));
+        self.cwnd = self.cwnd.min(self.smss() * u64::from(initial_segments.max(1)));
         self.on_limited_by_source();
     }
 
     /// No more than `used` octets of the window were used for a time-out (RFC 2861 §3.2).
     pub fn on_unused(&mut self, used: u64, initial_segments: u32) {
-        let used = used.max(self.smss * u64::from(initial_segments.max(1)));
+        let used = used.max(self.smss() * u64::from(initial_segments.max(1)));
         if used < self.cwnd {
             self.remember();
             self.cwnd = u64::midpoint(self.cwnd, used);
@@ -180,16 +192,17 @@ impl Congestion {
 
     /// The segment size changed; the window keeps its octets, but holds at least one segment.
     pub fn set_smss(&mut self, smss: usize) {
-        self.smss = smss as u64;
-        self.cwnd = self.cwnd.max(self.smss);
+        self.smss = smss as u32;
+        self.cwnd = self.cwnd.max(self.smss());
     }
 
     fn reduced(&mut self, flight: u64) -> u64 {
+        let (cwnd, smss) = (self.cwnd, self.smss());
         let reduced = match &mut self.algorithm {
             Algorithm::NewReno(_) => NewReno::reduce(flight),
-            Algorithm::Cubic(cubic) => cubic.reduce(self.cwnd, self.smss),
+            Algorithm::Cubic(cubic) => cubic.reduce(cwnd, smss),
         };
-        reduced.max(2 * self.smss) // RFC 5681 §3.1 (4), RFC 8312 §4.5
+        reduced.max(2 * self.smss()) // RFC 5681 §3.1 (4), RFC 8312 §4.5
     }
 }
 

@@ -11,7 +11,6 @@
 mod search;
 
 use core::time::Duration;
-use std::net::IpAddr;
 
 use wire::Instant;
 
@@ -51,6 +50,17 @@ pub enum TooBig {
 /// What a connection knows of its path's MTU.
 #[derive(Debug)]
 pub(crate) struct PathMtu {
+    /// What the interface and the peer carry, which is in use while nothing else is found.
+    limit: u16,
+    /// The least MTU of an IPv4 path that is believed.
+    min_mtu: u16,
+    v6: bool,
+    found: Option<Box<Found>>,
+}
+
+/// What was found out.
+#[derive(Debug)]
+struct Found {
     search: Search,
     /// A report that waits for proof: the size, and the segment that it is about.
     pending: Option<(u16, SeqNumber)>,
@@ -60,15 +70,51 @@ pub(crate) struct PathMtu {
 
 impl PathMtu {
     /// Nothing is known; `mss` is what the interface carries.
-    pub(crate) fn new(mss: u16, remote: IpAddr, min_mtu: u16) -> Self {
-        let v6 = remote.is_ipv6();
-        let headers = if v6 { IPV6 } else { IPV4 } + HEADER_LEN as u16;
-        PathMtu { search: Search::new(mss, headers, v6, min_mtu), pending: None, probe: None }
+    pub(crate) fn new(mss: u16, v6: bool, min_mtu: u16) -> Self {
+        PathMtu { limit: mss, min_mtu, v6, found: None }
     }
 
     /// The peer's MSS is known.
     pub(crate) fn limit_to(&mut self, mss: u16) {
-        self.search.limit_to(mss);
+        self.limit = self.limit.min(mss).max(1);
+        if let Some(found) = &mut self.found {
+            found.search.limit_to(mss);
+        }
+    }
+
+    fn headers(&self) -> u16 {
+        let ip = if self.v6 { IPV6 } else { IPV4 };
+        ip + HEADER_LEN as u16
+    }
+
+    /// The size in use.
+    fn mss(&self) -> u16 {
+        self.found.as_ref().map_or(self.limit, |found| found.search.mss())
+    }
+
+    fn nothing(&self) -> Search {
+        Search::new(self.limit, self.headers(), self.v6, self.min_mtu)
+    }
+
+    /// The least size that is believed.
+    fn floor(&self) -> u16 {
+        match &self.found {
+            Some(found) => found.search.floor(),
+            None => self.nothing().floor(),
+        }
+    }
+
+    fn found(&mut self) -> &mut Found {
+        let search = self.nothing();
+        self.found.get_or_insert_with(|| Box::new(Found { search, pending: None, probe: None }))
+    }
+
+    fn pending(&self) -> Option<(u16, SeqNumber)> {
+        self.found.as_ref()?.pending
+    }
+
+    fn probe(&self) -> Option<(SeqNumber, u16)> {
+        self.found.as_ref()?.probe
     }
 }
 
@@ -77,43 +123,40 @@ impl Connection {
     /// interface, or what other streams have found out. Never below the configured minimum, never above
     /// what the peer takes; it is probed again after [`Config::path_mtu_raise`](super::Config).
     pub fn path_mtu(&mut self, now: Instant, mss: u16) {
-        self.path.pending = None;
-        self.path.search.set(mss.max(self.config.min_mss), now + self.config.path_mtu_raise);
-        self.use_path_mss();
+        self.believe(now, mss.max(self.config.min_mss));
     }
 
     /// A router reports that a packet of at most `mtu` octets would have passed instead of the one whose
     /// segment began at `seq` (RFC 1191 §4, RFC 4443 §3.2). The caller has found the connection by the
     /// quoted ports and addresses.
     pub fn packet_too_big(&mut self, now: Instant, mtu: u16, seq: SeqNumber) -> TooBig {
-        let headers = if self.tuple.remote.is_ipv6() { IPV6 } else { IPV4 } + HEADER_LEN as u16;
-        let mss = mtu.saturating_sub(headers);
+        let mss = mtu.saturating_sub(self.path.headers());
         let seq = self.send.una.near(seq);
         // RFC 5927 §4.1
         if seq < self.send.una || seq >= self.send.nxt {
             return TooBig::NotInFlight;
         }
-        if mss < self.path.search.floor() {
+        if mss < self.path.floor() {
             return TooBig::BadSize;
         }
         let payload = self.send.payload_of(mss);
-        let probe = self.path.probe.map(|(start, len)| (self.send.una.near(start), len));
+        let probe = self.path.probe().map(|(start, len)| (self.send.una.near(start), len));
         if probe.is_some_and(|(start, len)| start <= seq && seq.since(start) < u64::from(len)) {
             return self.probe_reported(now, mss, payload);
         }
-        if mss >= self.path.search.mss() {
+        if mss >= self.path.mss() {
             return TooBig::NoNews;
         }
-        if self.send.board.len_at(seq).is_some_and(|len| usize::from(len) <= payload) {
+        if self.send.out.board.len_at(seq).is_some_and(|len| usize::from(len) <= payload) {
             return TooBig::BadSize;
         }
         // RFC 5927 §7.2: nothing as long has ever got through, so the report is likely.
-        let board = &self.send.board;
-        if usize::from(board.longest_acked()) <= payload || board.is_lost(seq) {
+        let (longest, lost) = (self.send.longest_acked(), self.send.out.board.is_lost(seq));
+        if usize::from(longest) <= payload || lost {
             self.believe(now, mss);
             return TooBig::Believed;
         }
-        self.path.pending = Some(match self.path.pending {
+        self.path.found().pending = Some(match self.path.pending() {
             Some((before, at)) => {
                 (before.min(mss), if at.before(seq.wire()) { seq.wire() } else { at })
             }
@@ -124,32 +167,34 @@ impl Connection {
 
     /// The size of segments that the path is believed to carry: MTU less IP and fixed TCP header.
     pub fn path_mss(&self) -> u16 {
-        self.path.search.mss()
+        self.path.mss()
     }
 
     fn probe_reported(&mut self, now: Instant, mss: u16, payload: usize) -> TooBig {
         if payload < self.send.emss {
             return TooBig::NoNews;
         }
-        self.path.probe = None;
-        self.path.search.probe_reported(mss, now + self.config.path_mtu_raise);
-        self.send.board.mark_longer_lost(self.send.emss);
+        let found = self.path.found();
+        found.probe = None;
+        found.search.probe_reported(mss, now + self.config.path_mtu_raise);
+        self.send.out.board.mark_longer_lost(self.send.emss);
         TooBig::Believed
     }
 
     fn believe(&mut self, now: Instant, mss: u16) {
-        self.path.pending = None;
-        self.path.search.set(mss, now + self.config.path_mtu_raise);
+        let found = self.path.found();
+        found.pending = None;
+        found.search.set(mss, now + self.config.path_mtu_raise);
         self.use_path_mss();
     }
 
     /// The size in use has changed perhaps: EMSS follows (RFC 5044 §4.5 then lets MULPDU follow).
     fn use_path_mss(&mut self) {
         let before = self.send.emss;
-        if self.send.set_path_mss(self.path.search.mss()) {
-            self.stats.path_mtu_reductions += 1;
+        if self.send.set_path_mss(self.path.mss()) {
+            self.stats.more().path_mtu_reductions += 1;
         } else if self.send.emss > before {
-            self.stats.path_mtu_raises += 1;
+            self.stats.more().path_mtu_raises += 1;
         }
     }
 
@@ -158,11 +203,11 @@ impl Connection {
     /// After each acknowledgement: what became of the probe, and of the segment that a report is about.
     pub(super) fn path_after_ack(&mut self, now: Instant) {
         self.look_at_probe(now, false);
-        let Some((mss, seq)) = self.path.pending else { return };
+        let Some((mss, seq)) = self.path.pending() else { return };
         let seq = self.send.una.near(seq);
         if seq < self.send.una {
-            self.path.pending = None; // RFC 5927 §7.2: what arrived was not too big
-        } else if self.send.board.is_lost(seq) {
+            self.path.found().pending = None; // RFC 5927 §7.2: what arrived was not too big
+        } else if self.send.out.board.is_lost(seq) {
             self.believe(now, mss);
         }
     }
@@ -170,22 +215,22 @@ impl Connection {
     /// After a retransmission time-out.
     pub(super) fn path_after_timeout(&mut self, now: Instant) {
         self.look_at_probe(now, true);
-        if let Some((mss, _)) = self.path.pending {
+        if let Some((mss, _)) = self.path.pending() {
             return self.believe(now, mss);
         }
         if !self.config.path_mtu_probing {
             return;
         }
         let count = self.send.timeouts_in_a_row;
-        let evident = self.send.board.shorter_arrived();
+        let evident = self.send.out.board.shorter_arrived();
         let threshold = if evident { BLACK_HOLE_EVIDENT } else { BLACK_HOLE };
-        let longest = self.send.board.head().map_or(0, |head| head.len);
-        if count < threshold || longest <= self.send.payload_of(self.path.search.floor()) {
+        let longest = self.send.out.board.head().map_or(0, |head| head.len);
+        if count < threshold || longest <= self.send.payload_of(self.path.floor()) {
             return;
         }
         let deep = count >= threshold + DEEP;
-        if let Change::Mss(_) = self.path.search.black_hole(deep) {
-            self.stats.path_mtu_black_holes += 1;
+        if let Change::Mss(_) = self.path.found().search.black_hole(deep) {
+            self.stats.more().path_mtu_black_holes += 1;
             self.use_path_mss();
             // What was lost was too long: the shorter one is new to the path, and no reason to wait for
             // what others in a row made of the time-out (RFC 6298 §5.5). At most twice in a row.
@@ -194,24 +239,26 @@ impl Connection {
     }
 
     fn look_at_probe(&mut self, now: Instant, timed_out: bool) {
-        let Some(fate) = self.send.board.take_probe_fate() else { return };
-        self.path.probe = None;
+        let Some(out) = self.send.out.get_mut() else { return };
+        let Some(fate) = out.board.take_probe_fate() else { return };
+        self.path.found().probe = None;
         match fate {
             ProbeFate::Arrived(payload) => {
-                if let Change::Mss(_) = self.path.search.arrived(self.send.mss_of(payload)) {
+                let mss = self.send.mss_of(payload);
+                if let Change::Mss(_) = self.path.found().search.arrived(mss) {
                     self.use_path_mss();
                 }
             }
             ProbeFate::Lost(payload) => {
-                self.stats.path_mtu_probes_lost += 1;
+                self.stats.more().path_mtu_probes_lost += 1;
                 // RFC 4821 §7.6.4: losses beside it leave it open why it was lost.
-                let alone = self.send.phase == Phase::Open || self.send.board.len() == 1;
+                let alone = self.send.out.phase == Phase::Open || self.send.out.board.len() == 1;
                 let segments = self.send.cc.cwnd() / self.send.emss.max(1) as u64;
                 let round_trip = self.send.rtt.srtt().unwrap_or(Duration::from_secs(1));
                 let next = now + pause(round_trip, segments, timed_out);
                 let raise_at = now + self.config.path_mtu_raise;
                 let mss = self.send.mss_of(payload);
-                self.path.search.lost(mss, alone, next, raise_at);
+                self.path.found().search.lost(mss, alone, next, raise_at);
             }
         }
     }
@@ -221,14 +268,16 @@ impl Connection {
     /// Octets of payload for a probe that may go out now (RFC 4821 §7.4): nothing is lost, none is under
     /// way, both windows have room.
     pub(super) fn probe_due(&self, now: Instant) -> Option<usize> {
+        // While nothing else was found, the limit is in use.
+        let found = self.path.found.as_ref()?;
         if !self.config.path_mtu_probing
-            || self.path.probe.is_some()
-            || self.send.phase != Phase::Open
-            || self.path.search.is_at_limit()
+            || found.probe.is_some()
+            || self.send.out.phase != Phase::Open
+            || found.search.is_at_limit()
         {
             return None;
         }
-        let payload = self.send.payload_of(self.path.search.probe(now)?);
+        let payload = self.send.payload_of(found.search.probe(now)?);
         let open = self.send.pipe() + payload as u64 <= self.send.cc.cwnd();
         let usable = self.send.usable() >= payload as u64;
         (payload > self.send.emss && open && usable).then_some(payload)
@@ -236,9 +285,10 @@ impl Connection {
 
     /// The segment sent last, from `start` on, was a probe.
     pub(super) fn probe_sent(&mut self, now: Instant, start: ExtSeq, len: usize) {
-        self.stats.path_mtu_probes += 1;
-        self.path.search.probe_sent(now);
-        self.path.probe = Some((start.wire(), len as u16));
-        self.send.board.last_is_probe();
+        self.stats.more().path_mtu_probes += 1;
+        let found = self.path.found();
+        found.search.probe_sent(now);
+        found.probe = Some((start.wire(), len as u16));
+        self.send.out.board.last_is_probe();
     }
 }

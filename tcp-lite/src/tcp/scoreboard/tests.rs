@@ -14,7 +14,7 @@ fn at(n: u64) -> ExtSeq {
 
 /// Ten segments of 100 octets in flight.
 fn ten() -> Scoreboard {
-    let mut board = Scoreboard::new(at(0), 16);
+    let mut board = Scoreboard::new();
     for i in 0..10 {
         board.push(at(i * LEN), LEN as u16, false, Instant::from_millis(i));
     }
@@ -93,7 +93,7 @@ fn lost_by_time() {
 
 /// A board of `n` segments sent one by one each millisecond and one more, which is SACKed.
 fn waiting(n: u64) -> (Scoreboard, Judgement) {
-    let mut board = Scoreboard::new(at(0), n as usize + 1);
+    let mut board = Scoreboard::new();
     for i in 0..=n {
         board.push(at(i * LEN), LEN as u16, false, Instant::from_millis(i));
     }
@@ -260,7 +260,7 @@ fn a_partial_acknowledgement_cuts_the_head() {
 
 #[test]
 fn cutting_keeps_marks_and_the_fin_at_the_end() {
-    let mut board = Scoreboard::new(at(0), 4);
+    let mut board = Scoreboard::new();
     board.push(at(0), 100, true, Instant::ZERO);
     assert_eq!(board.pipe(), 101);
     board.mark_all_lost();
@@ -277,7 +277,7 @@ fn cutting_keeps_marks_and_the_fin_at_the_end() {
 // RFC 1191 §6.5: what did not pass is sent again in smaller pieces.
 #[test]
 fn longer_than_the_path_allows_is_lost() {
-    let mut board = Scoreboard::new(at(0), 4);
+    let mut board = Scoreboard::new();
     board.push(at(0), 100, false, Instant::ZERO);
     board.push(at(100), 300, false, Instant::ZERO);
     board.mark_longer_lost(200);
@@ -288,7 +288,7 @@ fn longer_than_the_path_allows_is_lost() {
 #[test]
 fn a_probe_of_the_path_tells_its_fate() {
     let probed = || {
-        let mut board = Scoreboard::new(at(0), 4);
+        let mut board = Scoreboard::new();
         board.push(at(0), 300, false, Instant::ZERO);
         board.last_is_probe();
         board.push(at(300), 100, false, Instant::ZERO);

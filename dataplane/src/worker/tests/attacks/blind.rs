@@ -81,7 +81,7 @@ fn challenges_are_used_up() {
     let mut scene = Scene::new(Limits::default());
     let (other, _) = scene.net.open(ATTACKER, 0, VICTIM, (v4(2), PORT).into());
     let port = scene.net.hosts[ATTACKER].cores[0].streams().next().expect("it is there");
-    let port = port.connection().tuple().local.port();
+    let port = port.connection().ports().0;
     scene
         .transfer(|scene| in_the_clients_name(scene, |_, _, s| Segment { flags: Flags::RST, ..s }));
     let used = challenges(&scene);

@@ -97,8 +97,7 @@ fn misbehaves(
 
 /// The victim's end of the attacker's stream.
 fn of_attacker(scene: &Scene) -> (tcp::Info, tcp::Stats) {
-    let mut streams = scene.net.hosts[VICTIM].cores[0].streams();
-    let stream = streams.find(|s| s.connection().tuple().remote.ip() == v4(3)).expect("it lives");
+    let stream = scene.net.hosts[VICTIM].cores[0].stream_with(v4(3)).expect("it lives");
     (stream.connection().info(), stream.stats().tcp)
 }
 

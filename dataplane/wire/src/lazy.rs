@@ -1,0 +1,118 @@
+//! State that most streams do not have most of the time.
+
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+
+/// What a part of a stream's state is while there is nothing to say of it.
+pub trait Blank: Clone + 'static {
+    /// The one blank value, to look at.
+    fn blank() -> &'static Self;
+}
+
+/// A part of a larger state, eight octets as long as it is blank. It reads as blank then; the first
+/// change makes the memory for it, and [`release`](Self::release) gives that back.
+pub struct Lazy<T>(Option<Box<T>>);
+
+impl<T> Lazy<T> {
+    /// Blank.
+    pub const fn new() -> Self {
+        Lazy(None)
+    }
+
+    /// The part if there is memory for it: what has to be changed only if it is not blank.
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        self.0.as_deref_mut()
+    }
+
+    /// Makes it blank, and frees its memory.
+    pub fn release(&mut self) {
+        self.0 = None;
+    }
+
+    /// True when no memory is taken.
+    pub fn is_blank(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl<T> Default for Lazy<T> {
+    fn default() -> Self {
+        Lazy::new()
+    }
+}
+
+impl<T: Clone> Clone for Lazy<T> {
+    fn clone(&self) -> Self {
+        Lazy(self.0.clone())
+    }
+}
+
+impl<T: Blank + fmt::Debug> fmt::Debug for Lazy<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: Blank> Deref for Lazy<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match &self.0 {
+            Some(there) => there,
+            None => T::blank(),
+        }
+    }
+}
+
+impl<T: Blank> DerefMut for Lazy<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        if self.0.is_none() {
+            make(&mut self.0);
+        }
+        // There is no way past the line above without it.
+        self.0.get_or_insert_with(blank)
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn make<T: Blank>(place: &mut Option<Box<T>>) {
+    *place = Some(blank());
+}
+
+fn blank<T: Blank>() -> Box<T> {
+    Box::new(T::blank().clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq)]
+    struct Part {
+        count: u32,
+        list: Vec<u8>,
+    }
+
+    impl Blank for Part {
+        fn blank() -> &'static Self {
+            static BLANK: Part = Part { count: 7, list: Vec::new() };
+            &BLANK
+        }
+    }
+
+    #[test]
+    fn it_reads_as_blank_until_it_is_changed_and_after_it_is_released() {
+        let mut part: Lazy<Part> = Lazy::new();
+        assert_eq!(size_of_val(&part), 8);
+        assert_eq!(part.count, 7);
+        assert!(part.is_blank() && part.get_mut().is_none());
+        part.list.push(1);
+        part.count += 1;
+        assert_eq!(*part, Part { count: 8, list: vec![1] });
+        assert!(!part.is_blank() && part.get_mut().is_some());
+        part.release();
+        assert!(part.is_blank());
+        assert_eq!(part.count, 7);
+    }
+}

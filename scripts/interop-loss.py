@@ -220,10 +220,11 @@ socket = "{self.work}/a.sock"
             raise Failed(f"ddpctl {' '.join(command)}: {done.stderr.strip()}")
         return json.loads(done.stdout) if done.stdout.strip() else None
 
-    def serve(self, name, port, mib):
+    def serve(self, name, port, mib, file=None):
+        kept = [] if file is None else ["--file", str(file)]
         child = self.spawn("r", [
             self.args.ddpctl, "--json", "serve-kernel", f"{address('r')}:{port}", "--size", f"{mib}MiB",
-            "--file", str(self.work / f"{name}.bin"), "--markers", self.args.markers, "--connections", "1"], name)
+            *kept, "--markers", self.args.markers, "--connections", "1"], name)
         self.until("the kernel's receiver", lambda: self.said(name) != "", child)
         return child
 
@@ -246,7 +247,8 @@ socket = "{self.work}/a.sock"
         if role == "receiver":
             url, served = f"tcp://{address('a')}:7471/sink", None
         else:
-            url, served = f"tcp://{address('r')}:7475/inbox", self.serve("served", 7475, self.args.mib)
+            url = f"tcp://{address('r')}:7475/inbox"
+            served = self.serve("served", 7475, self.args.mib, self.work / "arrived.bin")
         done = subprocess.run(["ip", "netns", "exec", self.net.name(source), *self.put(source, file, url)],
                               capture_output=True, text=True, check=False, timeout=300)
         if done.returncode != 0:
@@ -255,11 +257,9 @@ socket = "{self.work}/a.sock"
             if served.wait(STALL) != 0:
                 raise Failed(f"{role}: {self.said('served')}")
             self.children.remove(served)
-            arrived = self.work / "served.bin"
         else:
-            arrived = self.work / "region.bin"
-            self.control("regions", "read", "sink", "--output", str(arrived))
-        self.compare(file, arrived, role)
+            self.control("regions", "read", "sink", "--output", str(self.work / "arrived.bin"))
+        self.compare(file, self.work / "arrived.bin", role)
         if one_in is not None and self.net.dropped() == 0:
             raise Failed(f"{role}: the router has dropped nothing")
         return json.loads(done.stdout)["gbit_per_s"]
@@ -279,9 +279,11 @@ socket = "{self.work}/a.sock"
         self.net.run("r", "nft", "flush", "ruleset")
         self.net.bottleneck(self.args.mbit, 10)
         self.net.count_arrivals()
-        # More than either can send in the time.
+        # More than either can send in the time; a hole, that takes no disk.
         mib = int(self.args.mbit * self.args.share_seconds / 8) + 1
-        file = self.make_file(2, mib)
+        file = self.work / "long.bin"
+        with file.open("wb") as out:
+            out.truncate(mib << 20)
         servers = [self.serve("shared-ours", 7476, mib), self.serve("shared-kernels", 7477, mib)]
         senders = []
         for host, port, name in (("a", 7476, "put-ours"), ("s", 7477, "put-kernels")):
@@ -352,6 +354,8 @@ def main():
     args = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("loss: needs root, to make network namespaces")
+    # What is made is removed then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     work = Path(tempfile.mkdtemp(prefix="ddpd-loss."))
     net = Net(args.mtu)
     bench = None

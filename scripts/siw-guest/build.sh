@@ -5,7 +5,8 @@
 # usage: scripts/siw-guest/build.sh        prints the directory with vmlinuz, initrd and versions
 #
 # Downloads and builds once, into $XDG_CACHE_HOME/ddpd/siw-guest (or ~/.cache/...); a change of a file in this
-# directory remakes the initrd. Needs apt's package lists, a C compiler, make, cpio and kmod (scripts/setup).
+# directory remakes the initrd. It keeps about 220 MB, of one kernel; while it builds, it takes 500 MB more.
+# Needs apt's package lists, a C compiler, make, cpio and kmod (scripts/setup).
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -20,21 +21,20 @@ guest_packages=(busybox-static rdma-core rdmacm-utils ibverbs-utils ibverbs-prov
     libk5crypto3 libcom-err2 libkrb5support0 libkeyutils1 libssl3 libdb5.3 libxtables12 libgcc-s1)
 modules=(virtio_net 9p 9pnet_virtio ib_uverbs rdma_ucm rdma_cm iw_cm ib_core libcrc32c crc32c_generic crc32c-intel sctp)
 
-# fetch DIR PACKAGE...: downloads what is missing and unpacks it into DIR.
+# fetch DIR PACKAGE...: downloads what is missing and unpacks it into DIR; DIR/.have/PACKAGE has its version.
 fetch() {
     local dir=$1 package file
     shift
     mkdir -p debs "$dir/.have"
     for package in "$@"; do
-        [ ! -e "$dir/.have/$package" ] || continue
-        file=$(compgen -G "debs/${package}_*.deb" | tail -n 1 || true)
-        if [ -z "$file" ]; then
-            (cd debs && apt-get -q download "$package" >/dev/null 2>&1) ||
-                die "cannot download $package: run apt-get update, and look at apt's sources"
-            file=$(compgen -G "debs/${package}_*.deb" | tail -n 1)
-        fi
+        [ ! -s "$dir/.have/$package" ] || continue
+        rm -f "debs/${package}"_*.deb
+        (cd debs && apt-get -q download "$package" >/dev/null 2>&1) ||
+            die "cannot download $package: run apt-get update, and look at apt's sources"
+        file=$(compgen -G "debs/${package}_*.deb")
         dpkg -x "$file" "$dir"
-        : >"$dir/.have/$package"
+        dpkg-deb -f "$file" Version >"$dir/.have/$package"
+        rm "$file"
     done
 }
 
@@ -45,14 +45,15 @@ kernel_version() {
 
 # build_siw VERSION: siw.ko as it is, and once more with its constants turned into module parameters.
 build_siw() {
-    local version=$1 flavour source=linux-source-6.12/drivers/infiniband/sw/siw
+    local version=$1 abi=${1%-amd64} flavour source=linux-source-6.12/drivers/infiniband/sw/siw
     local headers=$PWD/headers/usr/src/linux-headers-$version
+    if [ -e "build/stock-$version/siw.ko" ] && [ -e "build/knobs-$version/siw.ko" ]; then return; fi
+    fetch headers "linux-headers-$version" "linux-headers-$abi-common" "linux-kbuild-$abi" linux-source-6.12
     mkdir -p source build
     [ -d "source/$source" ] || tar -xJf headers/usr/src/linux-source-6.12.tar.xz -C source "$source"
     sed -i "s#include /usr/src/#include $PWD/headers/usr/src/#" "$headers/Makefile"
     rm -f "$headers/vmlinux" # no type information: pahole is not needed
     for flavour in stock knobs; do
-        [ ! -e "build/$flavour-$version/siw.ko" ] || continue
         rm -rf "build/$flavour-$version"
         cp -r "source/$source" "build/$flavour-$version"
         [ "$flavour" = stock ] || add_knobs "build/$flavour-$version"
@@ -144,9 +145,7 @@ make_initrd() { # VERSION
 name_versions() {
     local package
     echo "kernel $1"
-    for package in rdma-core perftest; do
-        dpkg-deb -f "$(compgen -G "debs/${package}_*.deb" | tail -n 1)" Package Version | awk '{ printf "%s ", $2 } END { print "" }'
-    done
+    for package in rdma-core perftest; do echo "$package $(cat "user/.have/$package")"; done
 }
 
 stamp=$(cat "$here/build.sh" "$here/init" "$here/siwverbs.c" | sha256sum | cut -d' ' -f1)
@@ -158,16 +157,17 @@ if [ "$(cat "$cache/stamp" 2>/dev/null)" != "$stamp" ]; then
         flock 9
         version=$(kernel_version)
         [ -n "$version" ] || die "apt knows no linux-image-6.12-amd64 (Debian 12): run apt-get update"
-        abi=${version%-amd64}
         say "making the guest with kernel $version in $cache"
         rm -f stamp
+        # Nothing is kept of another kernel.
+        [ -e "kernel/.have/linux-image-$version" ] || rm -rf kernel build
         fetch kernel "linux-image-$version"
-        fetch headers "linux-headers-$version" "linux-headers-$abi-common" "linux-kbuild-$abi" linux-source-6.12
         fetch user "${guest_packages[@]}"
         fetch devel librdmacm-dev libibverbs-dev
         build_siw "$version"
         make_initrd "$version"
         name_versions "$version" >versions
+        rm -rf debs headers source
         echo "$stamp" >stamp
     )
 fi

@@ -38,14 +38,14 @@ use crate::mpa::{
 };
 use crate::seam::TxBatch;
 use crate::tcp::{self, Connection, DropReason, FourTuple, Segment, SeqNumber};
+use arrayvec::ArrayVec;
 use core::time::Duration;
 use ddp::rdmap;
 use ddp::{PdId, PeerId, RegionMemory, StreamId, Ulp, UlpEvent};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use thiserror::Error;
 use upper::{Full, Notice, Stage, Up, Upper};
-use wire::Instant;
+use wire::{Blank, Instant, Lazy};
 
 /// How soon an FPDU that DDP refused, and that will not come again, is tried once more.
 const RETRY: Duration = Duration::from_millis(10);
@@ -120,24 +120,45 @@ pub struct Endpoint<M: RegionMemory> {
     upper: Upper<M>,
     config: Arc<EndpointConfig>,
     state: State,
-    /// End of the start-up, or of the patience with a teardown.
-    deadline: Option<Instant>,
-    /// Octets moved either way when the deadline was set: more of them move it.
-    progress: u64,
-    retry_at: Option<Instant>,
+    rare: Lazy<Rare>,
     peer_closed: bool,
     /// The peer's FIN has come, behind an FPDU that DDP has refused so far.
     fin_waits: bool,
     /// TCP is to be closed once this end may send what is posted.
     close_waits: bool,
     /// TCP's events that still have to be acted on.
-    tcp_events: VecDeque<tcp::Event>,
-    events: VecDeque<Event>,
-    reason: Option<Box<CloseReason>>,
+    tcp_events: ArrayVec<tcp::Event, 4>,
+    events: Option<Box<Told>>,
     /// `Closed` has still to be reported.
     report: bool,
+}
+
+/// What a stream needs before it is established, while it ends, or when its ULP has no room.
+#[derive(Clone, Debug)]
+struct Rare {
+    /// End of the start-up, or of the patience with a teardown.
+    deadline: Option<Instant>,
+    /// Octets moved either way when the deadline was set: more of them move it.
+    progress: u64,
+    retry_at: Option<Instant>,
+    reason: Option<Box<CloseReason>>,
     /// Counters of layers that are gone.
     last_stats: Option<Box<EndpointStats>>,
+}
+
+impl Blank for Rare {
+    fn blank() -> &'static Self {
+        static BLANK: Rare =
+            Rare { deadline: None, progress: 0, retry_at: None, reason: None, last_stats: None };
+        &BLANK
+    }
+}
+
+/// An event that the owner has not taken, and those behind it: seldom more than one.
+#[derive(Debug)]
+struct Told {
+    event: Event,
+    next: Option<Box<Told>>,
 }
 
 impl<M: RegionMemory> Endpoint<M> {
@@ -160,9 +181,10 @@ impl<M: RegionMemory> Endpoint<M> {
             UlpKind::Rdmap => config,
         };
         let startup = Startup::initiator(&config.mpa, open.ulp.depths(), &open.private_data)?;
+        let peer = PeerId::of(tuple.remote.ip());
         let conn = Connection::connect(config.tcp.clone(), tuple, iss, mss, now);
-        let upper = Upper::initiator(config.clone(), id, startup, open);
-        Ok(Endpoint::new(config, conn, upper, &tuple))
+        let upper = Upper::initiator(config.clone(), id, peer, startup, open);
+        Ok(Endpoint::new(config, conn, upper))
     }
 
     /// Passive open by the segment `syn`. `iss` and `mss` as for [`Connection::accept`].
@@ -176,8 +198,8 @@ impl<M: RegionMemory> Endpoint<M> {
         now: Instant,
     ) -> Self {
         let conn = Connection::accept(config.tcp.clone(), tuple, iss, mss, syn, now);
-        let upper = Upper::responder(config.clone(), id);
-        Endpoint::new(config, conn, upper, &tuple)
+        let upper = Upper::responder(config.clone(), id, PeerId::of(tuple.remote.ip()));
+        Endpoint::new(config, conn, upper)
     }
 
     /// Octets that an endpoint takes before its request is decided on: what a SYN and ACK may offer.
@@ -194,33 +216,23 @@ impl<M: RegionMemory> Endpoint<M> {
     ) -> Self {
         let tcp = config.tcp.clone();
         let conn = Connection::accept_cookie(tcp, tuple, (mss, Self::ROOM), cookie, now);
-        let upper = Upper::responder(config.clone(), id);
-        Endpoint::new(config, conn, upper, &tuple)
+        let upper = Upper::responder(config.clone(), id, PeerId::of(tuple.remote.ip()));
+        Endpoint::new(config, conn, upper)
     }
 
-    fn new(
-        config: Arc<EndpointConfig>,
-        conn: Connection,
-        mut upper: Upper<M>,
-        tuple: &FourTuple,
-    ) -> Self {
-        upper.peer = PeerId::of(tuple.remote.ip());
+    fn new(config: Arc<EndpointConfig>, conn: Connection, upper: Upper<M>) -> Self {
         Endpoint {
             conn,
             upper,
             config,
             state: State::Connecting,
-            deadline: None,
-            progress: 0,
-            retry_at: None,
+            rare: Lazy::new(),
             peer_closed: false,
             fin_waits: false,
             close_waits: false,
-            tcp_events: VecDeque::new(),
-            events: VecDeque::new(),
-            reason: None,
+            tcp_events: ArrayVec::new(),
+            events: None,
             report: false,
-            last_stats: None,
         }
     }
 
@@ -252,8 +264,8 @@ impl<M: RegionMemory> Endpoint<M> {
         if !self.tcp_events.is_empty() {
             return Some(Instant::ZERO);
         }
-        let idle = self.idle_deadline();
-        [self.conn.poll_timeout(), self.deadline, self.retry_at, idle].into_iter().flatten().min()
+        let (Rare { deadline, retry_at, .. }, idle) = (&*self.rare, self.idle_deadline());
+        [self.conn.poll_timeout(), *deadline, *retry_at, idle].into_iter().flatten().min()
     }
 
     /// Time has passed. Follow it with [`poll_transmit`](Self::poll_transmit).
@@ -261,8 +273,8 @@ impl<M: RegionMemory> Endpoint<M> {
         let up = &mut Up { upper: &mut self.upper, cx: Some(cx) };
         self.conn.handle_timeout(now, up);
         self.after(now, cx);
-        if self.deadline.is_some_and(|deadline| deadline <= now) {
-            self.deadline = None;
+        if self.rare.deadline.is_some_and(|deadline| deadline <= now) {
+            self.rare.deadline = None;
             self.out_of_patience(now, cx);
         }
         if self.idle_deadline().is_some_and(|deadline| deadline <= now) {
@@ -272,8 +284,9 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// The next thing that the owner should know.
     pub fn poll_event(&mut self) -> Option<Event> {
-        if let Some(event) = self.events.pop_front() {
-            return Some(event);
+        if let Some(first) = self.events.take() {
+            self.events = first.next;
+            return Some(first.event);
         }
         while let Some(event) = self.upper.full_mut().and_then(|full| full.stream.poll_event()) {
             match event {
@@ -288,9 +301,9 @@ impl<M: RegionMemory> Endpoint<M> {
         if !core::mem::take(&mut self.report) {
             return None;
         }
-        self.last_stats = Some(Box::new(self.stats()));
+        self.rare.last_stats = Some(Box::new(self.stats()));
         self.upper.stage = Stage::Over;
-        let reason = self.reason.as_deref().cloned().unwrap_or(CloseReason::LocalAbort);
+        let reason = self.rare.reason.as_deref().cloned().unwrap_or(CloseReason::LocalAbort);
         Some(Event::Closed { reason })
     }
 
@@ -396,7 +409,7 @@ impl<M: RegionMemory> Endpoint<M> {
     pub fn is_done(&self) -> bool {
         self.state == State::Closed
             && !self.report
-            && self.events.is_empty()
+            && self.events.is_none()
             && self.conn.state() == tcp::State::Closed
     }
 
@@ -423,11 +436,11 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Counters of all layers.
     pub fn stats(&self) -> EndpointStats {
-        let mut stats = self.last_stats.as_deref().copied().unwrap_or_default();
+        let mut stats = self.rare.last_stats.as_deref().copied().unwrap_or_default();
         stats.tcp = self.conn.stats();
         if let Some(full) = self.upper.full() {
-            stats.mpa_rx = *full.receiver.stats();
-            stats.mpa_tx = *full.sender.stats();
+            stats.mpa_rx = full.receiver.stats();
+            stats.mpa_tx = full.sender.stats();
             stats.ddp = *full.stream.counters();
             stats.rdmap = full.stream.rdmap_counters().copied().unwrap_or_default();
         }
@@ -444,9 +457,18 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(self.conn.idle_since() + timeout)
     }
 
+    /// Nothing has come for a while: gives back the memory of what a stream needs only while something is
+    /// under way. What it sends and takes stays as it would be.
+    pub fn relax(&mut self, now: Instant) {
+        self.conn.relax(now);
+        self.upper.relax();
+    }
+
     fn collect_tcp_events(&mut self) {
         while let Some(event) = self.conn.poll_event() {
-            self.tcp_events.push_back(event);
+            // At most one of each of three kinds ever comes.
+            let told = self.tcp_events.try_push(event);
+            debug_assert!(told.is_ok());
         }
     }
 
@@ -454,8 +476,8 @@ impl<M: RegionMemory> Endpoint<M> {
     fn after(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.collect_tcp_events();
         // First what opens the stream, then what came over it, then what closes it.
-        if self.tcp_events.front() == Some(&tcp::Event::Connected) {
-            self.tcp_events.pop_front();
+        if self.tcp_events.first() == Some(&tcp::Event::Connected) {
+            self.tcp_events.remove(0);
             self.connected(now);
         }
         if let Some(notice) = self.upper.notice.take() {
@@ -463,7 +485,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
         self.look_at_errors(now, cx);
         self.look_whether_ready();
-        while let Some(event) = self.tcp_events.pop_front() {
+        while let Some(event) = self.tcp_events.pop_at(0) {
             match event {
                 tcp::Event::Connected => self.connected(now),
                 tcp::Event::RemoteClosed => self.remote_closed(now, cx),
@@ -471,7 +493,7 @@ impl<M: RegionMemory> Endpoint<M> {
             }
         }
         self.retry_blocked(now, cx);
-        if self.fin_waits && self.retry_at.is_none() {
+        if self.fin_waits && self.rare.retry_at.is_none() {
             self.remote_closed(now, cx);
         }
         if self.close_waits {
@@ -479,12 +501,20 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
+    fn tell(&mut self, event: Event) {
+        let mut place = &mut self.events;
+        while let Some(told) = place {
+            place = &mut told.next;
+        }
+        *place = Some(Box::new(Told { event, next: None }));
+    }
+
     fn connected(&mut self, now: Instant) {
         if self.state == State::Connecting {
             self.upper.set_emss(self.conn.emss());
             self.state = State::Startup;
             // RFC 5044 §7.1.2 (10)
-            self.deadline = Some(now + self.config.mpa.startup_timeout);
+            self.rare.deadline = Some(now + self.config.mpa.startup_timeout);
         }
     }
 
@@ -493,7 +523,7 @@ impl<M: RegionMemory> Endpoint<M> {
             Notice::Request(request) => {
                 self.state = State::Deciding;
                 let Request { revision, private_data, enhanced } = request;
-                self.events.push_back(Event::MpaRequest { private_data, revision, enhanced });
+                self.tell(Event::MpaRequest { private_data, revision, enhanced });
             }
             Notice::Accepted { private_data } => self.established(private_data),
             Notice::Unsuitable(error) => self.fail_by_startup(error, now, cx),
@@ -509,8 +539,13 @@ impl<M: RegionMemory> Endpoint<M> {
     fn established(&mut self, private_data: Vec<u8>) {
         let Some(params) = self.params() else { return };
         self.state = State::Established;
-        self.deadline = None;
-        self.events.push_back(Event::Established { private_data, params });
+        if let Some(Rare { deadline, retry_at, reason, .. }) = self.rare.get_mut() {
+            *deadline = None;
+            if retry_at.is_none() && reason.is_none() {
+                self.rare.release();
+            }
+        }
+        self.tell(Event::Established { private_data, params });
     }
 
     /// The first FPDU of an initiator in the peer-to-peer model has been delivered: whatever it is, this
@@ -529,17 +564,19 @@ impl<M: RegionMemory> Endpoint<M> {
     /// verified each time.
     fn retry_blocked(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         let Some(full) = self.upper.full_mut().filter(|full| full.receiver.is_blocked()) else {
-            self.retry_at = None;
+            if let Some(rare) = self.rare.get_mut() {
+                rare.retry_at = None;
+            }
             return;
         };
-        if self.retry_at.is_some_and(|at| now < at) {
+        if self.rare.retry_at.is_some_and(|at| now < at) {
             return;
         }
-        self.retry_at = None;
+        self.rare.retry_at = None;
         let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
         full.receiver.retry(&mut full.stream.sink(ddp), cx.hold);
         if full.receiver.is_blocked() {
-            self.retry_at = Some(now + RETRY);
+            self.rare.retry_at = Some(now + RETRY);
         }
         self.look_at_errors(now, cx);
     }

@@ -69,18 +69,18 @@ impl<M: RegionMemory> Endpoint<M> {
             return;
         }
         self.state = State::Closed;
-        self.deadline = None;
+        self.rare.deadline = None;
         let peer_first = self.peer_closed;
         self.because(CloseReason::of_tcp(tcp, peer_first));
         if tcp != tcp::CloseReason::Normal
-            && let Some(reason) = &mut self.reason
+            && let Some(reason) = &mut self.rare.reason
             && reason.is_graceful()
         {
             // It had begun gracefully and did not end so.
             **reason = CloseReason::of_tcp(tcp, peer_first);
         }
-        let graceful = self.reason.as_ref().is_some_and(|reason| reason.is_graceful());
-        let aborted = self.reason.as_deref() == Some(&CloseReason::LocalAbort);
+        let graceful = self.rare.reason.as_ref().is_some_and(|reason| reason.is_graceful());
+        let aborted = self.rare.reason.as_deref() == Some(&CloseReason::LocalAbort);
         if let Some(full) = self.upper.full_mut() {
             if !graceful || full.stream.outstanding() > 0 {
                 full.stream.fail(if aborted { Failure::Aborted } else { Failure::LlpLost });
@@ -150,10 +150,10 @@ impl<M: RegionMemory> Endpoint<M> {
             State::Startup | State::Deciding | State::Readying => {
                 self.abort_for(CloseReason::Startup(StartupError::Timeout), cx);
             }
-            State::Closing if self.moved() > self.progress => self.be_patient(now),
+            State::Closing if self.moved() > self.rare.progress => self.be_patient(now),
             State::Closing => {
-                if self.reason.as_deref() == Some(&CloseReason::LocalShutdown) {
-                    self.reason = Some(Box::new(CloseReason::PeerLingers));
+                if self.rare.reason.as_deref() == Some(&CloseReason::LocalShutdown) {
+                    self.rare.reason = Some(Box::new(CloseReason::PeerLingers));
                 }
                 self.abort_for(CloseReason::PeerLingers, cx);
             }
@@ -187,7 +187,7 @@ impl<M: RegionMemory> Endpoint<M> {
         cx: &mut Context<'_, M>,
     ) {
         // A graceful close that was under way is none any more.
-        self.reason = None;
+        self.rare.reason = None;
         // After our FIN there is no place for it.
         let open = matches!(self.conn.state(), tcp::State::Established | tcp::State::CloseWait);
         let wanted = self.config.last_message && open;
@@ -208,12 +208,12 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// The first cause stays.
     fn because(&mut self, why: CloseReason) {
-        self.reason.get_or_insert_with(|| Box::new(why));
+        self.rare.reason.get_or_insert_with(|| Box::new(why));
     }
 
     fn be_patient(&mut self, now: Instant) {
-        self.progress = self.moved();
-        self.deadline = Some(now + self.config.teardown_timeout);
+        self.rare.progress = self.moved();
+        self.rare.deadline = Some(now + self.config.teardown_timeout);
     }
 
     fn moved(&self) -> u64 {

@@ -41,16 +41,11 @@ pub(super) enum Notice {
 /// The layers above TCP.
 #[derive(Debug)]
 pub(super) struct Upper<M: RegionMemory> {
-    config: Arc<EndpointConfig>,
-    id: StreamId,
-    /// Who is at the other end.
-    pub(super) peer: PeerId,
-    initiator: bool,
-    emss: usize,
+    emss: u32,
     /// What this end sends before its first FPDU; empty once acknowledged.
     prologue: Box<[u8]>,
-    prologue_len: u64,
-    prologue_sent: u64,
+    prologue_len: u32,
+    prologue_sent: u32,
     pub(super) stage: Stage<M>,
     pub(super) notice: Option<Box<Notice>>,
 }
@@ -66,12 +61,32 @@ pub(super) enum Stage<M: RegionMemory> {
 /// The Startup Phase.
 #[derive(Debug)]
 pub(super) struct Begin {
+    config: Arc<EndpointConfig>,
+    id: StreamId,
+    /// Who is at the other end.
+    peer: PeerId,
     pub(super) startup: Startup,
     /// Octets of the stream that belong to the start-up.
     received: u64,
     /// FPDUs that came with the request.
     backlog: Vec<u8>,
+    initiator: bool,
+    /// What an initiator opens, until it is done.
     open: Option<Open>,
+}
+
+impl Begin {
+    /// The DDP version that goes with an MPA revision.
+    fn version(&self, revision: Revision, configured: VersionPolicy) -> VersionPolicy {
+        match revision {
+            // The draft's figures show version 0.
+            Revision::Draft => VersionPolicy::V0,
+            Revision::Zero if !self.initiator => VersionPolicy::AdoptFirst,
+            // RFC 5044 §C.2.5: the peer is an RDMAC one after all.
+            Revision::Zero if self.config.mpa.initiate == Revision::One => VersionPolicy::V0,
+            Revision::Zero | Revision::One | Revision::Two => configured,
+        }
+    }
 }
 
 /// Full Operation.
@@ -85,8 +100,6 @@ pub(super) struct Full<M: RegionMemory> {
     initiator: bool,
     /// The ULP knows that the initiator is in Full Operation.
     peer_is_ready: bool,
-    /// Where Full Operation begins in what comes.
-    start: u64,
     /// The ready-to-receive message of this end is not complete.
     rtr: bool,
 }
@@ -94,7 +107,7 @@ pub(super) struct Full<M: RegionMemory> {
 impl<M: RegionMemory> Full<M> {
     /// RFC 5044 §7.1.2 (4): a responder sends no FPDU before it has verified one.
     pub(super) fn may_send(&self) -> bool {
-        self.initiator || self.peer_is_ready || self.receiver.stats().fpdus > 0
+        self.initiator || self.peer_is_ready || self.receiver.has_handed_up()
     }
 
     /// The ULP knows from elsewhere what the initiator's first FPDU would tell.
@@ -104,7 +117,7 @@ impl<M: RegionMemory> Full<M> {
 
     /// True once an FPDU has been handed up in order.
     pub(super) fn is_begun(&self) -> bool {
-        self.receiver.next() > self.start
+        self.receiver.is_begun()
     }
 
     /// Posts the ready-to-receive message, before anything else (RFC 6581 §9.2).
@@ -136,34 +149,36 @@ impl<M: RegionMemory> Upper<M> {
     pub(super) fn initiator(
         config: Arc<EndpointConfig>,
         id: StreamId,
+        peer: PeerId,
         startup: Startup,
         open: Open,
     ) -> Self {
-        Upper::new(config, id, startup, Some(open))
+        Upper::new(config, id, peer, startup, Some(open))
     }
 
-    pub(super) fn responder(config: Arc<EndpointConfig>, id: StreamId) -> Self {
+    pub(super) fn responder(config: Arc<EndpointConfig>, id: StreamId, peer: PeerId) -> Self {
         let startup = Startup::responder(&config.mpa);
-        Upper::new(config, id, startup, None)
+        Upper::new(config, id, peer, startup, None)
     }
 
     fn new(
         config: Arc<EndpointConfig>,
         id: StreamId,
+        peer: PeerId,
         startup: Startup,
         open: Option<Open>,
     ) -> Self {
         let prologue: Box<[u8]> = startup.output().into();
         Upper {
-            config,
-            id,
-            peer: PeerId::default(),
-            initiator: open.is_some(),
             emss: 536,
-            prologue_len: prologue.len() as u64,
+            prologue_len: prologue.len() as u32,
             prologue,
             prologue_sent: 0,
             stage: Stage::Startup(Box::new(Begin {
+                config,
+                id,
+                peer,
+                initiator: open.is_some(),
                 startup,
                 received: 0,
                 backlog: Vec::new(),
@@ -175,9 +190,17 @@ impl<M: RegionMemory> Upper<M> {
 
     /// The effective maximum segment size, in octets.
     pub(super) fn set_emss(&mut self, emss: usize) {
-        self.emss = emss;
+        self.emss = emss as u32;
         if let Stage::Full(full) = &mut self.stage {
             full.sender.emss_changed(emss);
+        }
+    }
+
+    /// Nothing has come or gone for a while.
+    pub(super) fn relax(&mut self) {
+        if let Stage::Full(full) = &mut self.stage {
+            full.receiver.relax();
+            full.sender.relax();
         }
     }
 
@@ -212,7 +235,7 @@ impl<M: RegionMemory> Upper<M> {
     pub(super) fn take_prologue(&mut self) {
         if let Stage::Startup(begin) = &self.stage {
             self.prologue = begin.startup.output().into();
-            self.prologue_len = self.prologue.len() as u64;
+            self.prologue_len = self.prologue.len() as u32;
         }
     }
 
@@ -231,25 +254,24 @@ impl<M: RegionMemory> Upper<M> {
         };
         let kind = UlpKind::of(&ulp);
         let mut ulp = ulp;
-        *ulp.version_mut() = self.version(params.revision, *ulp.version_mut());
+        *ulp.version_mut() = begin.version(params.revision, *ulp.version_mut());
         if let (UlpConfig::Rdmap(config), Some(agreed)) = (&mut ulp, params.agreed) {
             (config.ird, config.ord) = (agreed.depths.ird, agreed.depths.ord);
             config.rtr_send = matches!(agreed.readiness, Readiness::Awaits(set) if set.send);
         }
         let mut full = Box::new(Full {
-            receiver: Receiver::new(&self.config.mpa, &params, begin.received),
-            sender: Sender::new(&params, self.prologue_len, self.emss),
-            stream: Ulp::new(self.id, pd, ulp),
+            receiver: Receiver::new(&begin.config.mpa, &params, begin.received),
+            sender: Sender::new(&params, self.prologue_len.into(), self.emss as usize),
+            stream: Ulp::new(begin.id, pd, ulp),
             params,
             ulp: kind,
-            initiator: self.initiator,
+            initiator: begin.initiator,
             peer_is_ready: false,
-            start: begin.received,
             rtr: false,
         });
-        full.stream.set_peer(self.peer);
+        full.stream.set_peer(begin.peer);
         if let Some(Readiness::Sends(rtr)) = params.agreed.map(|agreed| agreed.readiness) {
-            full.say_ready(rtr, self.config.mpa.peer.rtr_stag());
+            full.say_ready(rtr, begin.config.mpa.peer.rtr_stag());
         }
         if !begin.backlog.is_empty() {
             let Full { receiver, stream, .. } = &mut *full;
@@ -262,18 +284,6 @@ impl<M: RegionMemory> Upper<M> {
             }
         }
         self.stage = Stage::Full(full);
-    }
-
-    /// The DDP version that goes with an MPA revision.
-    fn version(&self, revision: Revision, configured: VersionPolicy) -> VersionPolicy {
-        match revision {
-            // The draft's figures show version 0.
-            Revision::Draft => VersionPolicy::V0,
-            Revision::Zero if !self.initiator => VersionPolicy::AdoptFirst,
-            // RFC 5044 §C.2.5: the peer is an RDMAC one after all.
-            Revision::Zero if self.config.mpa.initiate == Revision::One => VersionPolicy::V0,
-            Revision::Zero | Revision::One | Revision::Two => configured,
-        }
     }
 
     fn startup_span(
@@ -398,7 +408,7 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
             // No FPDU behind it, so that the first one begins a segment.
             let n = rest.len().min(out.len());
             out[..n].copy_from_slice(&rest[..n]);
-            *prologue_sent = offset + n as u64;
+            *prologue_sent = offset as u32 + n as u32;
             return n;
         }
         let Stage::Full(full) = stage else { return 0 };
@@ -425,14 +435,16 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
     fn cut(&self, offset: u64, most: usize) -> usize {
         // The start-up's octets are in no segment with an FPDU, and no FPDU begins before their end.
         match &self.upper.stage {
-            Stage::Full(full) if offset >= self.upper.prologue_len => full.sender.cut(offset, most),
+            Stage::Full(full) if offset >= self.upper.prologue_len.into() => {
+                full.sender.cut(offset, most)
+            }
             Stage::Startup(_) | Stage::Full(_) | Stage::Over => most,
         }
     }
 
     fn refill(&mut self, offset: u64, out: &mut [u8]) {
         let Upper { prologue, prologue_len, stage, .. } = &mut *self.upper;
-        let n = prologue_len.saturating_sub(offset).min(out.len() as u64) as usize;
+        let n = u64::from(*prologue_len).saturating_sub(offset).min(out.len() as u64) as usize;
         let (first, rest) = out.split_at_mut(n);
         first.copy_from_slice(&prologue[prologue.len().min(offset as usize)..][..n]);
         if let Stage::Full(full) = stage
@@ -445,7 +457,7 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
     fn acknowledged(&mut self, offset: u64) {
         let Upper { prologue, prologue_len, stage, .. } = &mut *self.upper;
         let Stage::Full(full) = stage else { return };
-        if offset >= *prologue_len && !prologue.is_empty() {
+        if offset >= (*prologue_len).into() && !prologue.is_empty() {
             *prologue = Box::default();
         }
         let Full { sender, stream, .. } = &mut **full;

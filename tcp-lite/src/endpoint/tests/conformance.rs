@@ -10,6 +10,7 @@ use core::time::Duration;
 use ddp::conformance::{self, Fault, Pair, Side};
 use ddp::{Counters, Stag, VecMemory};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -30,6 +30,7 @@ use core::ops::Range;
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use extent::{Checks, Extent, Found, Located};
 use pieces::Pieces;
+use wire::{Blank, Lazy};
 
 pub use pieces::HoldBudget;
 
@@ -88,8 +89,38 @@ pub struct Receiver {
     failed: bool,
     /// The next FPDU is whole, all of it was taken, and the sink has no room for it.
     blocked: bool,
-    pieces: Pieces,
-    stats: ReceiverStats,
+    pieces: Lazy<Pieces>,
+    /// FPDUs handed up, and the payload of those in order.
+    fpdus: u64,
+    placed_in_order: u64,
+    /// The other counters, once there is any of it.
+    stats: Lazy<ReceiverStats>,
+}
+
+impl Blank for ReceiverStats {
+    fn blank() -> &'static Self {
+        static BLANK: ReceiverStats = ReceiverStats {
+            fpdus: 0,
+            placed_in_order: 0,
+            placed_out_of_order: 0,
+            held: 0,
+            held_max: 0,
+            unlocatable: 0,
+            unlocatable_max: 0,
+            refused: 0,
+            bad_crc_dropped: 0,
+            alignment_lost: 0,
+            discarded: 0,
+        };
+        &BLANK
+    }
+}
+
+/// What one pass over an extent hands up.
+#[derive(Clone, Copy, Default)]
+struct HandedUp {
+    fpdus: u64,
+    octets: u64,
 }
 
 /// What became of one pass over an extent.
@@ -131,8 +162,10 @@ impl Receiver {
             stop: None,
             failed: false,
             blocked: false,
-            pieces: Pieces::default(),
-            stats: ReceiverStats::default(),
+            pieces: Lazy::new(),
+            fpdus: 0,
+            placed_in_order: 0,
+            stats: Lazy::new(),
         }
     }
 
@@ -212,7 +245,9 @@ impl Receiver {
     pub fn discard(&mut self, budget: &mut HoldBudget) {
         self.failed = true;
         self.blocked = false;
-        self.pieces.clear(budget, &mut self.stats);
+        if let Some(pieces) = self.pieces.get_mut() {
+            pieces.clear(budget, &mut self.stats);
+        }
     }
 
     /// Octets beyond the in-order point that can be taken now, for the window to advertise
@@ -238,8 +273,26 @@ impl Receiver {
     }
 
     /// Counters.
-    pub fn stats(&self) -> &ReceiverStats {
-        &self.stats
+    pub fn stats(&self) -> ReceiverStats {
+        let (fpdus, placed_in_order) = (self.fpdus, self.placed_in_order);
+        ReceiverStats { fpdus, placed_in_order, ..*self.stats }
+    }
+
+    /// True once an FPDU has been handed up.
+    pub fn has_handed_up(&self) -> bool {
+        self.fpdus > 0
+    }
+
+    /// True once an FPDU has been handed up in order.
+    pub fn is_begun(&self) -> bool {
+        self.next > self.checks.framing.start()
+    }
+
+    /// Nothing has come for a while: gives back memory that nothing is in.
+    pub fn relax(&mut self) {
+        if self.pieces.is_empty() {
+            self.pieces.release();
+        }
     }
 
     fn stop_at(&self) -> u64 {
@@ -278,7 +331,14 @@ impl Receiver {
             }
             if let Some(start) = located.start {
                 let order = Order { in_order, bounded, span: offset..end };
-                pass = hand_up(&self.checks, &mut self.stats, &extent, start, order, sink);
+                let mut up = HandedUp::default();
+                pass = hand_up(&self.checks, &mut up, &extent, start, order, sink);
+                self.fpdus += up.fpdus;
+                match in_order {
+                    true => self.placed_in_order += up.octets,
+                    false if up.octets > 0 => self.stats.placed_out_of_order += up.octets,
+                    false => {}
+                }
             }
         }
         self.settle(&pass, in_order, sink, budget);
@@ -331,10 +391,20 @@ impl Receiver {
         if pass.to == pass.from {
             return;
         }
-        self.pieces.release(pass.from, pass.to, budget, &mut self.stats);
+        if let Some(pieces) = self.pieces.get_mut()
+            && !pieces.is_empty()
+        {
+            pieces.let_go(pass.from, pass.to, budget, &mut self.stats);
+        }
         if in_order {
-            self.next = self.pieces.absorb(pass.to);
-            self.pieces.shrink();
+            self.next = match self.pieces.get_mut() {
+                Some(pieces) => {
+                    let next = pieces.absorb(pass.to);
+                    pieces.shrink();
+                    next
+                }
+                None => pass.to,
+            };
             self.tries = 0;
             if self.next > pass.to {
                 sink.order_complete(OrderKey(self.next));
@@ -377,7 +447,7 @@ impl Receiver {
         if !octets.is_empty() && !pass.begins_aligned && pass.from < offset {
             self.stats.alignment_lost += 1;
         }
-        self.pieces.locate(pass.to, offset, &mut self.stats);
+        self.locate(pass.to, offset);
         let mut taken = offset..until;
         // Octets before the FPDUs, which nothing locates.
         let head = offset..pass.from.min(end);
@@ -394,7 +464,7 @@ impl Receiver {
             taken.end = self.hold(&span, tail, true, budget);
         }
         if taken.end == end {
-            self.pieces.locate(pass.to.max(end), span.extent_end, &mut self.stats);
+            self.locate(pass.to.max(end), span.extent_end);
         }
         self.answer(&span, taken)
     }
@@ -447,6 +517,15 @@ impl Receiver {
         part.end
     }
 
+    /// Octets `from..to` that are held belong to FPDUs that are located now.
+    fn locate(&mut self, from: u64, to: u64) {
+        if let Some(pieces) = self.pieces.get_mut()
+            && !pieces.is_empty()
+        {
+            pieces.locate(from, to, &mut self.stats);
+        }
+    }
+
     fn room_for(&self, span: &Span<'_>, budget: &HoldBudget) -> u64 {
         if span.in_order {
             return u64::MAX;
@@ -481,7 +560,9 @@ impl Receiver {
 
     /// An error ahead of a gap: remembers it, and that nothing beyond it counts.
     fn stop(&mut self, at: u64, fault: Fault, budget: &mut HoldBudget) {
-        self.pieces.truncate(at, budget, &mut self.stats);
+        if let Some(pieces) = self.pieces.get_mut() {
+            pieces.truncate(at, budget, &mut self.stats);
+        }
         self.stop = Some(Box::new(MpaError { at: OrderKey(at), fault }));
     }
 
@@ -551,7 +632,7 @@ struct Order {
 /// Hands up every FPDU from `start` on that is whole and verified.
 fn hand_up(
     checks: &Checks,
-    stats: &mut ReceiverStats,
+    up: &mut HandedUp,
     extent: &Extent<'_>,
     start: u64,
     order: Order,
@@ -580,15 +661,14 @@ fn hand_up(
         };
         let pieces = extent.ulpdu(checks.framing, pass.to, ulpdu_len);
         match sink.ulpdu(OrderKey(pass.to), Ulpdu::new(&pieces)) {
-            Disposition::Placed(n) if order.in_order => stats.placed_in_order += n as u64,
-            Disposition::Placed(n) => stats.placed_out_of_order += n as u64,
+            Disposition::Placed(n) => up.octets += n as u64,
             Disposition::Ignored => {}
             Disposition::Refused => {
                 pass.refused = Some(end);
                 break;
             }
         }
-        stats.fpdus += 1;
+        up.fpdus += 1;
         pass.reach(end, &order.span);
         if order.in_order {
             sink.order_complete(OrderKey(end));

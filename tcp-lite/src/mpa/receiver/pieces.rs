@@ -3,6 +3,7 @@
 use super::ReceiverStats;
 use core::ops::Range;
 use std::collections::VecDeque;
+use wire::Blank;
 
 /// Held pieces that follow each other are joined up to this many octets, so that a peer that sends
 /// single octets does not make a list of them.
@@ -47,13 +48,13 @@ impl HoldBudget {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Piece {
     start: u64,
     kind: Kind,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Kind {
     /// Handed up: FPDU after FPDU until `end`.
     Placed { end: u64 },
@@ -84,9 +85,16 @@ pub(super) struct Run {
 }
 
 /// The sorted list.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Pieces {
     list: VecDeque<Piece>,
+}
+
+impl Blank for Pieces {
+    fn blank() -> &'static Self {
+        static BLANK: Pieces = Pieces { list: VecDeque::new() };
+        &BLANK
+    }
 }
 
 impl Pieces {
@@ -228,7 +236,7 @@ impl Pieces {
     }
 
     /// Lets go of the held octets in `from..to`.
-    pub(super) fn release(
+    pub(super) fn let_go(
         &mut self,
         from: u64,
         to: u64,
@@ -332,7 +340,7 @@ impl Pieces {
 
     /// Forgets everything at and beyond `at`.
     pub(super) fn truncate(&mut self, at: u64, budget: &mut HoldBudget, stats: &mut ReceiverStats) {
-        self.release(at, u64::MAX, budget, stats);
+        self.let_go(at, u64::MAX, budget, stats);
         while self.list.back().is_some_and(|piece| piece.start >= at) {
             self.list.pop_back();
         }

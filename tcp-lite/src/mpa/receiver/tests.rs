@@ -82,7 +82,7 @@ impl Bench {
     }
 
     pub(super) fn stats(&self) -> ReceiverStats {
-        *self.receiver.stats()
+        self.receiver.stats()
     }
 }
 

@@ -23,6 +23,7 @@ use core::ops::Range;
 use ddp::llp::{Outgoing, UlpduSource, UlpduToken};
 use frame::frame;
 use std::collections::VecDeque;
+use wire::{Blank, Lazy};
 
 /// What a [`Sender`] counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,16 +48,42 @@ pub struct Sender {
     framing: Framing,
     crc: bool,
     /// MULPDU follows from it (RFC 5044 §4.5).
-    emss: usize,
+    emss: u32,
     /// Start of the first record's FPDU.
     base: u64,
     /// Octets before this have been written at least once.
     sent: u64,
     /// End of the last record's FPDU.
     end: u64,
+    unacked: Lazy<Unacked>,
+    /// FPDUs framed for the first time, and segments that hold more than one.
+    fpdus: u64,
+    packed: u64,
+    /// The other counters, once there is any of it.
+    stats: Lazy<SenderStats>,
+}
+
+impl Blank for SenderStats {
+    fn blank() -> &'static Self {
+        static BLANK: SenderStats =
+            SenderStats { fpdus: 0, packed: 0, cut: 0, retransmitted: 0, kept: 0, kept_max: 0 };
+        &BLANK
+    }
+}
+
+/// FPDUs that are not acknowledged.
+#[derive(Clone, Debug)]
+struct Unacked {
     records: VecDeque<Record>,
+    /// The octets of those of them that are kept.
     kept: VecDeque<Kept>,
-    stats: SenderStats,
+}
+
+impl Blank for Unacked {
+    fn blank() -> &'static Self {
+        static BLANK: Unacked = Unacked { records: VecDeque::new(), kept: VecDeque::new() };
+        &BLANK
+    }
 }
 
 /// An unacknowledged FPDU.
@@ -84,7 +111,7 @@ impl Record {
 }
 
 /// The octets of one FPDU.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Kept {
     start: u64,
     octets: Box<[u8]>,
@@ -97,24 +124,25 @@ impl Sender {
         Sender {
             framing: Framing::new(start, params.markers_tx),
             crc: params.crc,
-            emss,
+            emss: emss as u32,
             base: start,
             sent: start,
             end: start,
-            records: VecDeque::new(),
-            kept: VecDeque::new(),
-            stats: SenderStats::default(),
+            unacked: Lazy::new(),
+            fpdus: 0,
+            packed: 0,
+            stats: Lazy::new(),
         }
     }
 
     /// The largest ULPDU for now, 128 to 64768 octets.
     pub fn mulpdu(&self) -> usize {
-        mulpdu(self.emss, self.framing.has_markers())
+        mulpdu(self.emss(), self.framing.has_markers())
     }
 
     /// The effective maximum segment size has changed.
     pub fn emss_changed(&mut self, emss: usize) {
-        self.emss = emss;
+        self.emss = emss as u32;
     }
 
     /// True when [`fill`](Self::fill) with room enough would write octets.
@@ -129,12 +157,23 @@ impl Sender {
 
     /// True when every FPDU that was sent is acknowledged.
     pub fn is_acknowledged(&self) -> bool {
-        self.records.is_empty()
+        self.unacked.records.is_empty()
     }
 
     /// Counters.
-    pub fn stats(&self) -> &SenderStats {
-        &self.stats
+    pub fn stats(&self) -> SenderStats {
+        SenderStats { fpdus: self.fpdus, packed: self.packed, ..*self.stats }
+    }
+
+    /// Nothing was sent for a while: gives back memory that nothing is in.
+    pub fn relax(&mut self) {
+        if self.is_acknowledged() {
+            self.unacked.release();
+        }
+    }
+
+    fn emss(&self) -> usize {
+        self.emss as usize
     }
 
     /// Writes the octets of the next segment into `out` and returns how many:
@@ -168,7 +207,7 @@ impl Sender {
             }
             return self.fill_small(source, out);
         }
-        self.stats.packed += u64::from(fpdus > 1);
+        self.packed += u64::from(fpdus > 1);
         done
     }
 
@@ -187,9 +226,9 @@ impl Sender {
         }
         let mut done = 0;
         let mut fpdus = 0;
-        for left in (1..=out.len().div_ceil(self.emss)).rev() {
+        for left in (1..=out.len().div_ceil(self.emss())).rev() {
             // Evenly, so that none is much smaller than it need be.
-            let share = ((out.len() - done) / left).min(self.emss);
+            let share = ((out.len() - done) / left).min(self.emss());
             let mulpdu = self.largest_in(share).min(self.mulpdu());
             let fits = |len| self.framing.total(self.end, len) <= share;
             if !source.next_len(mulpdu).is_some_and(fits) {
@@ -198,7 +237,7 @@ impl Sender {
             done += self.fill_whole(source, mulpdu, &mut out[done..]);
             fpdus += 1;
         }
-        self.stats.packed += u64::from(fpdus > 1);
+        self.packed += u64::from(fpdus > 1);
         done
     }
 
@@ -214,7 +253,7 @@ impl Sender {
             return most;
         }
         if self.span_of(first).start == offset {
-            let more = first + 1..self.records.len();
+            let more = first + 1..self.unacked.records.len();
             let fit = more.map(|i| self.span_of(i).end).take_while(|&end| end <= limit);
             end = fit.last().unwrap_or(end);
         }
@@ -232,8 +271,8 @@ impl Sender {
             let span = self.span_of(i);
             let part = at..span.end.min(end);
             let out = &mut out[(part.start - offset) as usize..(part.end - offset) as usize];
-            if !self.records[i].kept && part == span {
-                let record = self.records[i];
+            if !self.unacked.records[i].kept && part == span {
+                let record = self.unacked.records[i];
                 let again = source.again(record.token(), usize::from(record.payload_len));
                 frame(self.framing, self.crc, span.start, &again, source, out);
             } else {
@@ -247,22 +286,22 @@ impl Sender {
 
     /// The peer has acknowledged everything before `offset`.
     pub fn acknowledged(&mut self, source: &mut impl UlpduSource, offset: u64) {
-        while let Some(record) = self.records.front().copied() {
+        let Some(Unacked { records, kept }) = self.unacked.get_mut() else { return };
+        while let Some(record) = records.front().copied() {
             let end = self.framing.end(self.base, record.ulpdu_len());
             if end > offset {
                 break;
             }
             if record.kept {
-                let kept = self.kept.pop_front();
-                self.stats.kept -= kept.map_or(0, |kept| kept.octets.len() as u64);
+                let octets = kept.pop_front();
+                self.stats.kept -= octets.map_or(0, |kept| kept.octets.len() as u64);
             }
             self.base = end;
-            self.records.pop_front();
+            records.pop_front();
             source.acknowledged(record.token(), usize::from(record.payload_len));
         }
-        if self.records.is_empty() && self.records.capacity() > 64 {
-            self.records = VecDeque::new();
-            self.kept = VecDeque::new();
+        if records.is_empty() && records.capacity() > 64 {
+            self.unacked.release();
         }
     }
 
@@ -306,20 +345,22 @@ impl Sender {
 
     /// Continues an FPDU of which a part was sent.
     fn fill_cut(&mut self, source: &impl UlpduSource, out: &mut [u8]) -> usize {
-        let i = self.records.len() - 1;
+        let i = self.unacked.records.len() - 1;
         let span = self.span_of(i);
         let part = self.sent..self.end.min(self.sent + out.len() as u64);
         let n = (part.end - part.start) as usize;
         self.keep(source, i);
         self.copy_kept(span.start, part.clone(), &mut out[..n]);
         self.sent = part.end;
-        self.stats.cut += u64::from(n > 0);
+        if n > 0 {
+            self.stats.cut += 1;
+        }
         n
     }
 
     /// True when the next FPDU fits a segment of EMSS octets, so that waiting for window helps.
     fn fits_emss(&self, ulpdu_len: usize) -> bool {
-        self.framing.total(self.end, ulpdu_len) <= self.emss
+        self.framing.total(self.end, ulpdu_len) <= self.emss()
     }
 
     /// The largest ULPDU whose FPDU takes at most `room` octets here; 128 if none does.
@@ -336,7 +377,7 @@ impl Sender {
     fn take(&mut self, source: &mut impl UlpduSource, mulpdu: usize) -> Option<(u64, Outgoing)> {
         let outgoing = source.next(mulpdu)?;
         let start = self.end;
-        self.records.push_back(Record {
+        self.unacked.records.push_back(Record {
             start: start as u32,
             message: outgoing.token.message,
             offset: outgoing.token.offset,
@@ -345,7 +386,7 @@ impl Sender {
             kept: false,
         });
         self.end = self.framing.end(start, outgoing.len());
-        self.stats.fpdus += 1;
+        self.fpdus += 1;
         Some((start, outgoing))
     }
 
@@ -353,22 +394,23 @@ impl Sender {
     fn record_at(&self, offset: u64) -> usize {
         let distance = (offset - self.base) as u32;
         let base = self.base as u32;
-        self.records.partition_point(|record| record.start.wrapping_sub(base) <= distance) - 1
+        self.unacked.records.partition_point(|record| record.start.wrapping_sub(base) <= distance)
+            - 1
     }
 
     /// Where the FPDU of a record lies.
     fn span_of(&self, i: usize) -> Range<u64> {
-        let record = &self.records[i];
+        let record = &self.unacked.records[i];
         let start = self.base + u64::from(record.start.wrapping_sub(self.base as u32));
         start..self.framing.end(start, record.ulpdu_len())
     }
 
     /// Makes sure that the octets of an FPDU are kept; framed again, they are those that were sent.
     fn keep(&mut self, source: &impl UlpduSource, i: usize) {
-        if self.records[i].kept {
+        if self.unacked.records[i].kept {
             return;
         }
-        let (record, span) = (self.records[i], self.span_of(i));
+        let (record, span) = (self.unacked.records[i], self.span_of(i));
         let again = source.again(record.token(), usize::from(record.payload_len));
         let mut octets = vec![0; (span.end - span.start) as usize];
         frame(self.framing, self.crc, span.start, &again, source, &mut octets);
@@ -379,14 +421,14 @@ impl Sender {
         self.stats.kept += octets.len() as u64;
         self.stats.kept_max = self.stats.kept_max.max(self.stats.kept);
         let record = self.record_at(start);
-        self.records[record].kept = true;
-        let at = self.kept.partition_point(|kept| kept.start < start);
-        self.kept.insert(at, Kept { start, octets });
+        self.unacked.records[record].kept = true;
+        let at = self.unacked.kept.partition_point(|kept| kept.start < start);
+        self.unacked.kept.insert(at, Kept { start, octets });
     }
 
     fn copy_kept(&self, start: u64, part: Range<u64>, out: &mut [u8]) {
-        let at = self.kept.partition_point(|kept| kept.start < start);
-        let kept = &self.kept[at];
+        let at = self.unacked.kept.partition_point(|kept| kept.start < start);
+        let kept = &self.unacked.kept[at];
         debug_assert_eq!(kept.start, start);
         let from = (part.start - start) as usize;
         out.copy_from_slice(&kept.octets[from..from + out.len()]);

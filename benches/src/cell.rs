@@ -243,6 +243,13 @@ fn goodput(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     if let Some(stats) = rig.asked_stats()? {
         row.extra.insert("unlocatable_octets_max".into(), stats.mpa_rx.unlocatable_max as f64);
     }
+    if let Some(stats) = rig.asking_stats()? {
+        let tcp = stats.tcp;
+        row.extra.insert("segments_retransmitted".into(), tcp.segments_retransmitted as f64);
+        row.extra.insert("timeouts".into(), tcp.timeouts as f64);
+        row.extra.insert("fast_recoveries".into(), tcp.fast_recoveries as f64);
+        row.extra.insert("kept_octets_max".into(), stats.mpa_tx.kept_max as f64);
+    }
     let report = rig.stop()?;
     let seconds = (after.at - before.at).as_secs_f64();
     let octets = (after.octets - before.octets) as f64;

@@ -278,6 +278,22 @@ impl End {
         Ok(())
     }
 
+    /// What the first stream of this end did.
+    fn first_stats(&mut self) -> anyhow::Result<Option<EndpointStats>> {
+        self.tell(Command::ListStreams { ticket: Ticket(3) })?;
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            match self.dataplane.workers[0].poll() {
+                Some(Event::Streams { streams, .. }) => {
+                    return Ok(streams.first().map(|info| info.stats));
+                }
+                Some(other) => self.events.push(other),
+                None => std::thread::sleep(Duration::from_micros(200)),
+            }
+        }
+        anyhow::bail!("nothing came of asking for the streams")
+    }
+
     /// Takes what the worker has to say.
     pub fn poll(&mut self) -> Option<Event> {
         if self.events.is_empty() {
@@ -525,19 +541,12 @@ impl Rig {
 
     /// What the first stream of the asked side did, if that is in this process.
     pub fn asked_stats(&mut self) -> anyhow::Result<Option<EndpointStats>> {
-        let Some(asked) = &mut self.asked else { return Ok(None) };
-        asked.tell(Command::ListStreams { ticket: Ticket(3) })?;
-        let begin = Instant::now();
-        while begin.elapsed() < PATIENCE {
-            match asked.dataplane.workers[0].poll() {
-                Some(Event::Streams { streams, .. }) => {
-                    return Ok(streams.first().map(|info| info.stats));
-                }
-                Some(other) => asked.events.push(other),
-                None => std::thread::sleep(Duration::from_micros(200)),
-            }
-        }
-        anyhow::bail!("nothing came of asking for the streams")
+        self.asked.as_mut().map_or(Ok(None), End::first_stats)
+    }
+
+    /// The same of the asking side.
+    pub fn asking_stats(&mut self) -> anyhow::Result<Option<EndpointStats>> {
+        self.asking.first_stats()
     }
 }
 

@@ -28,6 +28,9 @@ pub trait Frame: Send {
     /// Keeps the first `len` octets.
     fn truncate(&mut self, len: usize);
 
+    /// Starts to bring the frame near: it will be read soon.
+    fn prefetch(&self) {}
+
     /// The device's RSS hash, under the key of the port's steering.
     fn hash(&self) -> Option<u32>;
 

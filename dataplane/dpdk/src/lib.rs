@@ -16,6 +16,7 @@ mod interrupts;
 mod log;
 mod mbuf;
 mod mempool;
+pub mod prefetch;
 mod queue;
 mod reconnect;
 mod ring;

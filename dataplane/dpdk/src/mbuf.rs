@@ -14,6 +14,8 @@ use std::ptr::NonNull;
 
 use dpdk_sys as sys;
 
+use crate::prefetch;
+
 /// Octets in front of the data of a fresh buffer.
 pub const HEADROOM: usize = sys::DDPD_HEADROOM as usize;
 
@@ -169,6 +171,25 @@ impl Mbuf {
     pub fn rx_tcp_checksum(&self) -> RxChecksum {
         // SAFETY: the buffer is valid; the function only reads it.
         rx_checksum(unsafe { sys::ddpd_mbuf_rx_tcp_checksum(self.raw()) })
+    }
+
+    /// Starts to bring the buffer's description near, so that asking for its data later does not wait.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch::line(self.raw().cast(), 0);
+    }
+
+    /// Starts to bring its data near, at most `most` octets of them.
+    #[inline]
+    pub fn prefetch_data(&self, most: usize) {
+        prefetch::read(self.start(), most.min(self.data_len() as usize));
+    }
+
+    /// Starts to make `len` octets of room behind the data this core's own, to be written soon.
+    #[inline]
+    pub fn prefetch_room(&self, len: usize) {
+        let at = self.start().wrapping_add(self.data_len() as usize);
+        prefetch::write(at, len.min(self.tailroom()));
     }
 
     /// Asks the device to fill in checksums. Only for a device that was opened with these offloads.

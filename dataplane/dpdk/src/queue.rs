@@ -56,6 +56,8 @@ impl RxQueue {
             let n = self.device.poll(|| sys::ddpd_rx_burst(port, queue, at, room));
             debug_assert!((0..n).all(|i| NonNull::new(*at.add(i)).is_some()));
             out.set_len(old + n);
+            // Who sent them wrote to their descriptions last, on another core perhaps.
+            out[old..].iter().for_each(Mbuf::prefetch);
             n
         }
     }

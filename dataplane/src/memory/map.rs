@@ -16,6 +16,10 @@ use super::MemoryError;
 /// The size of a page in octets that a length is rounded up to with reserved hugepages.
 const HUGE_PAGE: usize = 2 << 20;
 
+/// What follows a copied piece is most often copied next: so many octets of it, at most, are brought near. More
+/// hints than the CPU has places for would stop it, and the rest it foresees by itself.
+const AHEAD: usize = 1536;
+
 /// Readable and writable memory of this process, mapped for as long as the value lives.
 pub(super) struct Mapping {
     start: NonNull<u8>,
@@ -97,7 +101,7 @@ impl Mapping {
         locked.is_ok()
     }
 
-    /// Copies `octets` to `at`.
+    /// Copies `octets` to `at`, and expects as many to follow there.
     pub(super) fn write(&self, at: usize, octets: &[u8]) {
         assert!(octets.len() <= self.len && at <= self.len - octets.len());
         // SAFETY: the destination lies inside the mapping, checked above; `octets` cannot overlap it,
@@ -106,9 +110,12 @@ impl Mapping {
         unsafe {
             ptr::copy_nonoverlapping(octets.as_ptr(), self.start.as_ptr().add(at), octets.len());
         }
+        let next = at + octets.len();
+        let len = octets.len().min(self.len - next);
+        dpdk::prefetch::write(self.start.as_ptr().wrapping_add(next), len.min(AHEAD));
     }
 
-    /// Copies from `at` into all of `out`.
+    /// Copies from `at` into all of `out`, and expects as many to be wanted next.
     pub(super) fn read(&self, at: usize, out: &mut [u8]) {
         assert!(out.len() <= self.len && at <= self.len - out.len());
         // SAFETY: the source lies inside the mapping, checked above; `out` cannot overlap it, because
@@ -116,6 +123,9 @@ impl Mapping {
         unsafe {
             ptr::copy_nonoverlapping(self.start.as_ptr().add(at), out.as_mut_ptr(), out.len());
         }
+        let next = at + out.len();
+        let len = out.len().min(self.len - next);
+        dpdk::prefetch::read(self.start.as_ptr().wrapping_add(next), len.min(AHEAD));
     }
 
     /// Replaces the 64 bits at `at`, a multiple of 8, by what `update` makes of them, in one step for

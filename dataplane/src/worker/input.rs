@@ -18,7 +18,8 @@ use crate::flow::FlowKey;
 use crate::io::{BURST, Frame, PortIo};
 use crate::mesh::Message;
 use crate::net::Notice;
-use crate::net::demux::{Kind, L4Check, demux};
+use crate::net::checksum;
+use crate::net::demux::{Kind, L4Check, TCP, demux};
 use crate::net::ecn;
 use crate::net::neighbour::{Claim, ClaimOutcome, Mac};
 use crate::net::path::Path;
@@ -28,6 +29,12 @@ use crate::port::{ChecksumBy, RxChecksum};
 /// Segments of a burst after which a stream acknowledges at once. A window that came in one burst and is
 /// answered once would wait for a time-out if that one answer is lost.
 const ANSWER: u8 = 8;
+
+/// Frames that go through the stages together: their look-ups overlap, and their octets stay near.
+const STAGE: usize = 8;
+
+/// How many frames ahead of its turn one is brought near.
+const AHEAD: usize = 2;
 
 /// How often a stream's progress is worth telling the neighbour cache.
 const CONFIRM: Duration = Duration::from_secs(1);
@@ -43,6 +50,12 @@ impl<F: Frame> Packet<F> {
         match self {
             Packet::Frame(frame) => frame.octets(),
             Packet::Whole(octets) => octets,
+        }
+    }
+
+    fn prefetch(&self) {
+        if let Packet::Frame(frame) = self {
+            frame.prefetch();
         }
     }
 
@@ -79,6 +92,8 @@ struct Arrival<F> {
     source_mac: Mac,
     /// Its packet was marked on the way (RFC 3168).
     ce: bool,
+    /// Software has to look at its checksum.
+    unverified: bool,
     slot: Option<u32>,
 }
 
@@ -93,13 +108,17 @@ impl<Io: PortIo> Core<Io> {
             let mut burst = ArrayVec::new();
             slot.io.receive(now, &mut burst);
             busy |= !burst.is_empty();
-            let mut arrivals = Arrivals::new();
-            for frame in burst {
-                self.counters.rx_frames.add(1);
-                self.counters.rx_octets.add(frame.octets().len() as u64);
-                self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
+            let mut frames = burst.into_iter();
+            frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
+            while frames.len() > 0 {
+                let mut arrivals = Arrivals::new();
+                for frame in frames.by_ref().take(STAGE) {
+                    self.counters.rx_frames.add(1);
+                    self.counters.rx_octets.add(frame.octets().len() as u64);
+                    self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
+                }
+                self.look_up_and_input(arrivals, frames.as_slice(), now);
             }
-            self.look_up_and_input(arrivals, now);
         }
         busy
     }
@@ -123,7 +142,7 @@ impl<Io: PortIo> Core<Io> {
                 Message::Icmp(report) => self.icmp(&report, now),
             }
         }
-        self.look_up_and_input(arrivals, now);
+        self.look_up_and_input(arrivals, &[], now);
         taken > 0
     }
 
@@ -148,7 +167,8 @@ impl<Io: PortIo> Core<Io> {
                 RxChecksum::Bad => return self.counters.drops.count(DropReason::L4Checksum),
             },
         };
-        let packet = match demux(frame.octets(), port, check, &self.stack.interfaces) {
+        // A segment's checksum waits for its turn: the headers alone are read here.
+        let packet = match demux(frame.octets(), port, L4Check::Good, &self.stack.interfaces) {
             Ok(packet) => packet,
             Err(reason) => return self.counters.drops.count(reason),
         };
@@ -189,7 +209,9 @@ impl<Io: PortIo> Core<Io> {
         let hash = self.flows.hash(&flow);
         let (segment, source_mac) = (segment.clone(), packet.source_mac);
         let ce = ecn::is_marked(frame.octets());
-        arrivals.push(Arrival { frame, flow, hash, segment, source_mac, ce, slot: None });
+        let unverified = check == L4Check::Unknown;
+        let slot = None;
+        arrivals.push(Arrival { frame, flow, hash, segment, source_mac, ce, unverified, slot });
     }
 
     /// A piece of a packet: the whole goes through the stages once the last piece has come.
@@ -215,17 +237,33 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Second and third stage.
-    fn look_up_and_input(&mut self, mut arrivals: Arrivals<Io::Frame>, now: Instant) {
+    fn look_up_and_input(
+        &mut self,
+        mut arrivals: Arrivals<Io::Frame>,
+        next: &[Io::Frame],
+        now: Instant,
+    ) {
         for arrival in &mut arrivals {
             arrival.slot = self.flows.find(arrival.hash, &arrival.flow);
         }
-        for arrival in &arrivals {
+        for (at, arrival) in arrivals.iter().enumerate() {
+            match arrivals.get(at + AHEAD) {
+                Some(later) => later.frame.prefetch(),
+                None => {
+                    let later = next.get(at + AHEAD - arrivals.len());
+                    later.into_iter().for_each(Frame::prefetch);
+                }
+            }
             self.input(arrival, now);
         }
     }
 
     fn input(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
         let octets = &arrival.frame.octets()[arrival.segment.clone()];
+        let (source, destination) = (arrival.flow.remote.ip(), arrival.flow.local.ip());
+        if arrival.unverified && checksum::segment(source, destination, TCP, octets) != 0 {
+            return self.counters.drops.count(DropReason::L4Checksum);
+        }
         let segment = match Segment::parse(octets) {
             Ok(segment) => Segment { ce: arrival.ce, ..segment },
             Err(reason) => return self.counters.drops.count_tcp(reason),

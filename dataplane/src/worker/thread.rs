@@ -91,6 +91,8 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
     let meshes = Mesh::all(&wakes, config.limits.mesh);
     let queues = distribute(config, ports);
     let clock = std::time::Instant::now();
+    // Asked before any thread is pinned: a pinned one may use but one.
+    let alone = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
     // Dropping it stops the threads that have started, should a later one fail.
     let mut dataplane = Dataplane::new(handles, config, control);
     let parts = links.into_iter().zip(meshes).zip(queues);
@@ -106,7 +108,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
             link,
             secret: config.secret,
         };
-        let (thread, ready) = spawn(worker.clone(), parts, clock, register.clone())?;
+        let (thread, ready) = spawn(worker.clone(), parts, (clock, alone), register.clone())?;
         handle.attach(thread);
         // A thread that ends without a word has panicked before it was ready; its handle says so.
         ready.recv().unwrap_or(Ok(()))?;
@@ -177,7 +179,7 @@ type Ready = Receiver<Result<(), StartError>>;
 fn spawn<Io: PortIo + Send + 'static>(
     worker: WorkerConfig,
     parts: CoreParts<Io>,
-    clock: std::time::Instant,
+    (clock, alone): (std::time::Instant, bool),
     register: impl Fn() -> Result<Registration, String> + Send + 'static,
 ) -> Result<(JoinHandle<()>, Ready), StartError> {
     let (ready, started) = sync_channel(1);
@@ -187,7 +189,7 @@ fn spawn<Io: PortIo + Send + 'static>(
         .spawn(move || {
             let (wake, control) = (parts.link.wake.clone(), parts.link.control.clone());
             let exit = parts.link.exit.clone();
-            let body = || run(&worker, parts, &wake, clock, register, &ready);
+            let body = || run(&worker, parts, &wake, (clock, alone), register, &ready);
             let ended = catch_unwind(AssertUnwindSafe(body));
             exit.end(ended.err().map(|panic| text_of(&*panic)));
             control.notify();
@@ -200,7 +202,7 @@ fn run<Io: PortIo>(
     worker: &WorkerConfig,
     parts: CoreParts<Io>,
     wake: &Wake,
-    clock: std::time::Instant,
+    (clock, alone): (std::time::Instant, bool),
     register: impl Fn() -> Result<Registration, String>,
     ready: &SyncSender<Result<(), StartError>>,
 ) {
@@ -218,7 +220,7 @@ fn run<Io: PortIo>(
     let now = || Instant::from_nanos(clock.elapsed().as_nanos() as u64);
     let mut core = Core::new(parts, now());
     let _ = ready.send(Ok(()));
-    let mut idle = IdleLoop::new(worker.idle, now());
+    let mut idle = IdleLoop::new(worker.idle, alone, now());
     while !core.is_stopped() {
         let at = now();
         let busy = core.turn(at);
@@ -254,8 +256,7 @@ struct IdleLoop {
 }
 
 impl IdleLoop {
-    fn new(idle: Idle, now: Instant) -> Self {
-        let alone = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
+    fn new(idle: Idle, alone: bool, now: Instant) -> Self {
         if matches!(idle, Idle::Adaptive { .. }) {
             // Without it the kernel adds 50 µs to each sleep; if it is refused, it does.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));

@@ -454,7 +454,7 @@ impl PortConfig {
     fn pool_buffers(&self) -> u32 {
         self.buffers.unwrap_or_else(|| {
             let rings = u32::from(self.rx_descriptors) + u32::from(self.tx_descriptors);
-            let in_hand = Mempool::CACHE + PortQueue::PENDING as u32 + BURST as u32;
+            let in_hand = Mempool::CACHE + (PortQueue::PENDING + PortQueue::FRESH + BURST) as u32;
             let impaired =
                 self.impair.as_ref().map_or(0, |link| link.max_frames.min(16_384) as u32);
             2 * u32::from(self.queues) * (rings + in_hand) + impaired

@@ -1,3 +1,58 @@
-//! SCTP (RFC 9260), single-homed, without buffers of its own for what it sends.
+//! SCTP (RFC 9260), single-homed, without buffers of its own for what it sends, below the DDP adaptation.
+//!
+//! Messages that arrive go up at once, whatever is missing before them
+//! ([`MessageSink`](crate::seam::MessageSink)); what remains is which TSNs were taken. Messages that leave are
+//! written by the upper layer straight into the packet ([`MessageSource`](crate::seam::MessageSource)), and a
+//! retransmission asks for the same octets again.
+//!
+//! A [`Listener`] answers INITs and keeps nothing. An [`Association`] is sans-IO, its `upper` both sink and
+//! source. Its owner calls, in any order and as often as it likes:
+//!
+//! ```text
+//!  input(now, packet, upper)        for each packet between its two ends, checksum verified
+//!  handle_timeout(now, upper)       when poll_timeout() has come
+//!  poll_transmit(now, upper, tx)    after a burst of the two above, or when the upper layer has new data or room
+//!  poll_event()                     until it says None
+//!  poll_timeout()                   last, to know when to come back
+//! ```
+//!
+//! The association exists until [`Association::state`] is CLOSED; even then `poll_transmit` once more, because a
+//! last chunk may be due: until [`Association::is_done`].
+//!
+//! A peer with several addresses is tolerated: it is heard and answered at the one address that it was first
+//! heard from, or was opened to. Its others, in INIT and INIT ACK, are not looked at.
+//!
+//! Left out: several paths (and so path verification, failover), ordered delivery, sending in fragments, and
+//! every extension but the adaptation layer indication (RFC 5061 §4.2.6) and PAD (RFC 4820).
 
+mod association;
+mod config;
+mod cookie;
+mod drop_reason;
+mod errors;
+mod handshake;
+mod heartbeat;
+mod input;
+mod listener;
+mod negotiate;
+mod output;
+mod pending;
 pub mod receive;
+mod secrets;
+mod state;
+mod stats;
+mod timeouts;
+mod timers;
+
+#[cfg(test)]
+mod tests;
+
+pub use association::{Association, CloseReason, Event, Fault};
+pub use config::Config;
+pub use cookie::{COOKIE_LEN, Cookie};
+pub use drop_reason::DropReason;
+pub use listener::{Arrived, Listener, out_of_the_blue};
+pub use pending::{SendConfig, Sender};
+pub use secrets::{Ends, Secrets};
+pub use state::State;
+pub use stats::Stats;

@@ -1,0 +1,363 @@
+//! The association: what its owner sees of it. What packets do to it is in `input` and `handshake`, what it
+//! sends in `output`, what time does in `timeouts`.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use wire::Instant;
+use wire::sctp::{Cause, InitHeader, Tag, Tsn};
+
+use super::config::Config;
+use super::cookie::{Cookie, Terms};
+use super::errors::Causes;
+use super::heartbeat::Heartbeat;
+use super::output::{Due, Farewell, Reply};
+use super::pending::Sender;
+use super::receive::{Receiver, Violation};
+use super::secrets::{Ends, Purpose, Secrets};
+use super::state::{State, Transition};
+use super::stats::Stats;
+use super::timers::{Timer, Timers};
+
+/// Most octets of the reason of an ABORT that are kept.
+pub(super) const MAX_REASON: usize = 128;
+
+/// What a peer did that ends an association.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// In a DATA chunk.
+    Data(Violation),
+    /// It acknowledged something that was never sent.
+    NeverSent,
+    /// An INIT ACK with an illegal value, or without a cookie that can be sent back.
+    InitAck,
+}
+
+/// Why an association ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CloseReason {
+    /// By the shutdown sequence: all was acknowledged.
+    Shutdown,
+    /// The upper layer aborted it.
+    Aborted,
+    /// The peer aborted it.
+    PeerAborted {
+        /// Code of the first error cause, if there is one (RFC 9260 §3.3.10).
+        cause: Option<u16>,
+        /// Upper Layer Abort Reason, the first 128 octets (RFC 9260 §3.3.10.12).
+        reason: Box<[u8]>,
+    },
+    /// The peer answered the INIT with an ABORT: nobody listens, or not to us.
+    Refused {
+        /// As of [`PeerAborted`](Self::PeerAborted).
+        cause: Option<u16>,
+    },
+    /// The peer has another adaptation than is required, or none (RFC 5043 §7.1).
+    OtherAdaptation {
+        /// What it indicates.
+        seen: Option<u32>,
+    },
+    /// No answer to retransmissions or heartbeats, or a shutdown that took too long.
+    Timeout,
+    /// The peer's host does not speak SCTP, says ICMP (RFC 9260 §10).
+    Unreachable,
+    /// It was aborted because the peer broke the protocol.
+    Fault(Fault),
+}
+
+/// What the owner has to know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// ESTABLISHED.
+    Up {
+        /// Pairs of streams: identifiers below this are good both ways.
+        streams: u16,
+    },
+    /// The peer has restarted: it knows nothing of what was before. What was sent and not acknowledged is
+    /// forgotten without a word to its source; numbers and windows start anew.
+    Restarted {
+        /// As of [`Up`](Self::Up).
+        streams: u16,
+    },
+    /// The peer shuts down. What the source still has goes out; nothing arrives any more.
+    PeerShutdown,
+    /// There is no association any more. `poll_transmit` once more: a last chunk may be due.
+    Closed(CloseReason),
+}
+
+/// An SCTP association. See the [module](super) for the order of calls.
+#[derive(Debug)]
+pub struct Association {
+    pub(super) state: State,
+    pub(super) config: Arc<Config>,
+    pub(super) secrets: Arc<Secrets>,
+    pub(super) ends: Ends,
+    /// Tag that the peer's packets bear.
+    pub(super) local_tag: Tag,
+    /// Tag that ours bear; none before the peer has said it.
+    pub(super) peer_tag: Tag,
+    /// Our first TSN.
+    pub(super) local_tsn: Tsn,
+    /// Pairs of streams; zero before they are agreed on.
+    pub(super) streams: u16,
+    /// Octets of a packet that the path is thought to carry.
+    pub(super) packet_len: usize,
+    /// Meaningful from COOKIE-ECHOED on, both.
+    pub(super) receiver: Receiver,
+    pub(super) sender: Sender,
+    /// Chunks to send.
+    pub(super) due: Due,
+    /// A packet to send that is not of this association's present state.
+    pub(super) reply: Option<Box<Reply>>,
+    /// The last packet.
+    pub(super) farewell: Option<Box<Farewell>>,
+    /// The peer's cookie, until COOKIE ACK.
+    pub(super) cookie: Box<[u8]>,
+    /// What the next INIT asks to be added to the life of its cookie.
+    pub(super) preservative: Option<Duration>,
+    /// For an ERROR.
+    pub(super) causes: Causes,
+    /// HEARTBEATs to be answered: what they carry.
+    pub(super) heartbeats: Vec<Box<[u8]>>,
+    pub(super) heartbeat: Heartbeat,
+    pub(super) timers: Timers,
+    /// When INIT or COOKIE ECHO went out, once and not again.
+    pub(super) setup_sent: Option<Instant>,
+    /// Times that INIT, COOKIE ECHO, SHUTDOWN or SHUTDOWN ACK went out again.
+    pub(super) attempts: u32,
+    /// Overall error count (RFC 9260 §8.1).
+    pub(super) errors: u32,
+    /// When DATA went out last.
+    pub(super) data_sent: Instant,
+    pub(super) heard: Instant,
+    pub(super) stats: Stats,
+    events: ArrayVec<Event, 4>,
+}
+
+impl Association {
+    /// Active open: COOKIE-WAIT. `packet_len` is what a packet can carry at most, the path's MTU less the
+    /// headers below SCTP, in octets.
+    pub fn connect(
+        config: Arc<Config>,
+        secrets: Arc<Secrets>,
+        ends: Ends,
+        packet_len: usize,
+        now: Instant,
+    ) -> Association {
+        let (local_tag, local_tsn) = secrets.tag(Purpose::Identity, (ends, now.as_nanos()));
+        let terms = Terms {
+            local_tag,
+            peer_tag: Tag::NONE,
+            local_tsn: Tsn(local_tsn),
+            peer_tsn: Tsn(0),
+            peer_rwnd: 0,
+            streams: 0,
+        };
+        let mut association = Self::new(config, secrets, ends, packet_len, &terms, now);
+        association.state = State::CookieWait;
+        association.due.setup = true;
+        association
+    }
+
+    /// Passive open by a cookie that [`Listener::input`](super::Listener::input) found good: ESTABLISHED. The
+    /// packet that brought it is to be given to [`input`](Self::input) next, which answers it.
+    pub fn accept(
+        config: Arc<Config>,
+        secrets: Arc<Secrets>,
+        ends: Ends,
+        packet_len: usize,
+        cookie: &Cookie,
+        now: Instant,
+    ) -> Association {
+        let mut association = Self::new(config, secrets, ends, packet_len, &cookie.terms, now);
+        association.state = State::Established;
+        association.heartbeat_after_silence(now);
+        association.tell(Event::Up { streams: cookie.terms.streams });
+        association
+    }
+
+    fn new(
+        config: Arc<Config>,
+        secrets: Arc<Secrets>,
+        ends: Ends,
+        packet_len: usize,
+        terms: &Terms,
+        now: Instant,
+    ) -> Association {
+        Association {
+            state: State::Closed,
+            receiver: Receiver::new(&config.receive, terms.peer_tsn, terms.streams),
+            sender: Sender::new(&config.send, terms.local_tsn, terms.peer_rwnd, packet_len, now),
+            config,
+            secrets,
+            ends,
+            local_tag: terms.local_tag,
+            peer_tag: terms.peer_tag,
+            local_tsn: terms.local_tsn,
+            streams: terms.streams,
+            packet_len,
+            due: Due::default(),
+            reply: None,
+            farewell: None,
+            cookie: Box::default(),
+            preservative: None,
+            causes: Causes::default(),
+            heartbeats: Vec::new(),
+            heartbeat: Heartbeat::default(),
+            timers: Timers::new(),
+            setup_sent: None,
+            attempts: 0,
+            errors: 0,
+            data_sent: now,
+            heard: now,
+            stats: Stats::default(),
+            events: ArrayVec::new(),
+        }
+    }
+
+    /// Takes what both ends have said; data may flow by it.
+    pub(super) fn take_terms(&mut self, terms: &Terms, now: Instant) {
+        let (config, packet_len) = (&self.config, self.packet_len);
+        self.receiver = Receiver::new(&config.receive, terms.peer_tsn, terms.streams);
+        self.sender = Sender::new(&config.send, terms.local_tsn, terms.peer_rwnd, packet_len, now);
+        self.local_tag = terms.local_tag;
+        self.peer_tag = terms.peer_tag;
+        self.local_tsn = terms.local_tsn;
+        self.streams = terms.streams;
+    }
+
+    /// Our side of an INIT, or of an INIT ACK in the middle of an active open.
+    pub(super) fn init_header(&self) -> InitHeader {
+        InitHeader {
+            tag: self.local_tag,
+            a_rwnd: self.config.receive.window,
+            outbound_streams: self.config.streams,
+            inbound_streams: self.config.streams,
+            initial_tsn: self.local_tsn,
+        }
+    }
+
+    /// The first event that was not told yet.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_at(0)
+    }
+
+    pub(super) fn tell(&mut self, event: Event) {
+        if self.events.is_full() {
+            // Restarts that nobody asked about: the last one says the same.
+            self.events.pop_at(0);
+        }
+        self.events.push(event);
+    }
+
+    /// Makes a transition, if it is legal; tells whether it was.
+    pub(super) fn go(&mut self, transition: Transition) -> bool {
+        let to = self.state.after(transition);
+        self.state = to.unwrap_or(self.state);
+        to.is_some()
+    }
+
+    // --- the end ------------------------------------------------------------------------------------
+
+    /// Graceful end: what the source has goes out, then the shutdown sequence (RFC 9260 §9.2). Ends at once
+    /// on the way up; nothing when it is under way.
+    pub fn shutdown(&mut self, now: Instant) {
+        if self.state.is_opening() {
+            self.abort(b"");
+        } else if self.go(Transition::Shutdown) {
+            self.timers.set(Timer::Guard, now + self.config.shutdown_guard);
+        }
+    }
+
+    /// Ends the association at once. The peer is told with this reason, at most 128 octets of it.
+    pub fn abort(&mut self, reason: &[u8]) {
+        let reason = &reason[..reason.len().min(MAX_REASON)];
+        // RFC 9260 §9.1.
+        self.abort_with(Cause::UserInitiatedAbort(reason), CloseReason::Aborted);
+    }
+
+    /// Aborts with this cause.
+    pub(super) fn abort_with(&mut self, cause: Cause<'_>, reason: CloseReason) {
+        // RFC 9260 §8.5.1 B: with the peer's tag, if it is known; else it knows nothing of us either.
+        if self.state != State::Closed && self.peer_tag != Tag::NONE {
+            self.farewell = Some(Box::new(Farewell::abort(self.peer_tag, false, &cause)));
+        }
+        self.close(reason);
+    }
+
+    /// There is no association any more.
+    pub(super) fn close(&mut self, reason: CloseReason) {
+        if !self.go(Transition::End) {
+            return;
+        }
+        self.timers.stop_all();
+        self.due = Due::default();
+        self.reply = None;
+        self.cookie = Box::default();
+        self.causes = Causes::default();
+        self.heartbeats = Vec::new();
+        self.tell(Event::Closed(reason));
+    }
+
+    /// One retransmission or heartbeat more went unanswered (RFC 9260 §8.1).
+    pub(super) fn count_error(&mut self) {
+        self.errors += 1;
+        if self.errors > self.config.max_retransmits {
+            // The peer hears no ABORT either, most likely; RFC 9260 §8.1: nothing more is sent.
+            self.close(CloseReason::Timeout);
+        }
+    }
+
+    // --- what is known ------------------------------------------------------------------------------
+
+    /// Its state.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// True when nothing more will come or go.
+    pub fn is_done(&self) -> bool {
+        self.state == State::Closed && self.farewell.is_none() && self.events.is_empty()
+    }
+
+    /// The two ends.
+    pub fn ends(&self) -> &Ends {
+        &self.ends
+    }
+
+    /// Tag that the peer's packets bear.
+    pub fn local_tag(&self) -> Tag {
+        self.local_tag
+    }
+
+    /// Tag that our packets bear; [`Tag::NONE`] before the peer has said it.
+    pub fn peer_tag(&self) -> Tag {
+        self.peer_tag
+    }
+
+    /// Pairs of streams; zero before they are agreed on.
+    pub fn streams(&self) -> u16 {
+        self.streams
+    }
+
+    /// When a packet of the peer came last that belonged to the association.
+    pub fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// What it counted.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Its receive half.
+    pub fn receiver(&self) -> &Receiver {
+        &self.receiver
+    }
+
+    /// Its send half.
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+}

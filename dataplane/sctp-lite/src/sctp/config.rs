@@ -1,0 +1,53 @@
+//! What an operator can choose about SCTP, with defaults. Checked where the configuration is read.
+
+use core::time::Duration;
+
+use super::pending::SendConfig;
+use super::receive::ReceiveConfig;
+
+/// The parameters of an association. Shared by many, never changed.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Adaptation layer indication that is sent, and required of the peer (RFC 5061 §4.2.6).
+    pub adaptation: u32,
+    /// Pairs of streams that are asked for and granted, 1 to 65535.
+    pub streams: u16,
+    /// How long a state cookie is good (Valid.Cookie.Life), 1 s to 10 minutes.
+    pub cookie_life: Duration,
+    /// By how much a peer may ask for a longer life of its cookie (RFC 9260 §3.3.2.1.3).
+    pub cookie_extension: Duration,
+    /// Longest cookie of a peer that is sent back, octets.
+    pub max_cookie: usize,
+    /// Retransmissions of INIT, or of COOKIE ECHO, before the peer is given up (Max.Init.Retransmits).
+    pub max_init_retransmits: u32,
+    /// Retransmissions and unanswered heartbeats in a row before the peer is given up
+    /// (Association.Max.Retrans).
+    pub max_retransmits: u32,
+    /// Time between heartbeats of an idle association, added to its RTO (HB.interval); `None`: no heartbeats.
+    pub heartbeat_interval: Option<Duration>,
+    /// Bound on the time of a shutdown (T5-shutdown-guard); five times RTO.Max is recommended (RFC 9260 §9.2).
+    pub shutdown_guard: Duration,
+    /// Receiving.
+    pub receive: ReceiveConfig,
+    /// Sending, retransmission time-outs among it.
+    pub send: SendConfig,
+}
+
+impl Default for Config {
+    /// RFC 9260 §16's values, but where `ReceiveConfig` and `SendConfig` say otherwise.
+    fn default() -> Self {
+        Config {
+            adaptation: wire::sctp::ddp::ADAPTATION_DDP,
+            streams: 256,
+            cookie_life: Duration::from_secs(60),
+            cookie_extension: Duration::from_secs(10),
+            max_cookie: 4096,
+            max_init_retransmits: 8,
+            max_retransmits: 10,
+            heartbeat_interval: Some(Duration::from_secs(30)),
+            shutdown_guard: Duration::from_secs(300),
+            receive: ReceiveConfig::default(),
+            send: SendConfig::default(),
+        }
+    }
+}

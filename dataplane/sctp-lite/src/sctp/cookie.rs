@@ -1,0 +1,234 @@
+//! State cookies (RFC 9260 §5.1.3, §5.1.5): all that an INIT ACK promises travels to the peer and back, so
+//! that nothing is kept until the peer has shown that its address is its own.
+//!
+//! ```text
+//!   0  created, ms (64)        12  local tag       28  peer's a_rwnd     40  local tie tag
+//!   8  life, ms (32)           16  peer's tag      32  streams           44  peer's tie tag
+//!                              20  local TSN       36  (zero)            48  MAC (128)
+//!                              24  peer's TSN
+//! ```
+//!
+//! The MAC is SipHash-2-4 with 128 bits over the octets before it, both addresses and both ports. Its key is
+//! derived anew for every hour in which cookies are made; the hour is that of the time in the cookie.
+//! Nothing in it is secret.
+
+use std::hash::{Hash, Hasher};
+
+use core::time::Duration;
+use siphasher::sip128::{Hasher128, SipHasher24};
+use wire::Instant;
+use wire::sctp::{Tag, Tsn};
+
+use super::secrets::{Ends, Purpose, Secrets, TieTags};
+
+/// Octets of our cookies.
+pub const COOKIE_LEN: usize = field::MAC + 16;
+
+/// How long one key makes cookies (RFC 9260 §5.1.3 says: hourly).
+const KEY_PERIOD_MILLIS: u64 = 3_600_000;
+
+mod field {
+    pub(super) const CREATED: usize = 0;
+    pub(super) const LIFE: usize = 8;
+    pub(super) const LOCAL_TAG: usize = 12;
+    pub(super) const PEER_TAG: usize = 16;
+    pub(super) const LOCAL_TSN: usize = 20;
+    pub(super) const PEER_TSN: usize = 24;
+    pub(super) const PEER_RWND: usize = 28;
+    pub(super) const STREAMS: usize = 32;
+    pub(super) const LOCAL_TIE: usize = 40;
+    pub(super) const PEER_TIE: usize = 44;
+    pub(super) const MAC: usize = 48;
+
+    const _: () = assert!(super::COOKIE_LEN == 64);
+}
+
+/// What both ends have said in INIT and INIT ACK.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Terms {
+    /// Ours.
+    pub(super) local_tag: Tag,
+    /// The peer's.
+    pub(super) peer_tag: Tag,
+    /// Our first TSN.
+    pub(super) local_tsn: Tsn,
+    /// The peer's.
+    pub(super) peer_tsn: Tsn,
+    /// The peer's receiver window credit, octets.
+    pub(super) peer_rwnd: u32,
+    /// Pairs of streams.
+    pub(super) streams: u16,
+}
+
+/// A cookie of ours that came back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cookie {
+    pub(super) terms: Terms,
+    pub(super) ties: TieTags,
+    /// By how much its life is over.
+    pub(super) stale_by: Option<Duration>,
+}
+
+/// Makes a cookie of these `terms`, good for `life`.
+pub(super) fn issue(
+    secrets: &Secrets,
+    ends: &Ends,
+    (now, life): (Instant, Duration),
+    terms: &Terms,
+    ties: TieTags,
+) -> [u8; COOKIE_LEN] {
+    let mut out = [0; COOKIE_LEN];
+    let life = life.as_millis().min(u128::from(u32::MAX)) as u32;
+    out[field::CREATED..field::LIFE].copy_from_slice(&now.as_millis().to_be_bytes());
+    let words = [
+        (field::LIFE, life),
+        (field::LOCAL_TAG, terms.local_tag.0),
+        (field::PEER_TAG, terms.peer_tag.0),
+        (field::LOCAL_TSN, terms.local_tsn.0),
+        (field::PEER_TSN, terms.peer_tsn.0),
+        (field::PEER_RWND, terms.peer_rwnd),
+        (field::STREAMS, u32::from(terms.streams) << 16),
+        (field::LOCAL_TIE, ties.local),
+        (field::PEER_TIE, ties.peer),
+    ];
+    for (at, word) in words {
+        out[at..at + 4].copy_from_slice(&word.to_be_bytes());
+    }
+    let mac = mac(secrets, ends, now.as_millis(), &out[..field::MAC]);
+    out[field::MAC..].copy_from_slice(&mac);
+    out
+}
+
+/// Reads a cookie that came back in a packet with this verification `tag`; `None` when it is none of ours,
+/// of these ends and this tag (RFC 9260 §5.1.5 steps 1 to 3). Whether its life is over is for the caller to
+/// look at (step 4).
+pub(super) fn check(
+    secrets: &Secrets,
+    ends: &Ends,
+    now: Instant,
+    tag: Tag,
+    octets: &[u8],
+) -> Option<Cookie> {
+    let octets: &[u8; COOKIE_LEN] = octets.try_into().ok()?;
+    let (body, said) = octets.split_at(field::MAC);
+    let created = u64::from_be_bytes(*body.first_chunk()?);
+    // Every octet is compared, whatever the first that differs.
+    let seen = mac(secrets, ends, created, body);
+    if seen.iter().zip(said).fold(0, |differ, (a, b)| differ | a ^ b) != 0 {
+        return None;
+    }
+    let word = |at: usize| body[at..at + 4].iter().fold(0, |word, &o| word << 8 | u32::from(o));
+    let terms = Terms {
+        local_tag: Tag(word(field::LOCAL_TAG)),
+        peer_tag: Tag(word(field::PEER_TAG)),
+        local_tsn: Tsn(word(field::LOCAL_TSN)),
+        peer_tsn: Tsn(word(field::PEER_TSN)),
+        peer_rwnd: word(field::PEER_RWND),
+        streams: (word(field::STREAMS) >> 16) as u16,
+    };
+    if terms.local_tag != tag {
+        return None;
+    }
+    let expiry = Duration::from_millis(created.saturating_add(u64::from(word(field::LIFE))));
+    let age = Duration::from_nanos(now.as_nanos());
+    let stale_by = age.checked_sub(expiry).filter(|by| !by.is_zero());
+    let ties = TieTags { local: word(field::LOCAL_TIE), peer: word(field::PEER_TIE) };
+    Some(Cookie { terms, ties, stale_by })
+}
+
+impl Cookie {
+    /// Measure of Staleness, microseconds (RFC 9260 §3.3.10.3): rounded up, at least 1.
+    pub(super) fn staleness(&self) -> Option<u32> {
+        let by = self.stale_by?;
+        Some(by.as_nanos().div_ceil(1000).min(u128::from(u32::MAX)) as u32)
+    }
+}
+
+fn mac(secrets: &Secrets, ends: &Ends, created: u64, body: &[u8]) -> [u8; 16] {
+    let period = created / KEY_PERIOD_MILLIS;
+    let half = |n: u8| secrets.draw(Purpose::Cookie, (period, n));
+    let mut hasher = SipHasher24::new_with_keys(half(0), half(1));
+    ends.hash(&mut hasher);
+    hasher.write(body);
+    hasher.finish128().as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIFE: Duration = Duration::from_secs(60);
+
+    fn ends() -> Ends {
+        Ends { local: ([10, 0, 0, 1], 9899).into(), remote: ([10, 0, 0, 2], 4000).into() }
+    }
+
+    fn secrets() -> Secrets {
+        Secrets::new([3; 16])
+    }
+
+    fn terms() -> Terms {
+        Terms {
+            local_tag: Tag(0x1111_1111),
+            peer_tag: Tag(0x2222_2222),
+            local_tsn: Tsn(3),
+            peer_tsn: Tsn(u32::MAX),
+            peer_rwnd: 65_536,
+            streams: 300,
+        }
+    }
+
+    fn cookie_at(now: Instant) -> [u8; COOKIE_LEN] {
+        issue(&secrets(), &ends(), (now, LIFE), &terms(), TieTags { local: 5, peer: 6 })
+    }
+
+    // RFC 9260 §5.1.3: the cookie holds everything.
+    #[test]
+    fn what_went_comes_back() {
+        let at = Instant::from_millis(7_200_000 - 1);
+        let octets = cookie_at(at);
+        let check = |now| check(&secrets(), &ends(), now, terms().local_tag, &octets);
+        let ties = TieTags { local: 5, peer: 6 };
+        let good = Cookie { terms: terms(), ties, stale_by: None };
+        // Also over a change of keys, to the end of its life.
+        assert_eq!(check(at), Some(good));
+        assert_eq!(check(at + LIFE), Some(good));
+        assert_eq!(good.staleness(), None);
+        // §5.1.5 step 4; §3.3.10.3: rounded up.
+        let late = check(at + LIFE + Duration::from_nanos(1001)).expect("authentic");
+        assert_eq!((late.terms, late.staleness()), (terms(), Some(2)));
+    }
+
+    // RFC 9260 §5.1.5 steps 2 and 3: another end, another tag, another secret.
+    #[test]
+    fn cookies_of_others_are_refused() {
+        let now = Instant::from_millis(5);
+        let octets = cookie_at(now);
+        let tag = terms().local_tag;
+        let others = [
+            Ends { local: ([10, 0, 0, 1], 9898).into(), ..ends() },
+            Ends { remote: ([10, 0, 0, 2], 4001).into(), ..ends() },
+            Ends { remote: ([10, 0, 0, 3], 4000).into(), ..ends() },
+        ];
+        for other in others {
+            assert_eq!(check(&secrets(), &other, now, tag, &octets), None);
+        }
+        assert_eq!(check(&secrets(), &ends(), now, terms().peer_tag, &octets), None);
+        assert_eq!(check(&Secrets::new([4; 16]), &ends(), now, tag, &octets), None);
+        assert_eq!(check(&secrets(), &ends(), now, tag, &octets[..COOKIE_LEN - 1]), None);
+        assert_eq!(check(&secrets(), &ends(), now, tag, &[]), None);
+    }
+
+    proptest! {
+        // RFC 9260 §5.1.5 step 2: one bit off is no cookie of ours, wherever it is.
+        #[test]
+        fn a_changed_cookie_is_refused(bit in 0..COOKIE_LEN * 8) {
+            let now = Instant::from_millis(5);
+            let mut octets = cookie_at(now);
+            octets[bit / 8] ^= 1 << (bit % 8);
+            prop_assert_eq!(check(&secrets(), &ends(), now, terms().local_tag, &octets), None);
+        }
+    }
+}

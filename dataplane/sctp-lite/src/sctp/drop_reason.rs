@@ -1,0 +1,135 @@
+//! Why a packet, or a part of it, was not used.
+
+use core::fmt;
+
+use super::receive::Refusal;
+
+/// Why a packet was dropped, or the first chunk of it that was not used. A packet that is only answered is
+/// dropped too.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DropReason {
+    /// Shorter than the common header, a port that is zero, or no chunk (RFC 9260 §3.1).
+    BadHeader,
+    /// The checksum is wrong (RFC 9260 §6.8).
+    BadChecksum,
+    /// A chunk, parameter or cause whose length is wrong (RFC 9260 §3.2).
+    BadChunk,
+    /// A verification tag that is not this association's (RFC 9260 §8.5).
+    BadTag,
+    /// Of no association (RFC 9260 §8.4).
+    OutOfTheBlue,
+    /// The association is closed.
+    Closed,
+    /// A chunk that has no meaning in this state, or is not alone in its packet and must be.
+    UnexpectedChunk,
+    /// A chunk of an unknown type that ends its packet (RFC 9260 §3.2).
+    UnknownChunk,
+    /// An INIT or INIT ACK with an illegal value or without a mandatory parameter (RFC 9260 §3.3.2, §3.3.3).
+    BadInit,
+    /// The peer does not indicate the adaptation that is required (RFC 5043 §7.1).
+    OtherAdaptation,
+    /// A cookie that is not ours, of other ends, or of another association (RFC 9260 §5.1.5, §5.2.4).
+    BadCookie,
+    /// A cookie that came too late (RFC 9260 §5.1.5).
+    StaleCookie,
+    /// A SACK of something never sent, or too old (RFC 9260 §6.2.1).
+    BadSack,
+    /// A DATA chunk farther ahead than can be reported.
+    BeyondWindow,
+    /// A DATA chunk that would need one range more than are kept beyond a gap.
+    TooManyGaps,
+    /// A DATA chunk although the window is closed (RFC 9260 §6.2).
+    WindowClosed,
+    /// The budget for fragments is spent.
+    TooManyFragments,
+    /// A message that the upper layer did not take.
+    NotTaken,
+    /// A DATA chunk that breaks the protocol: the association was aborted.
+    Violation,
+}
+
+impl DropReason {
+    /// All of them, in the order of their [`index`](Self::index).
+    pub const ALL: [DropReason; 19] = [
+        DropReason::BadHeader,
+        DropReason::BadChecksum,
+        DropReason::BadChunk,
+        DropReason::BadTag,
+        DropReason::OutOfTheBlue,
+        DropReason::Closed,
+        DropReason::UnexpectedChunk,
+        DropReason::UnknownChunk,
+        DropReason::BadInit,
+        DropReason::OtherAdaptation,
+        DropReason::BadCookie,
+        DropReason::StaleCookie,
+        DropReason::BadSack,
+        DropReason::BeyondWindow,
+        DropReason::TooManyGaps,
+        DropReason::WindowClosed,
+        DropReason::TooManyFragments,
+        DropReason::NotTaken,
+        DropReason::Violation,
+    ];
+
+    /// A dense number from zero, for tables of counters.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// A stable name for counters and machine-readable output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropReason::BadHeader => "sctp_bad_header",
+            DropReason::BadChecksum => "sctp_bad_checksum",
+            DropReason::BadChunk => "sctp_bad_chunk",
+            DropReason::BadTag => "sctp_bad_tag",
+            DropReason::OutOfTheBlue => "sctp_out_of_the_blue",
+            DropReason::Closed => "sctp_closed",
+            DropReason::UnexpectedChunk => "sctp_unexpected_chunk",
+            DropReason::UnknownChunk => "sctp_unknown_chunk",
+            DropReason::BadInit => "sctp_bad_init",
+            DropReason::OtherAdaptation => "sctp_other_adaptation",
+            DropReason::BadCookie => "sctp_bad_cookie",
+            DropReason::StaleCookie => "sctp_stale_cookie",
+            DropReason::BadSack => "sctp_bad_sack",
+            DropReason::BeyondWindow => "sctp_beyond_window",
+            DropReason::TooManyGaps => "sctp_too_many_gaps",
+            DropReason::WindowClosed => "sctp_window_closed",
+            DropReason::TooManyFragments => "sctp_too_many_fragments",
+            DropReason::NotTaken => "sctp_not_taken",
+            DropReason::Violation => "sctp_violation",
+        }
+    }
+}
+
+impl From<Refusal> for DropReason {
+    fn from(refusal: Refusal) -> DropReason {
+        match refusal {
+            Refusal::BeyondWindow => DropReason::BeyondWindow,
+            Refusal::TooManyGaps => DropReason::TooManyGaps,
+            Refusal::WindowClosed => DropReason::WindowClosed,
+            Refusal::TooManyFragments => DropReason::TooManyFragments,
+            Refusal::NotTaken => DropReason::NotTaken,
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_are_dense_and_names_distinct() {
+        for (i, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(reason.index(), i);
+            assert!(DropReason::ALL[..i].iter().all(|r| r.name() != reason.name()));
+        }
+    }
+}

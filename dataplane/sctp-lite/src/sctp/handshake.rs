@@ -1,0 +1,318 @@
+//! INIT, INIT ACK, COOKIE ECHO and COOKIE ACK at an association: the active open (RFC 9260 §5.1), and what
+//! collides with it or with what is there (§5.2).
+
+use core::time::Duration;
+
+use wire::Instant;
+use wire::sctp::{
+    CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, Chunk, Init, InitHeader, Packet, RawChunk, Tag,
+    Tsn, padded,
+};
+
+use super::association::{Association, CloseReason, Event, Fault};
+use super::cookie::{self, Cookie};
+use super::drop_reason::DropReason;
+use super::input::After;
+use super::listener::{InitAck, is_init_alone};
+use super::negotiate::{self, Unacceptable};
+use super::output::{Farewell, Reply};
+use super::secrets::{Purpose, TieTags};
+use super::state::{State, Transition};
+use super::timers::Timer;
+
+/// What is added to the time that a stale cookie took (RFC 9260 §5.2.6: no more than 1 s).
+const LONGER: Duration = Duration::from_secs(1);
+
+/// What a cookie of ours means to an association that exists (RFC 9260 §5.2.4, table 12).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Action {
+    /// A: the peer has restarted.
+    Restart,
+    /// B: both sides have opened at the same time.
+    Collision,
+    /// D: it came before.
+    Duplicate,
+    /// C, or a case that table 12 does not have.
+    Discard,
+}
+
+/// Table 12. `ties` are those of the association.
+fn action(local: Tag, peer: Tag, ties: TieTags, cookie: &Cookie) -> Action {
+    let (local_matches, peer_matches) =
+        (cookie.terms.local_tag == local, cookie.terms.peer_tag == peer);
+    match (local_matches, peer_matches) {
+        (true, true) => Action::Duplicate,
+        (true, false) => Action::Collision,
+        (false, false) if cookie.ties == ties && ties != TieTags::NONE => Action::Restart,
+        _ => Action::Discard,
+    }
+}
+
+impl Association {
+    /// An INIT where an association is, or is being made (RFC 9260 §5.2.1, §5.2.2). Nothing changes.
+    ///
+    /// New addresses cannot come with it: the association has one address of the peer, the one that the
+    /// packet has come from, and none that an INIT lists is ever used.
+    pub(super) fn init_arrived(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        raw: RawChunk<'_>,
+    ) -> Result<(), DropReason> {
+        if !is_init_alone(packet) {
+            return Err(DropReason::BadTag); // §8.5.1 A
+        }
+        let Ok(Chunk::Init(init)) = Chunk::parse(raw) else { return Err(DropReason::BadChunk) };
+        if self.state == State::ShutdownAckSent {
+            self.due.shutdown = true; // §9.2
+            return Err(DropReason::UnexpectedChunk);
+        }
+        let peer = &init.header;
+        let offer = match negotiate::judge_init(&self.config, &init) {
+            Ok(offer) => offer,
+            Err(why) => {
+                if peer.tag != Tag::NONE {
+                    let abort = Farewell::abort(peer.tag, false, &why.cause());
+                    self.reply_if_free(Reply::Chunk(abort));
+                }
+                return Err(why.reason());
+            }
+        };
+        // §5.2.1: in the middle of an open with what our INIT has said; §5.2.2: else with a new tag.
+        let ours = match self.state.is_opening() {
+            true => self.init_header(),
+            false => self.new_identity(now, peer),
+        };
+        // §5.2.1, §5.2.2: no tie tags in COOKIE-WAIT.
+        let ties = match self.state {
+            State::CookieWait => TieTags::NONE,
+            _ => self.secrets.tie_tags(self.local_tag, self.peer_tag),
+        };
+        let answer = InitAck::new(&self.config, &ours, peer, &offer, ties);
+        self.reply_if_free(Reply::InitAck(answer));
+        self.stats.inits_answered += 1;
+        Ok(())
+    }
+
+    fn new_identity(&self, now: Instant, peer: &InitHeader) -> InitHeader {
+        let what = (self.ends, peer.tag.0, peer.initial_tsn.0, now.as_nanos());
+        let (tag, initial_tsn) = self.secrets.tag(Purpose::Identity, what);
+        let streams = negotiate::streams(self.streams, peer);
+        InitHeader {
+            tag,
+            a_rwnd: self.config.receive.window,
+            outbound_streams: streams,
+            inbound_streams: streams,
+            initial_tsn: Tsn(initial_tsn),
+        }
+    }
+
+    /// RFC 9260 §5.1 C. The tag of the packet is ours.
+    pub(super) fn init_ack_arrived(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        init: &Init<'_>,
+    ) -> Result<After, DropReason> {
+        // §5.2.3; §3: alone in its packet.
+        if self.state != State::CookieWait || packet.chunks().count() != 1 {
+            return Ok(After::Stop(Some(DropReason::UnexpectedChunk)));
+        }
+        let (offer, cookie) = match negotiate::judge_init_ack(&self.config, init) {
+            Ok(judged) => judged,
+            Err(why) => {
+                self.refuse_init_ack(packet.tag(), init.header.tag, why);
+                return Ok(After::Stop(Some(why.reason())));
+            }
+        };
+        let echo = COMMON_HEADER_LEN + padded(CHUNK_HEADER_LEN + cookie.len());
+        if cookie.len() > self.config.max_cookie || echo > self.sender.packet_len() {
+            self.peer_tag = init.header.tag;
+            self.abort_with(Cause::OutOfResource, CloseReason::Fault(Fault::InitAck));
+            return Ok(After::Stop(Some(DropReason::BadInit)));
+        }
+        self.take_terms(&negotiate::terms(&self.init_header(), &init.header), now);
+        self.measure_setup(now);
+        self.cookie = cookie.into();
+        self.go(Transition::InitAck);
+        // §3.2.2: in an ERROR behind the COOKIE ECHO.
+        for unknown in &offer.unknown {
+            self.causes.push(&Cause::UnrecognizedParameters(unknown));
+        }
+        self.timers.stop(Timer::Setup);
+        self.attempts = 0;
+        self.due.setup = true; // §5.1.4: at once
+        Ok(After::GoOn)
+    }
+
+    /// RFC 9260 §3.3.3, §5.1.
+    fn refuse_init_ack(&mut self, seen: Tag, initiate: Tag, why: Unacceptable<'_>) {
+        let abort = match why {
+            // With the T bit: there is no tag to use.
+            Unacceptable::NoTag => Farewell::abort(seen, true, &why.cause()),
+            _ => Farewell::abort(initiate, false, &why.cause()),
+        };
+        let reason = match why {
+            // The packet is discarded, and the association stays as it is.
+            Unacceptable::SmallWindow => return self.reply_if_free(Reply::Chunk(abort)),
+            Unacceptable::Adaptation(seen) => CloseReason::OtherAdaptation { seen },
+            _ => CloseReason::Fault(Fault::InitAck),
+        };
+        self.farewell = Some(Box::new(abort));
+        self.close(reason);
+    }
+
+    /// A COOKIE ECHO where an association is, or is being made (RFC 9260 §5.2.4): tells whether the chunks
+    /// behind it are of this association.
+    pub(super) fn cookie_arrived(
+        &mut self,
+        now: Instant,
+        tag: Tag,
+        raw: RawChunk<'_>,
+    ) -> Result<(), DropReason> {
+        let cookie = cookie::check(&self.secrets, &self.ends, now, tag, raw.value());
+        let cookie = cookie.ok_or(DropReason::BadCookie)?;
+        let ties = self.secrets.tie_tags(self.local_tag, self.peer_tag);
+        let action = action(self.local_tag, self.peer_tag, ties, &cookie);
+        // §5.2.4 step 3: life does not matter to one that came before.
+        if let Some(by) = cookie.staleness().filter(|_| action != Action::Duplicate) {
+            let error = Farewell::error(cookie.terms.peer_tag, &Cause::StaleCookie(by));
+            self.reply_if_free(Reply::Chunk(error));
+            return Err(DropReason::StaleCookie);
+        }
+        match action {
+            Action::Restart => self.restart(now, &cookie),
+            Action::Collision => self.collide(now, &cookie),
+            Action::Duplicate => {
+                self.established(now);
+                self.due.cookie_ack = true;
+                Ok(())
+            }
+            Action::Discard => Err(DropReason::BadCookie),
+        }
+    }
+
+    /// Action A.
+    fn restart(&mut self, now: Instant, cookie: &Cookie) -> Result<(), DropReason> {
+        if self.state == State::ShutdownAckSent {
+            self.due.shutdown = true;
+            self.causes.push(&Cause::CookieWhileShuttingDown);
+            return Err(DropReason::UnexpectedChunk);
+        }
+        if !self.go(Transition::Restart) {
+            return Err(DropReason::BadCookie);
+        }
+        // Congestion control, windows and numbers anew.
+        self.take_terms(&cookie.terms, now);
+        self.timers.stop_all();
+        self.cookie = Box::default();
+        self.causes.clear();
+        self.heartbeats = Vec::new();
+        self.heartbeat = super::heartbeat::Heartbeat::default();
+        self.due = super::output::Due { cookie_ack: true, ..Default::default() };
+        (self.errors, self.attempts) = (0, 0);
+        self.heartbeat_after_silence(now);
+        self.tell(Event::Restarted { streams: self.streams });
+        Ok(())
+    }
+
+    /// Action B.
+    fn collide(&mut self, now: Instant, cookie: &Cookie) -> Result<(), DropReason> {
+        if self.state.is_opening() {
+            self.take_terms(&cookie.terms, now);
+            self.established(now);
+        } else if self.receiver.stats().chunks == 0 && self.sender.is_idle() {
+            // Established with the tag of the peer's INIT ACK; nothing has come by it.
+            self.take_terms(&cookie.terms, now);
+        } else {
+            return Err(DropReason::BadCookie);
+        }
+        self.due.cookie_ack = true;
+        Ok(())
+    }
+
+    /// ESTABLISHED, if that is new; tells whether it is.
+    pub(super) fn established(&mut self, now: Instant) -> bool {
+        if !self.go(Transition::Established) {
+            return false;
+        }
+        self.measure_setup(now);
+        self.timers.stop(Timer::Setup);
+        self.due.setup = false;
+        self.cookie = Box::default();
+        self.preservative = None;
+        (self.errors, self.attempts) = (0, 0);
+        self.heartbeat_after_silence(now);
+        self.tell(Event::Up { streams: self.streams });
+        true
+    }
+
+    /// INIT or COOKIE ECHO was answered: a round trip, if it went out once (RFC 9260 §6.3.1 C5).
+    fn measure_setup(&mut self, now: Instant) {
+        if let Some(sent) = self.setup_sent.take() {
+            self.sender.measured(now.saturating_since(sent));
+        }
+    }
+
+    /// The peer says that its cookie was stale (RFC 9260 §5.2.6): a new INIT, which asks for a longer life.
+    pub(super) fn stale_cookie_told(&mut self, now: Instant) {
+        // Each one counts as a retransmission: a peer that finds every cookie stale is given up.
+        if self.state != State::CookieEchoed || self.attempts >= self.config.max_init_retransmits {
+            return;
+        }
+        let rtt = self.setup_sent.take().map_or(LONGER, |sent| now.saturating_since(sent));
+        self.preservative = Some(rtt + LONGER);
+        self.go(Transition::StaleCookie);
+        self.peer_tag = Tag::NONE;
+        self.cookie = Box::default();
+        self.causes.clear();
+        self.timers.stop(Timer::Setup);
+        self.attempts += 1;
+        self.stats.setup_retransmitted += 1;
+        self.due.setup = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sctp::cookie::Terms;
+
+    // RFC 9260 §5.2.4, table 12: each row, and what it does not have.
+    #[test]
+    fn table_12() {
+        let (ours, ties) = (Tag(1), TieTags { local: 5, peer: 6 });
+        let cookie = |local, peer, ties| Cookie {
+            terms: Terms {
+                local_tag: Tag(local),
+                peer_tag: Tag(peer),
+                local_tsn: Tsn(0),
+                peer_tsn: Tsn(0),
+                peer_rwnd: 0,
+                streams: 0,
+            },
+            ties,
+            stale_by: None,
+        };
+        let other = TieTags { local: 5, peer: 7 };
+        let rows = [
+            ((9, 9, ties), Tag(2), Action::Restart),
+            ((1, 9, ties), Tag(2), Action::Collision),
+            ((1, 9, other), Tag(2), Action::Collision),
+            ((1, 9, TieTags::NONE), Tag(2), Action::Collision),
+            ((1, 9, TieTags::NONE), Tag::NONE, Action::Collision),
+            ((9, 2, TieTags::NONE), Tag(2), Action::Discard), // C
+            ((1, 2, ties), Tag(2), Action::Duplicate),
+            ((1, 2, other), Tag(2), Action::Duplicate),
+            ((1, 2, TieTags::NONE), Tag(2), Action::Duplicate),
+            // Not in the table.
+            ((9, 9, TieTags::NONE), Tag(2), Action::Discard),
+            ((9, 9, other), Tag(2), Action::Discard),
+            ((9, 2, ties), Tag(2), Action::Discard),
+        ];
+        for ((local, peer, said), theirs, expected) in rows {
+            let seen = action(ours, theirs, ties, &cookie(local, peer, said));
+            assert_eq!(seen, expected, "{local} {peer} {said:?} against {theirs:?}");
+        }
+    }
+}

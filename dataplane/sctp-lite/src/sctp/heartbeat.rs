@@ -1,0 +1,128 @@
+//! HEARTBEATs: whether an idle peer is still there (RFC 9260 §8.3). A single path, so that the error count of
+//! the path is that of the association.
+//!
+//! ```text
+//!   idle ---- interval + RTO +- RTO/2 ---> HEARTBEAT sent ---- RTO, doubled for each unanswered ---> one error
+//!     ^                                        |                                                    |
+//!     +--------------- HEARTBEAT ACK ----------+ <--------------------------------------------------+
+//! ```
+
+use core::time::Duration;
+
+use wire::Instant;
+use wire::sctp::{Chunk, Parameter};
+
+use super::association::Association;
+use super::secrets::Purpose;
+use super::timers::Timer;
+
+/// Octets of our Heartbeat Info: a nonce (RFC 9260 §3.3.5: 64 bits or more).
+pub(super) const INFO_LEN: usize = 8;
+
+/// HEARTBEATs that wait to be answered; what comes beyond is not.
+const MAX_WAITING: usize = 4;
+
+/// Octets of a HEARTBEAT that is answered, at most.
+const MAX_VALUE: usize = 1024;
+
+/// Doublings of the time that an answer may take.
+const MAX_BACKOFF: u32 = 6;
+
+/// The HEARTBEAT that was sent last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Heartbeat {
+    /// What only its answer can know; none was sent yet, or it was answered.
+    nonce: Option<u64>,
+    sent: Instant,
+    /// Its answer is not overdue yet.
+    awaited: bool,
+    /// Unanswered ones in a row.
+    unanswered: u32,
+    /// How many were sent.
+    count: u64,
+}
+
+impl Association {
+    /// A HEARTBEAT from the peer: `value` is to go back as it is.
+    pub(super) fn heartbeat_arrived(&mut self, value: &[u8]) -> bool {
+        let answers = self.state.answers_heartbeats();
+        let fits = self.heartbeats.len() < MAX_WAITING && value.len() <= MAX_VALUE;
+        if answers && fits {
+            self.stats.heartbeats_in += 1;
+            self.heartbeats.push(value.into());
+        }
+        answers
+    }
+
+    /// A HEARTBEAT ACK; tells whether it answers our last HEARTBEAT.
+    pub(super) fn heartbeat_acknowledged(&mut self, now: Instant, value: &[u8]) -> bool {
+        let info = Chunk::heartbeat_parameters(value).next();
+        let Some(Ok(Parameter::HeartbeatInfo(info))) = info else { return false };
+        let Ok(octets) = <[u8; INFO_LEN]>::try_from(info) else { return false };
+        if self.heartbeat.nonce != Some(u64::from_be_bytes(octets)) {
+            return false;
+        }
+        let heartbeat = &mut self.heartbeat;
+        heartbeat.nonce = None;
+        heartbeat.awaited = false;
+        heartbeat.unanswered = 0;
+        let rtt = now.saturating_since(heartbeat.sent);
+        self.stats.heartbeats_answered += 1;
+        // RFC 9260 §8.1, §8.3.
+        self.errors = 0;
+        self.sender.measured(rtt);
+        self.heartbeat_after_silence(now);
+        true
+    }
+
+    /// The next HEARTBEAT goes out after the interval of silence.
+    pub(super) fn heartbeat_after_silence(&mut self, now: Instant) {
+        let Some(interval) = self.config.heartbeat_interval else { return };
+        let rto = self.heartbeat_rto();
+        // RFC 9260 §8.3: RTO + HB.interval, the RTO jittered by half of it.
+        let random = self.draw_heartbeat(u64::MAX);
+        let jitter = rto.mul_f64((random >> 40) as f64 / (1 << 24) as f64);
+        self.timers.set(Timer::Heartbeat, now + interval + rto / 2 + jitter);
+    }
+
+    /// The timer has expired: either a HEARTBEAT is due, or the last one went unanswered.
+    pub(super) fn heartbeat_timeout(&mut self, now: Instant) {
+        let Some(interval) = self.config.heartbeat_interval else { return };
+        if !self.state.sends_data() {
+            return; // RFC 9260 §8.3: none after SHUTDOWN or SHUTDOWN ACK
+        }
+        if self.heartbeat.awaited {
+            self.heartbeat.awaited = false;
+            self.heartbeat.unanswered += 1;
+            self.heartbeat_after_silence(now);
+            self.count_error();
+        } else if !self.sender.is_idle() || self.data_sent + interval > now {
+            // Data ask the same question (RFC 9260 §8.3: only an idle path).
+            self.heartbeat_after_silence(now);
+        } else {
+            self.due.heartbeat = true;
+        }
+    }
+
+    /// Our Heartbeat Info for a HEARTBEAT that goes out now.
+    pub(super) fn next_heartbeat(&mut self, now: Instant) -> [u8; INFO_LEN] {
+        self.heartbeat.count += 1;
+        let nonce = self.draw_heartbeat(self.heartbeat.count);
+        self.heartbeat.nonce = Some(nonce);
+        self.heartbeat.sent = now;
+        self.heartbeat.awaited = true;
+        self.stats.heartbeats_out += 1;
+        self.timers.set(Timer::Heartbeat, now + self.heartbeat_rto());
+        nonce.to_be_bytes()
+    }
+
+    fn heartbeat_rto(&self) -> Duration {
+        let doublings = self.heartbeat.unanswered.min(MAX_BACKOFF);
+        (self.sender.rto() * (1 << doublings)).min(self.config.send.max_rto)
+    }
+
+    fn draw_heartbeat(&self, what: u64) -> u64 {
+        let tags = (self.local_tag.0, self.peer_tag.0, self.heartbeat.count);
+        self.secrets.draw(Purpose::Heartbeat, (tags, what))
+    }
+}

@@ -1,0 +1,333 @@
+//! What packets do to an association: verification tags (RFC 9260 §8.5), then chunk by chunk in their order
+//! (§6.10).
+
+use wire::Instant;
+use wire::sctp::{Cause, Causes, Chunk, Data, Packet, RawChunk, Sack, Tag, Tsn, chunk_type};
+
+use super::association::{Association, CloseReason, Event, Fault, MAX_REASON};
+use super::drop_reason::DropReason;
+use super::output::{Farewell, Reply};
+use super::pending::Acknowledged;
+use super::receive::{Arrival, Violation};
+use super::state::{State, Transition};
+use super::timers::Timer;
+use crate::seam::{MessageSink, MessageSource};
+
+/// Whether the chunks after one are looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum After {
+    /// They are.
+    GoOn,
+    /// They are not; why the rest is dropped, if it is.
+    Stop(Option<DropReason>),
+}
+
+impl Association {
+    /// A packet between the two ends, checksum verified. Then [`poll_transmit`](Self::poll_transmit), at the
+    /// end of a burst.
+    ///
+    /// # Errors
+    /// Why the packet, or the first chunk of it that was not used, was dropped. What was before it is used.
+    pub fn input(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        upper: &mut (impl MessageSink + MessageSource),
+    ) -> Result<(), DropReason> {
+        if self.state == State::Closed {
+            return Err(DropReason::Closed);
+        }
+        let first = packet.chunks().next().ok_or(DropReason::BadHeader)?;
+        let first = first.map_err(|_| DropReason::BadChunk)?;
+        match first.kind {
+            chunk_type::INIT => return self.init_arrived(now, packet, first),
+            chunk_type::COOKIE_ECHO => self.cookie_arrived(now, packet.tag(), first)?,
+            // RFC 9260 §8.5.1 E, §9.2.
+            chunk_type::SHUTDOWN_ACK if self.state.is_opening() => {
+                let complete = Farewell::shutdown_complete(packet.tag(), true);
+                self.reply_if_free(Reply::Chunk(complete));
+                return Err(DropReason::OutOfTheBlue);
+            }
+            _ if packet.tag() != self.local_tag => return self.reflected(packet),
+            _ => {}
+        }
+        self.heard = now;
+        self.stats.packets_in += 1;
+        self.chunks(now, packet, first.kind == chunk_type::COOKIE_ECHO, upper)
+    }
+
+    /// The chunks of a packet whose tag is right, but for a COOKIE ECHO that was seen to.
+    fn chunks(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        cookie_seen: bool,
+        upper: &mut (impl MessageSink + MessageSource),
+    ) -> Result<(), DropReason> {
+        let mut dropped = Ok(());
+        let mut data = false;
+        for raw in packet.chunks().skip(usize::from(cookie_seen)) {
+            let chunk = raw.and_then(|raw| Chunk::parse(raw).map(|chunk| (raw, chunk)));
+            let Ok((raw, chunk)) = chunk else {
+                // RFC 9260 §6.10: a partial chunk is dropped; where the next one starts is not known.
+                dropped = dropped.and(Err(DropReason::BadChunk));
+                break;
+            };
+            let result = match chunk {
+                Chunk::Data(chunk) => {
+                    data |= self.state.receives_data();
+                    self.data(now, &chunk, upper)
+                }
+                Chunk::Sack(sack) => self.sack(now, &sack, upper),
+                Chunk::Shutdown { cumulative } => self.shutdown_arrived(now, cumulative, upper),
+                chunk => self.control(now, packet, raw, chunk),
+            };
+            match result {
+                Ok(After::GoOn) => {}
+                Ok(After::Stop(why)) => {
+                    dropped = dropped.and(why.map_or(Ok(()), Err));
+                    break;
+                }
+                Err(why) => dropped = dropped.and(Err(why)),
+            }
+        }
+        if data {
+            self.data_over(now);
+        }
+        dropped
+    }
+
+    /// The DATA chunks of a packet are over.
+    fn data_over(&mut self, now: Instant) {
+        self.receiver.packet_end(now);
+        if self.state == State::ShutdownSent {
+            // RFC 9260 §9.2, §4 note 4: a SHUTDOWN at once, a SACK with it, and the timer starts anew.
+            self.receiver.acknowledge_now();
+            self.due.shutdown = true;
+            self.attempts = 0;
+            self.errors = 0;
+        }
+    }
+
+    fn data(
+        &mut self,
+        now: Instant,
+        chunk: &Data<'_>,
+        sink: &mut impl MessageSink,
+    ) -> Result<After, DropReason> {
+        if !self.state.receives_data() {
+            return Err(DropReason::UnexpectedChunk); // RFC 9260 §6
+        }
+        let first = self.receiver.stats().chunks == 0;
+        match self.receiver.data(now, chunk, sink) {
+            Arrival::Delivered | Arrival::Held => {
+                if first {
+                    self.receiver.acknowledge_now(); // RFC 9260 §5.1
+                }
+            }
+            Arrival::Duplicate => {}
+            Arrival::Refused(why) => return Err(why.into()),
+            Arrival::InvalidStream => {
+                self.causes.push(&Cause::InvalidStream(chunk.header.stream)); // RFC 9260 §6.5
+            }
+            Arrival::Abort(violation) => {
+                let cause = match violation {
+                    Violation::NoUserData => Cause::NoUserData(chunk.header.tsn), // RFC 9260 §6.2
+                    Violation::Fragments => Cause::ProtocolViolation(b"fragments"),
+                    Violation::MessageTooLong => Cause::OutOfResource,
+                };
+                self.abort_with(cause, CloseReason::Fault(Fault::Data(violation)));
+                return Ok(After::Stop(Some(DropReason::Violation)));
+            }
+        }
+        Ok(After::GoOn)
+    }
+
+    fn sack(
+        &mut self,
+        now: Instant,
+        sack: &Sack<'_>,
+        source: &mut impl MessageSource,
+    ) -> Result<After, DropReason> {
+        if !self.state.sends_data() {
+            return Err(DropReason::UnexpectedChunk); // RFC 9260 §6
+        }
+        let acknowledged = self.sender.sack(now, sack, source);
+        self.acknowledged(acknowledged)
+    }
+
+    fn acknowledged(&mut self, acknowledged: Acknowledged) -> Result<After, DropReason> {
+        match acknowledged {
+            Acknowledged::Progress => self.errors = 0, // RFC 9260 §8.1
+            Acknowledged::Nothing => {}
+            Acknowledged::Stale => return Err(DropReason::BadSack),
+            Acknowledged::NeverSent => {
+                let cause = Cause::ProtocolViolation(b"acknowledgement of what was never sent");
+                self.abort_with(cause, CloseReason::Fault(Fault::NeverSent));
+                return Ok(After::Stop(Some(DropReason::Violation)));
+            }
+        }
+        Ok(After::GoOn)
+    }
+
+    /// RFC 9260 §9.2.
+    fn shutdown_arrived(
+        &mut self,
+        now: Instant,
+        cumulative: Tsn,
+        source: &mut impl MessageSource,
+    ) -> Result<After, DropReason> {
+        match self.state {
+            State::Established | State::ShutdownPending | State::ShutdownReceived => {
+                let acknowledged = self.sender.cumulative(now, cumulative, source);
+                let after = self.acknowledged(acknowledged);
+                if self.go(Transition::PeerShutdown) {
+                    self.timers.set(Timer::Guard, now + self.config.shutdown_guard);
+                    self.tell(Event::PeerShutdown);
+                }
+                // An old one counts all the same.
+                after.or(Ok(After::GoOn))
+            }
+            State::ShutdownSent => {
+                self.shutdown_goes_on(Transition::ShutdownAckSent);
+                Ok(After::GoOn)
+            }
+            State::ShutdownAckSent => {
+                self.due.shutdown = true;
+                Ok(After::GoOn)
+            }
+            State::CookieWait | State::CookieEchoed | State::Closed => {
+                Err(DropReason::UnexpectedChunk)
+            }
+        }
+    }
+
+    /// Every chunk that needs no upper layer.
+    fn control(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        raw: RawChunk<'_>,
+        chunk: Chunk<'_>,
+    ) -> Result<After, DropReason> {
+        let used = match chunk {
+            Chunk::InitAck(init) => return self.init_ack_arrived(now, packet, &init),
+            Chunk::CookieAck => self.state == State::CookieEchoed && self.established(now),
+            Chunk::Heartbeat(value) => self.heartbeat_arrived(value),
+            Chunk::HeartbeatAck(value) => self.heartbeat_acknowledged(now, value),
+            Chunk::Abort { reflected, causes } => {
+                return self.abort_arrived(packet.tag(), reflected, causes);
+            }
+            Chunk::ShutdownAck => self.shutdown_ack_arrived(),
+            Chunk::ShutdownComplete { reflected } => {
+                self.shutdown_complete_arrived(packet.tag(), reflected)
+            }
+            Chunk::Error(causes) => return self.error_arrived(now, causes),
+            Chunk::Pad => true,
+            Chunk::Unknown(unknown) => {
+                self.stats.unknown_chunks += 1;
+                // RFC 9260 §3.2, table 2.
+                if unknown.report && self.state != State::CookieWait {
+                    self.causes.push(&Cause::UnrecognizedChunk(raw.octets));
+                }
+                return Ok(match unknown.skip {
+                    true => After::GoOn,
+                    false => After::Stop(Some(DropReason::UnknownChunk)),
+                });
+            }
+            // An INIT or COOKIE ECHO that is not first; the rest was seen to before.
+            _ => false,
+        };
+        if used { Ok(After::GoOn) } else { Err(DropReason::UnexpectedChunk) }
+    }
+
+    /// A packet with another tag: only what bears the peer's own, reflected, counts (RFC 9260 §8.5.1 B, C).
+    fn reflected(&mut self, packet: &Packet<'_>) -> Result<(), DropReason> {
+        if packet.tag() != self.peer_tag || self.peer_tag == Tag::NONE {
+            return Err(DropReason::BadTag);
+        }
+        for raw in packet.chunks() {
+            match raw.and_then(Chunk::parse) {
+                Ok(Chunk::Abort { reflected: true, causes }) => {
+                    return self.abort_arrived(packet.tag(), true, causes).map(|_| ());
+                }
+                Ok(Chunk::ShutdownComplete { reflected: true }) => {
+                    let used = self.shutdown_complete_arrived(packet.tag(), true);
+                    return if used { Ok(()) } else { Err(DropReason::UnexpectedChunk) };
+                }
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        Err(DropReason::BadTag)
+    }
+
+    /// The T bit must say whose tag it is (RFC 9260 §8.5.1 B, C).
+    fn is_tag_right(&self, tag: Tag, reflected: bool) -> bool {
+        tag == if reflected { self.peer_tag } else { self.local_tag }
+    }
+
+    /// RFC 9260 §9.1; §3.3.7: one with a format error is discarded.
+    fn abort_arrived(
+        &mut self,
+        tag: Tag,
+        reflected: bool,
+        causes: Causes<'_>,
+    ) -> Result<After, DropReason> {
+        if !self.is_tag_right(tag, reflected) {
+            return Err(DropReason::BadTag);
+        }
+        if causes.into_iter().any(|cause| cause.is_err()) {
+            return Err(DropReason::BadChunk);
+        }
+        let first = causes.into_iter().flatten().next();
+        let cause = first.map(|cause| cause.code());
+        let reason = match first {
+            Some(Cause::UserInitiatedAbort(reason)) => &reason[..reason.len().min(MAX_REASON)],
+            _ => &[],
+        };
+        let reason = match self.state {
+            State::CookieWait => CloseReason::Refused { cause },
+            _ => CloseReason::PeerAborted { cause, reason: reason.into() },
+        };
+        self.farewell = None;
+        self.close(reason);
+        Ok(After::Stop(None))
+    }
+
+    fn shutdown_ack_arrived(&mut self) -> bool {
+        if !matches!(self.state, State::ShutdownSent | State::ShutdownAckSent) {
+            return false;
+        }
+        // RFC 9260 §9.2; §8.5.1 C: with the peer's tag.
+        let complete = Farewell::shutdown_complete(self.peer_tag, false);
+        self.farewell = Some(Box::new(complete));
+        self.close(CloseReason::Shutdown);
+        true
+    }
+
+    fn shutdown_complete_arrived(&mut self, tag: Tag, reflected: bool) -> bool {
+        // RFC 9260 §8.5.1 C: ignored in any other state.
+        let ends = self.state == State::ShutdownAckSent && self.is_tag_right(tag, reflected);
+        if ends {
+            self.close(CloseReason::Shutdown);
+        }
+        ends
+    }
+
+    fn error_arrived(&mut self, now: Instant, causes: Causes<'_>) -> Result<After, DropReason> {
+        for cause in causes {
+            let cause = cause.map_err(|_| DropReason::BadChunk)?;
+            self.stats.errors_in += 1;
+            if let Cause::StaleCookie(_) = cause {
+                self.stale_cookie_told(now);
+            }
+        }
+        Ok(After::GoOn)
+    }
+
+    /// Answers by a packet of its own, unless one waits already.
+    pub(super) fn reply_if_free(&mut self, reply: Reply) {
+        self.reply.get_or_insert_with(|| Box::new(reply));
+    }
+}

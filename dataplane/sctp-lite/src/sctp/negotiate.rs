@@ -1,0 +1,166 @@
+//! What an INIT or INIT ACK says, judged: pure (RFC 9260 §3.3.2, §3.3.3, §5.1.1, §5.1.2; RFC 5043 §7.1, §8).
+
+use core::time::Duration;
+use smallvec::SmallVec;
+use wire::sctp::{Cause, Init, InitHeader, Parameter, Tag, padded};
+
+use super::config::Config;
+use super::cookie::Terms;
+use super::drop_reason::DropReason;
+
+/// Smallest a_rwnd (RFC 9260 §3.3.2), octets.
+const MIN_RWND: u32 = 1500;
+
+/// Octets that the report of unknown parameters takes, at most.
+const MAX_REPORT: usize = 256;
+
+/// Type of the state cookie and of the adaptation indication, as a Missing Mandatory Parameter cause has it.
+const COOKIE_TYPE: [u8; 2] = wire::sctp::parameter_type::STATE_COOKIE.to_be_bytes();
+const ADAPTATION_TYPE: [u8; 2] = wire::sctp::parameter_type::ADAPTATION.to_be_bytes();
+
+/// Why the peer's INIT or INIT ACK cannot be accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unacceptable<'a> {
+    /// An Initiate Tag of zero.
+    NoTag,
+    /// An a_rwnd below 1500 octets.
+    SmallWindow,
+    /// No streams in one of the directions.
+    NoStreams,
+    /// A host name instead of addresses; the parameter.
+    HostName(&'a [u8]),
+    /// A parameter whose length is wrong.
+    BadParameter,
+    /// No cookie in an INIT ACK.
+    NoCookie,
+    /// The wrong adaptation indication, or none.
+    Adaptation(Option<u32>),
+}
+
+impl<'a> Unacceptable<'a> {
+    /// The cause to give in an ABORT.
+    pub(super) fn cause(&self) -> Cause<'a> {
+        match self {
+            Unacceptable::NoTag | Unacceptable::SmallWindow | Unacceptable::NoStreams => {
+                Cause::InvalidMandatoryParameter
+            }
+            Unacceptable::HostName(name) => Cause::UnresolvableAddress(name),
+            Unacceptable::BadParameter => Cause::ProtocolViolation(b"parameter length"),
+            Unacceptable::NoCookie => Cause::MissingParameters(&COOKIE_TYPE),
+            Unacceptable::Adaptation(None) => Cause::MissingParameters(&ADAPTATION_TYPE),
+            Unacceptable::Adaptation(Some(_)) => Cause::ProtocolViolation(b"adaptation indication"),
+        }
+    }
+
+    /// As it is counted.
+    pub(super) fn reason(&self) -> DropReason {
+        match self {
+            Unacceptable::Adaptation(_) => DropReason::OtherAdaptation,
+            _ => DropReason::BadInit,
+        }
+    }
+}
+
+/// What the parameters say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Offer<'a> {
+    /// The state cookie of an INIT ACK.
+    pub(super) cookie: Option<&'a [u8]>,
+    /// By how much the peer would have its cookie live longer.
+    pub(super) longer: Duration,
+    /// Unknown parameters to be reported, whole.
+    pub(super) unknown: SmallVec<[&'a [u8]; 4]>,
+}
+
+/// Judges an INIT.
+pub(super) fn judge_init<'a>(
+    config: &Config,
+    init: &Init<'a>,
+) -> Result<Offer<'a>, Unacceptable<'a>> {
+    judge_header(&init.header)?;
+    judge_parameters(config, init)
+}
+
+/// Judges an INIT ACK.
+pub(super) fn judge_init_ack<'a>(
+    config: &Config,
+    init: &Init<'a>,
+) -> Result<(Offer<'a>, &'a [u8]), Unacceptable<'a>> {
+    judge_header(&init.header)?;
+    let offer = judge_parameters(config, init)?;
+    let cookie = offer.cookie.ok_or(Unacceptable::NoCookie)?;
+    Ok((offer, cookie))
+}
+
+fn judge_header<'a>(header: &InitHeader) -> Result<(), Unacceptable<'a>> {
+    if header.tag == Tag::NONE {
+        return Err(Unacceptable::NoTag);
+    }
+    if header.a_rwnd < MIN_RWND {
+        return Err(Unacceptable::SmallWindow);
+    }
+    if header.outbound_streams == 0 || header.inbound_streams == 0 {
+        return Err(Unacceptable::NoStreams);
+    }
+    Ok(())
+}
+
+fn judge_parameters<'a>(config: &Config, init: &Init<'a>) -> Result<Offer<'a>, Unacceptable<'a>> {
+    let mut offer = Offer::default();
+    let mut adaptation = None;
+    for parameter in init.parameters() {
+        match parameter.map_err(|_| Unacceptable::BadParameter)? {
+            // RFC 9260 §3.3.2.1.4: deprecated, refused.
+            Parameter::HostName(name) => return Err(Unacceptable::HostName(name)),
+            Parameter::StateCookie(cookie) => offer.cookie = Some(cookie),
+            Parameter::Adaptation(indication) => adaptation = Some(indication),
+            Parameter::CookiePreservative(millis) => {
+                offer.longer = Duration::from_millis(u64::from(millis));
+            }
+            // RFC 9260 §3.2.1, table 3.
+            Parameter::Unknown { octets, skip, report } => {
+                // Each goes back within a parameter or cause of its own.
+                let len = |octets: &[u8]| padded(4 + octets.len());
+                let so_far: usize = offer.unknown.iter().map(|unknown| len(unknown)).sum();
+                if report && so_far + len(octets) <= MAX_REPORT {
+                    offer.unknown.push(octets);
+                }
+                if !skip {
+                    break;
+                }
+            }
+            // The peer's other addresses: only the one that it is heard from is used. The rest is known,
+            // and nothing follows from it.
+            Parameter::Ipv4(_)
+            | Parameter::Ipv6(_)
+            | Parameter::SupportedAddressTypes(_)
+            | Parameter::EcnCapable
+            | Parameter::SupportedExtensions(_)
+            | Parameter::HeartbeatInfo(_)
+            | Parameter::Unrecognized(_) => {}
+        }
+    }
+    // RFC 5043 §7.1, §11.1: the same adaptation, or no association.
+    if adaptation != Some(config.adaptation) {
+        return Err(Unacceptable::Adaptation(adaptation));
+    }
+    Ok(offer)
+}
+
+/// Pairs of streams for a peer that says this, when this end has `ours` (RFC 9260 §5.1.1: the fewer of those
+/// wanted and those allowed, in each direction; RFC 5043 §8: as many one way as the other).
+pub(super) fn streams(ours: u16, peer: &InitHeader) -> u16 {
+    ours.min(peer.outbound_streams).min(peer.inbound_streams)
+}
+
+/// What is agreed on with the sender of this INIT or INIT ACK, when this end has said `ours`.
+pub(super) fn terms(ours: &InitHeader, peer: &InitHeader) -> Terms {
+    Terms {
+        local_tag: ours.tag,
+        peer_tag: peer.tag,
+        local_tsn: ours.initial_tsn,
+        peer_tsn: peer.initial_tsn,
+        peer_rwnd: peer.a_rwnd,
+        streams: streams(ours.outbound_streams, peer),
+    }
+}

@@ -1,0 +1,298 @@
+//! What an association sends (RFC 9260 §6.1, §6.10).
+
+use core::time::Duration;
+
+use wire::Instant;
+use wire::sctp::{Cause, PacketBuilder, Parameter, Tag, chunk_type, parameter_type};
+
+use super::association::Association;
+use super::listener::{InitAck, answer};
+use super::state::{State, Transition};
+use super::timers::Timer;
+use crate::seam::{MessageSink, MessageSource, TxBatch};
+
+/// T of ABORT and SHUTDOWN COMPLETE.
+const REFLECTED: u8 = 1;
+
+/// Chunks that are to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Due {
+    /// INIT or COOKIE ECHO.
+    pub(super) setup: bool,
+    pub(super) cookie_ack: bool,
+    pub(super) heartbeat: bool,
+    /// SHUTDOWN or SHUTDOWN ACK.
+    pub(super) shutdown: bool,
+}
+
+impl Due {
+    const NOTHING: Due = Due { setup: false, cookie_ack: false, heartbeat: false, shutdown: false };
+}
+
+/// An answer with another tag, or of another state, than the association's: a packet of its own.
+#[derive(Clone, Debug)]
+pub(super) enum Reply {
+    /// To an INIT.
+    InitAck(InitAck),
+    /// One chunk.
+    Chunk(Farewell),
+}
+
+/// The one chunk of a packet.
+#[derive(Clone, Debug)]
+pub(super) struct Farewell {
+    tag: Tag,
+    kind: u8,
+    flags: u8,
+    value: Vec<u8>,
+}
+
+impl Farewell {
+    pub(super) fn abort(tag: Tag, reflected: bool, cause: &Cause<'_>) -> Farewell {
+        Self::causes(chunk_type::ABORT, tag, reflected, cause)
+    }
+
+    pub(super) fn error(tag: Tag, cause: &Cause<'_>) -> Farewell {
+        Self::causes(chunk_type::ERROR, tag, false, cause)
+    }
+
+    fn causes(kind: u8, tag: Tag, reflected: bool, cause: &Cause<'_>) -> Farewell {
+        let mut value = vec![0; cause.padded_len()];
+        cause.emit(&mut value);
+        Farewell { tag, kind, flags: if reflected { REFLECTED } else { 0 }, value }
+    }
+
+    pub(super) fn shutdown_complete(tag: Tag, reflected: bool) -> Farewell {
+        let flags = if reflected { REFLECTED } else { 0 };
+        Farewell { tag, kind: chunk_type::SHUTDOWN_COMPLETE, flags, value: Vec::new() }
+    }
+}
+
+impl Association {
+    /// Writes what is to be sent now. Call after a burst of [`input`](Self::input) and
+    /// [`handle_timeout`](Self::handle_timeout), and when the upper layer has something new to send or room.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        upper: &mut (impl MessageSource + MessageSink),
+        tx: &mut impl TxBatch,
+    ) {
+        if !self.send_alone(now, tx) {
+            return;
+        }
+        match self.state {
+            State::Closed => {}
+            State::CookieWait => self.send_init(now, tx),
+            State::CookieEchoed => self.send_cookie(now, tx),
+            _ => while self.send_packet(now, upper, tx) {},
+        }
+    }
+
+    /// Sends what has a packet for itself; false when there is no room.
+    fn send_alone(&mut self, now: Instant, tx: &mut impl TxBatch) -> bool {
+        let (secrets, config, ends) = (&self.secrets, &self.config, &self.ends);
+        if let Some(reply) = &self.reply {
+            let sent = match &**reply {
+                Reply::InitAck(answer) => answer.send(secrets, config, ends, now, tx),
+                Reply::Chunk(chunk) => chunk.send(ends, tx),
+            };
+            if sent.is_none() {
+                return false;
+            }
+            self.stats.packets_out += 1;
+            self.reply = None;
+        }
+        if let Some(farewell) = &self.farewell {
+            if farewell.send(ends, tx).is_none() {
+                return false;
+            }
+            self.stats.packets_out += 1;
+            self.farewell = None;
+        }
+        true
+    }
+
+    /// RFC 9260 §5.1 A.
+    fn send_init(&mut self, now: Instant, tx: &mut impl TxBatch) {
+        if !self.due.setup {
+            return;
+        }
+        let kind = match self.ends.remote.is_ipv4() {
+            true => parameter_type::IPV4,
+            false => parameter_type::IPV6,
+        };
+        let kind = kind.to_be_bytes();
+        let millis = |longer: Duration| longer.as_millis().min(u128::from(u32::MAX)) as u32;
+        // RFC 5043 §11.1; RFC 9260 §3.3.2.1.5: one family is spoken here.
+        let parameters = [
+            Parameter::SupportedAddressTypes(&kind),
+            Parameter::Adaptation(self.config.adaptation),
+            Parameter::CookiePreservative(self.preservative.map_or(0, millis)),
+        ];
+        let parameters = &parameters[..if self.preservative.is_some() { 3 } else { 2 }];
+        let header = self.init_header();
+        // RFC 9260 §8.5.1 A: with a tag of zero.
+        let sent =
+            answer(&self.ends, Tag::NONE, tx, |packet| packet.init(&header, parameters).is_ok());
+        if sent.is_some() {
+            self.setup_sent(now);
+        }
+    }
+
+    /// RFC 9260 §5.1 C. Until the COOKIE ACK no packet goes out that does not begin with a COOKIE ECHO.
+    fn send_cookie(&mut self, now: Instant, tx: &mut impl TxBatch) {
+        if !self.due.setup && self.heartbeats.is_empty() {
+            return;
+        }
+        let Some(out) = tx.packet(self.sender.packet_len()) else { return };
+        let mut packet = PacketBuilder::new(out, self.ends.ports(), self.peer_tag);
+        // That it fits was looked at when it came.
+        if packet.cookie_echo(&self.cookie).is_err() {
+            return;
+        }
+        self.write_answers(&mut packet);
+        self.heartbeats.clear();
+        let len = packet.finish();
+        tx.commit(len);
+        self.stats.packets_out += 1;
+        if self.due.setup {
+            self.setup_sent(now);
+        }
+    }
+
+    /// INIT or COOKIE ECHO went out.
+    fn setup_sent(&mut self, now: Instant) {
+        self.due.setup = false;
+        self.setup_sent = (self.attempts == 0).then_some(now);
+        self.timers.set(Timer::Setup, now + self.backed_off());
+    }
+
+    /// RTO, doubled for each time that the chunk went out again (RFC 9260 §5.1.6, §9.2: as §6.3 has it).
+    fn backed_off(&self) -> Duration {
+        (self.sender.rto() * (1 << self.attempts.min(16))).min(self.config.send.max_rto)
+    }
+
+    /// Once all is acknowledged, a shutdown goes on (RFC 9260 §9.2).
+    fn advance_shutdown(&mut self, source: &impl MessageSource) {
+        let transition = match self.state {
+            State::ShutdownPending => Transition::ShutdownSent,
+            State::ShutdownReceived => Transition::ShutdownAckSent,
+            _ => return,
+        };
+        if self.sender.is_idle() && !source.has_data() {
+            self.shutdown_goes_on(transition);
+        }
+    }
+
+    /// SHUTDOWN or SHUTDOWN ACK is to go out.
+    pub(super) fn shutdown_goes_on(&mut self, transition: Transition) {
+        if self.go(transition) {
+            self.due.shutdown = true;
+            self.attempts = 0;
+            // RFC 9260 §8.3: no HEARTBEAT any more.
+            self.timers.stop(Timer::Heartbeat);
+            self.due.heartbeat = false;
+        }
+    }
+
+    /// Sends one packet; false when there is nothing to send, or no room.
+    fn send_packet(
+        &mut self,
+        now: Instant,
+        upper: &mut (impl MessageSource + MessageSink),
+        tx: &mut impl TxBatch,
+    ) -> bool {
+        self.advance_shutdown(upper);
+        let room = upper.room();
+        let data = self.state.sends_data() && self.sender.is_ready(now, upper);
+        let acknowledges = self.state.receives_data();
+        let sack_due = acknowledges && self.receiver.sack_due(room);
+        let control =
+            self.due != Due::NOTHING || !self.causes.is_empty() || !self.heartbeats.is_empty();
+        if !(control || sack_due || data) {
+            return false;
+        }
+        let Some(out) = tx.packet(self.sender.packet_len()) else { return false };
+        let mut packet = PacketBuilder::new(out, self.ends.ports(), self.peer_tag);
+        // RFC 9260 §5.1 D: COOKIE ACK first. What does not fit stays due.
+        if self.due.cookie_ack && packet.cookie_ack().is_ok() {
+            self.due.cookie_ack = false;
+        }
+        self.write_answers(&mut packet);
+        if self.due.heartbeat {
+            let info = self.next_heartbeat(now);
+            self.due.heartbeat = packet.heartbeat(&info).is_err();
+        }
+        // RFC 9260 §6.1, §6.2: an acknowledgement that waits goes with DATA; one of gaps with a SHUTDOWN.
+        let bundled = data || (self.due.shutdown && self.receiver.has_gaps());
+        if sack_due || (acknowledges && bundled && self.receiver.is_unacknowledged()) {
+            // A packet has room for the fixed fields of a SACK behind what is before it, or is not empty.
+            let _ = self.receiver.write_sack(room, &mut packet);
+        }
+        self.write_shutdown(now, &mut packet);
+        if data {
+            let before = packet.len();
+            self.sender.fill(now, &mut packet, upper);
+            if packet.len() > before {
+                self.data_sent = now;
+            }
+        }
+        if packet.is_empty() {
+            // Nothing of it fits an empty packet: it never will.
+            self.causes.clear();
+            self.heartbeats.clear();
+            return false;
+        }
+        let len = packet.finish();
+        tx.commit(len);
+        self.stats.packets_out += 1;
+        true
+    }
+
+    /// ERROR and HEARTBEAT ACK chunks.
+    fn write_answers(&mut self, packet: &mut PacketBuilder<'_>) {
+        if !self.causes.is_empty()
+            && packet.chunk(chunk_type::ERROR, 0, self.causes.octets()).is_ok()
+        {
+            self.causes.clear();
+            self.stats.errors_out += 1;
+        }
+        while let Some(value) = self.heartbeats.first() {
+            if packet.heartbeat_ack(value).is_err() {
+                break;
+            }
+            self.heartbeats.remove(0);
+        }
+        if self.heartbeats.is_empty() {
+            self.heartbeats = Vec::new();
+        }
+    }
+
+    /// SHUTDOWN or SHUTDOWN ACK (RFC 9260 §9.2).
+    fn write_shutdown(&mut self, now: Instant, packet: &mut PacketBuilder<'_>) {
+        if !self.due.shutdown {
+            return;
+        }
+        let written = match self.state {
+            State::ShutdownSent => {
+                let written = packet.shutdown(self.receiver.cumulative_tsn());
+                self.receiver.shutdown_sent();
+                written
+            }
+            State::ShutdownAckSent => packet.shutdown_ack(),
+            _ => Ok(()),
+        };
+        if written.is_ok() {
+            self.due.shutdown = false;
+            self.timers.set(Timer::Shutdown, now + self.backed_off());
+        }
+    }
+}
+
+impl Farewell {
+    fn send(&self, ends: &super::secrets::Ends, tx: &mut impl TxBatch) -> Option<()> {
+        answer(ends, self.tag, tx, |packet| {
+            packet.chunk(self.kind, self.flags, &self.value).is_ok()
+        })
+    }
+}

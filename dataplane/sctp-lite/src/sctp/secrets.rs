@@ -1,0 +1,111 @@
+//! Numbers that nobody outside can guess: tags, initial TSNs, tie tags, heartbeat nonces (RFC 9260 §5.3.1),
+//! and the keys of cookies. All are drawn from one secret by a keyed hash, so that protocol code needs no
+//! random source.
+
+use std::hash::{Hash, Hasher};
+use std::net::SocketAddr;
+
+use siphasher::sip::SipHasher24;
+use wire::sctp::{Ports, Tag};
+
+/// The two ends of an association: IP address and SCTP port of each.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ends {
+    /// Ours.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+}
+
+impl Ends {
+    /// The ports of a packet to the peer.
+    pub fn ports(&self) -> Ports {
+        Ports { source: self.local.port(), destination: self.remote.port() }
+    }
+}
+
+/// What a number is for: numbers of different uses tell nothing of each other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Purpose {
+    /// Initiate Tag and initial TSN of an association.
+    Identity,
+    /// Tie tags.
+    TieTags,
+    /// Heartbeats: nonce and jitter.
+    Heartbeat,
+    /// Keys of cookies.
+    Cookie,
+}
+
+/// The secret of an appliance.
+#[derive(Clone)]
+pub struct Secrets {
+    key: [u8; 16],
+}
+
+impl core::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Secrets") // the key is secret
+    }
+}
+
+impl Secrets {
+    /// With a `key` from a good random source, used for nothing else and the same for all workers that may
+    /// get a cookie back.
+    pub const fn new(key: [u8; 16]) -> Secrets {
+        Secrets { key }
+    }
+
+    /// The number for `what`, the same each time.
+    pub(super) fn draw(&self, purpose: Purpose, what: impl Hash) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        (purpose as u8).hash(&mut hasher);
+        what.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// A tag and 32 more bits for `what`.
+    pub(super) fn tag(&self, purpose: Purpose, what: impl Hash) -> (Tag, u32) {
+        let number = self.draw(purpose, what);
+        // RFC 9260 §5.3.1: 1 to 2^32 - 1.
+        (Tag(((number >> 32) as u32).max(1)), number as u32)
+    }
+
+    /// The tie tags of an association with these tags, neither of them zero (RFC 9260 §5.2.2).
+    pub(super) fn tie_tags(&self, local: Tag, peer: Tag) -> TieTags {
+        let (first, second) = self.tag(Purpose::TieTags, (local.0, peer.0));
+        TieTags { local: first.0, peer: second.max(1) }
+    }
+}
+
+/// What ties the cookie of an unexpected INIT to the association that it met (RFC 9260 §5.2.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct TieTags {
+    pub(super) local: u32,
+    pub(super) peer: u32,
+}
+
+impl TieTags {
+    /// No association was met.
+    pub(super) const NONE: TieTags = TieTags { local: 0, peer: 0 };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // RFC 9260 §5.3.1: tags depend on the secret and on what they are for, and are never zero.
+    #[test]
+    fn numbers_depend_on_key_purpose_and_subject() {
+        let secrets = Secrets::new([7; 16]);
+        let number = secrets.draw(Purpose::Identity, 1);
+        assert_eq!(number, secrets.draw(Purpose::Identity, 1));
+        assert_ne!(number, secrets.draw(Purpose::Identity, 2));
+        assert_ne!(number, secrets.draw(Purpose::Heartbeat, 1));
+        assert_ne!(number, Secrets::new([8; 16]).draw(Purpose::Identity, 1));
+        let ties = secrets.tie_tags(Tag(1), Tag(2));
+        assert_ne!(ties, secrets.tie_tags(Tag(2), Tag(1)));
+        assert!(ties.local != 0 && ties.peer != 0);
+        assert!(!format!("{secrets:?}").contains('7'));
+    }
+}

@@ -1,0 +1,180 @@
+//! States of an association and the legal ways between them (RFC 9260 §4, figure 3).
+
+/// State of an association. SHUTDOWN-PENDING and what follows are those of a graceful end.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum State {
+    /// There is none (any more).
+    Closed,
+    /// INIT sent.
+    CookieWait,
+    /// COOKIE ECHO sent.
+    CookieEchoed,
+    /// Data may flow.
+    Established,
+    /// To be shut down by us once all our data are acknowledged.
+    ShutdownPending,
+    /// SHUTDOWN sent.
+    ShutdownSent,
+    /// SHUTDOWN received; our data are not all acknowledged.
+    ShutdownReceived,
+    /// SHUTDOWN ACK sent.
+    ShutdownAckSent,
+}
+
+/// What moves an association from one state to another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Transition {
+    /// An INIT ACK that is acceptable.
+    InitAck,
+    /// COOKIE ACK, or a cookie of ours that comes back.
+    Established,
+    /// The cookie was stale: a new one is asked for.
+    StaleCookie,
+    /// The upper layer wants to end.
+    Shutdown,
+    /// SHUTDOWN is sent: all our data are acknowledged.
+    ShutdownSent,
+    /// The peer's SHUTDOWN.
+    PeerShutdown,
+    /// SHUTDOWN ACK is sent: all our data are acknowledged.
+    ShutdownAckSent,
+    /// A cookie that shows that the peer has restarted.
+    Restart,
+    /// SHUTDOWN COMPLETE sent or received, ABORT sent or received, or no answer.
+    End,
+}
+
+impl State {
+    /// Where `transition` leads; `None` when it is illegal here.
+    pub(super) const fn after(self, transition: Transition) -> Option<State> {
+        use State as S;
+        use Transition as T;
+        Some(match (self, transition) {
+            (S::CookieWait, T::InitAck) => S::CookieEchoed,
+            (S::CookieWait | S::CookieEchoed, T::Established) => S::Established,
+            (S::CookieEchoed, T::StaleCookie) => S::CookieWait,
+            (S::Established, T::Shutdown) => S::ShutdownPending,
+            (S::ShutdownPending, T::ShutdownSent) => S::ShutdownSent,
+            (S::Established | S::ShutdownPending, T::PeerShutdown) => S::ShutdownReceived,
+            (S::ShutdownReceived | S::ShutdownSent, T::ShutdownAckSent) => S::ShutdownAckSent,
+            // RFC 9260 §5.2.4 action A: not in SHUTDOWN-ACK-SENT.
+            (
+                S::CookieEchoed
+                | S::Established
+                | S::ShutdownPending
+                | S::ShutdownSent
+                | S::ShutdownReceived,
+                T::Restart,
+            ) => S::Established,
+            (S::Closed, T::End) => return None,
+            (_, T::End) => S::Closed,
+            _ => return None,
+        })
+    }
+
+    /// DATA chunks are received (RFC 9260 §6).
+    pub const fn receives_data(self) -> bool {
+        matches!(self, State::Established | State::ShutdownPending | State::ShutdownSent)
+    }
+
+    /// DATA chunks are sent (RFC 9260 §6).
+    pub const fn sends_data(self) -> bool {
+        matches!(self, State::Established | State::ShutdownPending | State::ShutdownReceived)
+    }
+
+    /// HEARTBEATs are answered (RFC 9260 §8.3).
+    pub(super) const fn answers_heartbeats(self) -> bool {
+        matches!(
+            self,
+            State::CookieEchoed
+                | State::Established
+                | State::ShutdownPending
+                | State::ShutdownReceived
+        )
+    }
+
+    /// On the way up.
+    pub const fn is_opening(self) -> bool {
+        matches!(self, State::CookieWait | State::CookieEchoed)
+    }
+
+    /// A name for logs and machine-readable output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Closed => "closed",
+            State::CookieWait => "cookie-wait",
+            State::CookieEchoed => "cookie-echoed",
+            State::Established => "established",
+            State::ShutdownPending => "shutdown-pending",
+            State::ShutdownSent => "shutdown-sent",
+            State::ShutdownReceived => "shutdown-received",
+            State::ShutdownAckSent => "shutdown-ack-sent",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATES: [State; 8] = [
+        State::Closed,
+        State::CookieWait,
+        State::CookieEchoed,
+        State::Established,
+        State::ShutdownPending,
+        State::ShutdownSent,
+        State::ShutdownReceived,
+        State::ShutdownAckSent,
+    ];
+    const TRANSITIONS: [Transition; 9] = [
+        Transition::InitAck,
+        Transition::Established,
+        Transition::StaleCookie,
+        Transition::Shutdown,
+        Transition::ShutdownSent,
+        Transition::PeerShutdown,
+        Transition::ShutdownAckSent,
+        Transition::Restart,
+        Transition::End,
+    ];
+
+    // RFC 9260 §4, figure 3: every legal way, and every illegal one.
+    #[test]
+    fn figure_3() {
+        let mut table = String::new();
+        for state in STATES {
+            for transition in TRANSITIONS {
+                let to = state.after(transition).map_or("-", State::name);
+                table += &format!("{:<18}", to);
+            }
+            table = format!("{}\n", table.trim_end());
+        }
+        let expected = "\
+-                 -                 -                 -                 -                 -                 -                 -                 -
+cookie-echoed     established       -                 -                 -                 -                 -                 -                 closed
+-                 established       cookie-wait       -                 -                 -                 -                 established       closed
+-                 -                 -                 shutdown-pending  -                 shutdown-received -                 established       closed
+-                 -                 -                 -                 shutdown-sent     shutdown-received -                 established       closed
+-                 -                 -                 -                 -                 -                 shutdown-ack-sent established       closed
+-                 -                 -                 -                 -                 -                 shutdown-ack-sent established       closed
+-                 -                 -                 -                 -                 -                 -                 -                 closed
+";
+        assert_eq!(table, expected);
+    }
+
+    // RFC 9260 §6, §8.3.
+    #[test]
+    fn what_each_state_allows() {
+        let names = |allows: fn(State) -> bool| -> Vec<_> {
+            STATES.iter().filter(|state| allows(**state)).map(|state| state.name()).collect()
+        };
+        let receives = ["established", "shutdown-pending", "shutdown-sent"];
+        assert_eq!(names(State::receives_data), receives);
+        let sends = ["established", "shutdown-pending", "shutdown-received"];
+        assert_eq!(names(State::sends_data), sends);
+        let answers = ["cookie-echoed", "established", "shutdown-pending", "shutdown-received"];
+        assert_eq!(names(State::answers_heartbeats), answers);
+        assert_eq!(names(State::is_opening), ["cookie-wait", "cookie-echoed"]);
+    }
+}

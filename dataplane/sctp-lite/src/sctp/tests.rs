@@ -1,0 +1,1 @@
+//! Dialogues of packets with an association, in virtual time.

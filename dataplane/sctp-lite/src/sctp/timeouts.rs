@@ -1,0 +1,81 @@
+//! What time does to an association.
+
+use wire::Instant;
+use wire::sctp::{Cause, Tag};
+
+use super::association::{Association, CloseReason};
+use super::state::State;
+use super::timers::Timer;
+use crate::seam::MessageSource;
+
+impl Association {
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.state == State::Closed {
+            return None;
+        }
+        let halves = [self.receiver.poll_timeout(), self.sender.poll_timeout()];
+        self.timers.next().into_iter().chain(halves.into_iter().flatten()).min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant, source: &mut impl MessageSource) {
+        if self.state == State::Closed {
+            return;
+        }
+        if self.timers.expire(Timer::Setup, now) {
+            self.setup_timeout();
+        }
+        if self.timers.expire(Timer::Shutdown, now) {
+            // RFC 9260 §9.2: again, Association.Max.Retrans times.
+            self.attempts += 1;
+            self.stats.shutdown_retransmitted += 1;
+            self.due.shutdown = true;
+            self.count_error();
+        }
+        if self.timers.expire(Timer::Guard, now) {
+            // RFC 9260 §9.2: T5-shutdown-guard.
+            let cause = Cause::UserInitiatedAbort(b"the shutdown took too long");
+            self.abort_with(cause, CloseReason::Timeout);
+        }
+        if self.timers.expire(Timer::Heartbeat, now) {
+            self.heartbeat_timeout(now);
+        }
+        if self.state.is_opening() || self.state == State::Closed {
+            return;
+        }
+        self.receiver.handle_timeout(now);
+        if self.sender.handle_timeout(now, source) {
+            self.count_error();
+        }
+    }
+
+    /// T1-init or T1-cookie (RFC 9260 §4 notes 2 and 3).
+    fn setup_timeout(&mut self) {
+        if self.attempts >= self.config.max_init_retransmits {
+            self.close(CloseReason::Timeout);
+            return;
+        }
+        self.attempts += 1;
+        self.stats.setup_retransmitted += 1;
+        self.due.setup = true;
+    }
+
+    /// True when a packet of ours that an ICMP message quotes can be this association's (RFC 9260 §10,
+    /// ICMP6): its verification tag is the peer's; or it is zero, and the Initiate Tag of the INIT in it,
+    /// `initiate`, ours.
+    pub fn is_quoted(&self, tag: Tag, initiate: Option<Tag>) -> bool {
+        match initiate {
+            Some(initiate) => tag == Tag::NONE && initiate == self.local_tag,
+            None => tag != Tag::NONE && tag == self.peer_tag,
+        }
+    }
+
+    /// ICMP says that the peer's host does not speak SCTP, of a packet that [`is_quoted`](Self::is_quoted)
+    /// (RFC 9260 §10, ICMP8); `of_init` when an INIT is what it quotes.
+    pub fn protocol_unreachable(&mut self, of_init: bool) {
+        if !of_init || self.state == State::CookieWait {
+            self.close(CloseReason::Unreachable);
+        }
+    }
+}

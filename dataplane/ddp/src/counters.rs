@@ -1,5 +1,7 @@
 //! What a stream counts.
 
+use wire::Blank;
+
 use crate::error::ErrorCode;
 
 /// Counters of one stream. Octets are payload octets.
@@ -33,4 +35,26 @@ pub struct Counters {
     pub messages_flushed: u64,
     /// Peers' errors reported, by [`ErrorCode::index`]: one at most, with which reception ends.
     pub errors: [u8; ErrorCode::ALL.len()],
+}
+
+impl Blank for Counters {
+    fn blank() -> &'static Self {
+        static BLANK: Counters = Counters {
+            placed_in_order_octets: 0,
+            placed_out_of_order_octets: 0,
+            segments_received: 0,
+            segments_refused: 0,
+            segments_ignored: 0,
+            ooo_records_max: 0,
+            tagged_delivered: 0,
+            untagged_delivered: 0,
+            delivered_octets: 0,
+            segments_sent: 0,
+            sent_octets: 0,
+            messages_sent: 0,
+            messages_flushed: 0,
+            errors: [0; ErrorCode::ALL.len()],
+        };
+        &BLANK
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Peers, local programs and several workers may touch the same octets at the same time, so access is
 /// by copy and never by reference. Offsets are octets from the start of the region. The caller has
 /// checked the bounds; an implementation checks them again and panics rather than touch other memory.
-pub trait RegionMemory: Clone {
+pub trait RegionMemory: Clone + 'static {
     /// Octets in the region.
     fn len(&self) -> u64;
 

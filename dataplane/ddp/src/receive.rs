@@ -11,14 +11,12 @@
 //! Beyond a gap it is placed and leaves a [`Record`]; its place in its message is checked when the
 //! order reaches it.
 
-use std::collections::VecDeque;
-
 use arrayvec::ArrayVec;
 use wire::ddp::{
     Control, HeaderError, HeaderRepr, TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN,
     UntaggedRepr,
 };
-use wire::{DdpVersion, Qn, Stag, TaggedOffset};
+use wire::{DdpVersion, LazyDeque, Qn, Stag, TaggedOffset};
 
 use crate::buffers::{Account, BufferPool, PeerId};
 use crate::config::StreamConfig;
@@ -44,7 +42,7 @@ pub(crate) struct Env<'a, M> {
     pub(crate) pd: PdId,
     pub(crate) stags: &'a StagTable<M>,
     pub(crate) buffers: &'a mut BufferPool,
-    pub(crate) events: &'a mut VecDeque<Event>,
+    pub(crate) events: &'a mut LazyDeque<Event>,
     pub(crate) counters: &'a mut Counters,
     /// RDMAP's part, if that is the ULP.
     pub(crate) ulp: Option<&'a mut Checks>,
@@ -107,10 +105,10 @@ pub(crate) struct Receiver {
     error: Option<Box<Ordered>>,
     error_reported: bool,
     /// Segments beyond a gap, by key.
-    records: VecDeque<Record>,
-    max_records: usize,
+    records: LazyDeque<Record>,
+    max_records: u32,
     tagged: Option<TaggedMessage>,
-    queues: Vec<Queue>,
+    queues: Box<[Queue]>,
     /// What it has of the worker's buffers.
     account: Account,
 }
@@ -123,8 +121,8 @@ impl Receiver {
             order: OrderKey(0),
             error: None,
             error_reported: false,
-            records: VecDeque::new(),
-            max_records: config.max_ooo_records,
+            records: LazyDeque::new(),
+            max_records: u32::try_from(config.max_ooo_records).unwrap_or(u32::MAX),
             tagged: None,
             queues: config.queues.iter().map(Queue::new).collect(),
             account: Account::default(),
@@ -160,9 +158,14 @@ impl Receiver {
         Some(unfinished || !self.records.is_empty())
     }
 
+    pub(crate) fn relax(&mut self) {
+        self.records.relax();
+        self.queues.iter_mut().for_each(Queue::relax);
+    }
+
     pub(crate) fn stop(&mut self) {
         self.state = State::Stopped;
-        self.records = VecDeque::new();
+        self.records.release();
     }
 
     pub(crate) fn release(&mut self, buffers: &mut BufferPool) {
@@ -204,7 +207,7 @@ impl Receiver {
             env.counters.segments_ignored += 1;
             return Disposition::Ignored;
         };
-        if !in_order && self.records.len() >= self.max_records {
+        if !in_order && self.records.len() >= self.max_records as usize {
             env.counters.segments_refused += 1;
             return Disposition::Refused;
         }
@@ -413,7 +416,7 @@ impl Receiver {
             }
         }
         if self.records.is_empty() && self.records.capacity() > IDLE_RECORDS {
-            self.records = VecDeque::new();
+            self.records.release();
         }
         let reached = self.error.as_ref().filter(|e| e.key <= self.order);
         if let Some(Ordered { error, .. }) = reached.map(|reached| &**reached)
@@ -427,7 +430,7 @@ impl Receiver {
                 }
                 other => {
                     if let Some(checks) = &mut env.ulp {
-                        checks.reached = Some(other.clone());
+                        checks.reached = Some(Box::new(other.clone()));
                     }
                 }
             }

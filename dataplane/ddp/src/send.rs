@@ -8,12 +8,10 @@
 //!          front = number `first`        unsent
 //! ```
 
-use std::collections::VecDeque;
-
 use arrayvec::ArrayVec;
 use smallvec::SmallVec;
 use wire::ddp::{TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
-use wire::{DdpVersion, MessageOffset, Msn, Qn, TaggedOffset};
+use wire::{DdpVersion, LazyDeque, MessageOffset, Msn, Qn, TaggedOffset};
 
 use crate::counters::Counters;
 use crate::error::PostError;
@@ -52,27 +50,31 @@ enum PostedState {
 
 #[derive(Debug)]
 pub(crate) struct Sender<M> {
-    queue: VecDeque<Posted<M>>,
+    queue: LazyDeque<Posted<M>>,
     /// Number of the message at the front; wraps.
     first: u32,
     /// Index of the first message that is not wholly with the LLP.
     unsent: usize,
     /// MSN of the next message to each queue of the peer.
     msns: SmallVec<[(Qn, Msn); 2]>,
-    max_posts: usize,
+    max_posts: u32,
     closed: bool,
 }
 
 impl<M: RegionMemory> Sender<M> {
     pub(crate) fn new(max_posts: usize) -> Self {
         Sender {
-            queue: VecDeque::new(),
+            queue: LazyDeque::new(),
             first: 0,
             unsent: 0,
             msns: SmallVec::new(),
-            max_posts,
+            max_posts: u32::try_from(max_posts).unwrap_or(u32::MAX),
             closed: false,
         }
+    }
+
+    pub(crate) fn relax(&mut self) {
+        self.queue.relax();
     }
 
     pub(crate) fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
@@ -80,7 +82,7 @@ impl<M: RegionMemory> Sender<M> {
             return Err(PostError::Closed);
         }
         let len = check(&message)?;
-        if self.queue.len() >= self.max_posts {
+        if self.queue.len() >= self.max_posts as usize {
             return Err(PostError::Full);
         }
         self.push(message, len);
@@ -93,7 +95,7 @@ impl<M: RegionMemory> Sender<M> {
         &mut self,
         message: Message<M>,
         finish: u32,
-        events: &mut VecDeque<Event>,
+        events: &mut LazyDeque<Event>,
         counters: &mut Counters,
     ) -> Result<(), PostError> {
         if self.closed {
@@ -114,7 +116,7 @@ impl<M: RegionMemory> Sender<M> {
     /// Nothing more of the posted messages is given to the LLP, but what is missing of one that has
     /// begun if that is at most `finish` octets. Else it comes back as flushed when what is out is
     /// acknowledged, so that its source stays until then.
-    fn cut(&mut self, finish: u32, events: &mut VecDeque<Event>, counters: &mut Counters) {
+    fn cut(&mut self, finish: u32, events: &mut LazyDeque<Event>, counters: &mut Counters) {
         let mut keep = self.unsent;
         if let Some(begun) = self.queue.get_mut(self.unsent)
             && begun.state == PostedState::Begun
@@ -131,7 +133,7 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     /// Every message comes back as flushed; nothing more is sent or posted.
-    pub(crate) fn fail(&mut self, events: &mut VecDeque<Event>, counters: &mut Counters) {
+    pub(crate) fn fail(&mut self, events: &mut LazyDeque<Event>, counters: &mut Counters) {
         self.closed = true;
         self.first = self.first.wrapping_add(self.queue.len() as u32);
         self.unsent = 0;
@@ -141,7 +143,7 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     /// Flushes what has not begun, cuts what has, and closes.
-    pub(crate) fn close_now(&mut self, events: &mut VecDeque<Event>, counters: &mut Counters) {
+    pub(crate) fn close_now(&mut self, events: &mut LazyDeque<Event>, counters: &mut Counters) {
         self.cut(0, events, counters);
         self.closed = true;
     }
@@ -240,7 +242,7 @@ impl<M: RegionMemory> Sender<M> {
         &mut self,
         token: UlpduToken,
         payload_len: usize,
-        events: &mut VecDeque<Event>,
+        events: &mut LazyDeque<Event>,
         counters: &mut Counters,
     ) {
         let Some(front) = self.queue.front() else { return };
@@ -296,7 +298,7 @@ pub(crate) fn check_to(to: TaggedOffset, len: u64) -> Result<(), PostError> {
     }
 }
 
-fn flush<M>(posted: &Posted<M>, events: &mut VecDeque<Event>, counters: &mut Counters) {
+fn flush<M>(posted: &Posted<M>, events: &mut LazyDeque<Event>, counters: &mut Counters) {
     events.push_back(Event::Flushed { cookie: posted.message.cookie() });
     counters.messages_flushed += 1;
 }

@@ -1,9 +1,8 @@
 //! One DDP stream: the two halves, what they share, and the LLP's handles on them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use wire::{DdpVersion, Qn};
+use wire::{DdpVersion, Lazy, LazyDeque, Qn};
 
 use crate::buffers::{BufferPool, PeerId};
 use crate::config::{ERROR_QUEUE, StreamConfig};
@@ -49,8 +48,8 @@ pub struct Stream<M> {
     pd: PdId,
     receiver: Receiver,
     sender: Sender<M>,
-    events: VecDeque<Event>,
-    counters: Counters,
+    events: LazyDeque<Event>,
+    counters: Lazy<Counters>,
     failure: Option<Failure>,
 }
 
@@ -62,8 +61,8 @@ impl<M: RegionMemory> Stream<M> {
             pd,
             receiver: Receiver::new(&config),
             sender: Sender::new(config.max_posts),
-            events: VecDeque::new(),
-            counters: Counters::default(),
+            events: LazyDeque::new(),
+            counters: Lazy::new(),
             failure: None,
         }
     }
@@ -174,9 +173,16 @@ impl<M: RegionMemory> Stream<M> {
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front();
         if self.events.is_empty() && self.events.capacity() > IDLE_EVENTS {
-            self.events = VecDeque::new();
+            self.events.release();
         }
         event
+    }
+
+    /// Nothing has come or gone for a while: gives back memory that nothing is in.
+    pub fn relax(&mut self) {
+        self.receiver.relax();
+        self.sender.relax();
+        self.events.relax();
     }
 
     /// The ULP sends nothing more: posting fails from now on, what is posted still goes out and

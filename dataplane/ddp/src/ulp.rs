@@ -200,6 +200,14 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
+    /// Nothing has come or gone for a while: gives back memory that nothing is in.
+    pub fn relax(&mut self) {
+        match self {
+            Ulp::Ddp(stream) => stream.relax(),
+            Ulp::Rdmap(stream) => stream.relax(),
+        }
+    }
+
     /// Graceful: see [`Stream::close`] and [`rdmap::Stream::close`].
     pub fn close(&mut self) {
         match self {

@@ -291,7 +291,7 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn give(&mut self, slot: u32, segment: &Segment<'_>, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         self.counters.segments.add(1);
-        let acknowledged = conn.endpoint.connection().stats().octets_acknowledged;
+        let acknowledged = conn.endpoint.connection().octets_acknowledged();
         if let Err(reason) = conn.endpoint.input(now, segment, &mut lend!(self)) {
             self.counters.drops.count_tcp(reason);
         }
@@ -302,7 +302,7 @@ impl<Io: PortIo> Core<Io> {
             *progress = Progress::Starting;
             self.listeners.proven(*peer, conn.id);
         }
-        let progress = conn.endpoint.connection().stats().octets_acknowledged != acknowledged;
+        let progress = conn.endpoint.connection().octets_acknowledged() != acknowledged;
         if progress && now - conn.confirmed >= CONFIRM {
             // RFC 4861 §7.3.1: what we send arrives.
             conn.confirmed = now;

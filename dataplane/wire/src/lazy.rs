@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
+use std::collections::VecDeque;
 
 /// What a part of a stream's state is while there is nothing to say of it.
 pub trait Blank: Clone + 'static {
@@ -74,6 +75,78 @@ impl<T: Blank> DerefMut for Lazy<T> {
     }
 }
 
+/// A queue that takes eight octets until something is put into it.
+#[derive(Clone)]
+pub struct LazyDeque<T>(Option<Box<VecDeque<T>>>);
+
+impl<T> LazyDeque<T> {
+    /// Empty.
+    pub const fn new() -> Self {
+        LazyDeque(None)
+    }
+
+    /// What is at `index`, to be changed.
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.0.as_mut()?.get_mut(index)
+    }
+
+    /// All of it; the queue is empty after.
+    pub fn take(&mut self) -> VecDeque<T> {
+        self.0.take().map(|queue| *queue).unwrap_or_default()
+    }
+
+    /// True when no memory is taken.
+    pub fn is_blank(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Empties it, and frees its memory.
+    pub fn release(&mut self) {
+        self.0 = None;
+    }
+
+    /// Frees its memory if nothing is in it.
+    pub fn relax(&mut self) {
+        if self.0.as_ref().is_some_and(|queue| queue.is_empty()) {
+            self.0 = None;
+        }
+    }
+
+    /// Takes what is at the front.
+    pub fn pop_front(&mut self) -> Option<T> {
+        self.0.as_mut()?.pop_front()
+    }
+}
+
+impl<T> Default for LazyDeque<T> {
+    fn default() -> Self {
+        LazyDeque::new()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for LazyDeque<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().flat_map(|queue| queue.iter())).finish()
+    }
+}
+
+impl<T: 'static> Deref for LazyDeque<T> {
+    type Target = VecDeque<T>;
+
+    fn deref(&self) -> &VecDeque<T> {
+        match &self.0 {
+            Some(there) => there,
+            None => const { &VecDeque::new() },
+        }
+    }
+}
+
+impl<T: 'static> DerefMut for LazyDeque<T> {
+    fn deref_mut(&mut self) -> &mut VecDeque<T> {
+        self.0.get_or_insert_default()
+    }
+}
+
 #[cold]
 #[inline(never)]
 fn make<T: Blank>(place: &mut Option<Box<T>>) {
@@ -114,5 +187,23 @@ mod tests {
         part.release();
         assert!(part.is_blank());
         assert_eq!(part.count, 7);
+    }
+
+    #[test]
+    fn a_queue_takes_memory_while_something_is_in_it() {
+        let mut queue: LazyDeque<u8> = LazyDeque::new();
+        assert_eq!(size_of_val(&queue), 8);
+        assert!(queue.is_empty() && queue.pop_front().is_none() && queue.get_mut(0).is_none());
+        assert!(queue.is_blank());
+        queue.push_back(1);
+        assert_eq!((queue.len(), queue.front()), (1, Some(&1)));
+        queue.relax();
+        assert_eq!(queue.pop_front(), Some(1));
+        assert!(!queue.is_blank());
+        queue.relax();
+        assert!(queue.is_blank());
+        queue.push_back(2);
+        assert_eq!(queue.take(), [2]);
+        assert!(queue.is_blank());
     }
 }

@@ -17,7 +17,7 @@ pub mod sctp;
 mod time;
 
 pub use ddp::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
-pub use lazy::{Blank, Lazy};
+pub use lazy::{Blank, Lazy, LazyDeque};
 pub use time::Instant;
 
 /// The octets are fewer than the header needs.

@@ -201,6 +201,7 @@ impl<M: RegionMemory> Upper<M> {
         if let Stage::Full(full) = &mut self.stage {
             full.receiver.relax();
             full.sender.relax();
+            full.stream.relax();
         }
     }
 

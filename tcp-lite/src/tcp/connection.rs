@@ -255,9 +255,14 @@ impl Connection {
         Stats {
             octets_in: self.recv.octets(),
             octets_out: self.send.octets(),
-            octets_acknowledged: self.send.una.since(self.send.iss().plus(1)),
+            octets_acknowledged: self.octets_acknowledged(),
             ..self.stats.stats()
         }
+    }
+
+    /// Octets that the peer has acknowledged, the FIN counted.
+    pub fn octets_acknowledged(&self) -> u64 {
+        self.send.una.since(self.send.iss().plus(1))
     }
 
     /// Present condition.

@@ -10,11 +10,9 @@
 //!                          ^ the next segment     ^ beyond a gap also here
 //! ```
 
-use std::collections::VecDeque;
-
 use wire::ddp::{HeaderRepr, TaggedRepr};
 use wire::rdmap::{Control, Opcode, split_rsvd_ulp};
-use wire::{DdpVersion, Stag, TaggedOffset};
+use wire::{DdpVersion, LazyDeque, Stag, TaggedOffset};
 
 use crate::error::{ErrorCode as DdpCode, Field, Mismatch};
 use crate::rdmap::{Error, ErrorCode};
@@ -47,23 +45,29 @@ pub(crate) struct Checks {
     immediate: bool,
     /// The tagged message of which segments have come in order.
     tagged: Option<u8>,
-    reads: VecDeque<ReadWait>,
+    reads: LazyDeque<ReadWait>,
     /// Reads whose response is whole, until it is delivered.
-    answered: VecDeque<ReadWait>,
-    delivered: VecDeque<Delivered>,
+    answered: LazyDeque<ReadWait>,
+    delivered: LazyDeque<Delivered>,
     /// An error found here that the order has reached.
-    pub(crate) reached: Option<Error>,
+    pub(crate) reached: Option<Box<Error>>,
 }
 
 impl Checks {
+    pub(crate) fn relax(&mut self) {
+        self.reads.relax();
+        self.answered.relax();
+        self.delivered.relax();
+    }
+
     pub(crate) fn new(atomics: bool, immediate: bool) -> Self {
         Checks {
             atomics,
             immediate,
             tagged: None,
-            reads: VecDeque::new(),
-            answered: VecDeque::new(),
-            delivered: VecDeque::new(),
+            reads: LazyDeque::new(),
+            answered: LazyDeque::new(),
+            delivered: LazyDeque::new(),
             reached: None,
         }
     }

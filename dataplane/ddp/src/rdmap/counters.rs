@@ -1,5 +1,7 @@
 //! What an RDMAP stream counts, beside [`ddp::Counters`](crate::Counters).
 
+use wire::Blank;
+
 use crate::rdmap::ErrorCode;
 
 /// Counters of one stream. Octets are payload octets.
@@ -39,4 +41,29 @@ pub struct Counters {
     pub terminates_received: u64,
     /// RDMAP errors of the peer, by [`ErrorCode::index`].
     pub errors: [u64; ErrorCode::ALL.len()],
+}
+
+impl Blank for Counters {
+    fn blank() -> &'static Self {
+        static BLANK: Counters = Counters {
+            sends_received: 0,
+            immediates_received: 0,
+            writes_received: 0,
+            written_octets: 0,
+            reads_received: 0,
+            reads_served: 0,
+            read_octets_served: 0,
+            atomics_served: 0,
+            invalidations: 0,
+            completed: 0,
+            flushed: 0,
+            read_octets: 0,
+            ord_waits: 0,
+            requests_max: 0,
+            terminates_sent: 0,
+            terminates_received: 0,
+            errors: [0; ErrorCode::ALL.len()],
+        };
+        &BLANK
+    }
 }

@@ -45,7 +45,7 @@ impl<M: RegionMemory> Stream<M> {
                 other => self.sent(other),
             }
         }
-        if let Some(error) = self.checks.reached.take() {
+        if let Some(error) = self.checks.reached.take().map(|error| *error) {
             self.terminate(error, FINISH_WITHIN, Some(buffers));
         }
         self.report();
@@ -306,7 +306,7 @@ impl<M: RegionMemory> Stream<M> {
         };
         self.report();
         self.counters.terminates_received += 1;
-        self.received = Some(terminate.clone());
+        self.received = Some(Box::new(terminate.clone()));
         self.events.push_back(Event::Terminated { by_peer: true, terminate });
         self.ddp.stop_receiving(Some(buffers));
         self.give_up();

@@ -8,8 +8,9 @@
 //!           | not            |                |
 //! ```
 
-use std::collections::VecDeque;
+use wire::LazyDeque;
 
+use crate::memory::RegionMemory;
 use crate::rdmap::{Outcome, WorkRequest};
 
 #[derive(Debug)]
@@ -37,18 +38,23 @@ pub(crate) struct AtomicWait {
 
 #[derive(Debug)]
 pub(crate) struct Operations<M> {
-    queue: VecDeque<Operation<M>>,
+    queue: LazyDeque<Operation<M>>,
     /// Number of the one at the front.
     first: u64,
     /// Index of the first that DDP does not have.
     waiting: usize,
     /// Atomics that are with the peer, oldest first.
-    pub(crate) atomics: VecDeque<AtomicWait>,
+    pub(crate) atomics: LazyDeque<AtomicWait>,
 }
 
-impl<M> Operations<M> {
+impl<M: RegionMemory> Operations<M> {
+    pub(crate) fn relax(&mut self) {
+        self.queue.relax();
+        self.atomics.relax();
+    }
+
     pub(crate) fn new() -> Self {
-        Operations { queue: VecDeque::new(), first: 0, waiting: 0, atomics: VecDeque::new() }
+        Operations { queue: LazyDeque::new(), first: 0, waiting: 0, atomics: LazyDeque::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -139,7 +145,7 @@ impl<M> Operations<M> {
     /// Flushes all that has not ended.
     pub(crate) fn flush_all(&mut self) {
         self.atomics.clear();
-        for operation in &mut self.queue {
+        for operation in self.queue.iter_mut() {
             if !matches!(operation.state, State::Ended(_)) {
                 operation.state = State::Ended(None);
             }

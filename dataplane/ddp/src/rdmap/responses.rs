@@ -9,13 +9,12 @@
 //! A request keeps its place in the request queue until its response is wholly with the LLP: before
 //! that the peer cannot know that there is room for another.
 
-use std::collections::VecDeque;
-
 use arrayvec::ArrayVec;
-use wire::Stag;
 use wire::rdmap::{AtomicResponseRepr, ReadRequestRepr};
+use wire::{LazyDeque, Stag};
 
 use crate::llp::MAX_DDP_HEADER;
+use crate::memory::RegionMemory;
 use crate::message::Source;
 
 /// A response that DDP does not have yet.
@@ -46,15 +45,20 @@ pub(crate) enum Sent {
 
 #[derive(Debug)]
 pub(crate) struct Responses<M> {
-    waiting: VecDeque<Response<M>>,
+    waiting: LazyDeque<Response<M>>,
     /// With DDP and not acknowledged, oldest first; the last may be the current one.
-    sent: VecDeque<Sent>,
+    sent: LazyDeque<Sent>,
     max_sent: usize,
 }
 
-impl<M> Responses<M> {
+impl<M: RegionMemory> Responses<M> {
+    pub(crate) fn relax(&mut self) {
+        self.waiting.relax();
+        self.sent.relax();
+    }
+
     pub(crate) fn new(max_sent: usize) -> Self {
-        Responses { waiting: VecDeque::new(), sent: VecDeque::new(), max_sent: max_sent.max(1) }
+        Responses { waiting: LazyDeque::new(), sent: LazyDeque::new(), max_sent: max_sent.max(1) }
     }
 
     pub(crate) fn push(&mut self, response: Response<M>) {

@@ -1,13 +1,12 @@
 //! One RDMAP stream: what its ULP and its LLP call, and the sending of operations and responses.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use wire::rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicRequestRepr, Control, Opcode, REQUEST_QUEUE, ReadRequestRepr,
     SEND_QUEUE, TERMINATE_QUEUE,
 };
-use wire::{DdpVersion, Stag};
+use wire::{DdpVersion, Lazy, LazyDeque, Stag};
 
 use crate::buffers::{BufferPool, PeerId};
 use crate::error::{Field, Mismatch, PostError};
@@ -41,11 +40,11 @@ pub struct Stream<M> {
     pub(super) checks: Checks,
     pub(super) operations: Operations<M>,
     pub(super) responses: Responses<M>,
-    pub(super) events: VecDeque<Event>,
-    pub(super) counters: Counters,
-    ord: usize,
-    max_operations: usize,
-    max_posts: usize,
+    pub(super) events: LazyDeque<Event>,
+    pub(super) counters: Lazy<Counters>,
+    ord: u32,
+    max_operations: u32,
+    max_posts: u32,
     atomics: bool,
     immediate: bool,
     /// The initiator's zero-length Send is still to come.
@@ -61,9 +60,9 @@ pub struct Stream<M> {
     pub(super) peer_closed: bool,
     /// Nothing more is taken, and nothing sent behind the Terminate.
     pub(super) over: bool,
-    pub(super) error: Option<Error>,
+    pub(super) error: Option<Box<Error>>,
     /// What the peer's Terminate says.
-    pub(super) received: Option<Terminate>,
+    pub(super) received: Option<Box<Terminate>>,
 }
 
 impl<M: RegionMemory> Stream<M> {
@@ -71,15 +70,15 @@ impl<M: RegionMemory> Stream<M> {
     pub fn new(id: StreamId, pd: PdId, config: Config) -> Self {
         let ddp = config.stream();
         Stream {
-            max_posts: ddp.max_posts,
+            max_posts: u32::try_from(ddp.max_posts).unwrap_or(u32::MAX),
             ddp: crate::stream::Stream::new(id, pd, ddp),
             checks: Checks::new(config.atomics, config.immediate),
             operations: Operations::new(),
             responses: Responses::new(config.max_responses),
-            events: VecDeque::new(),
-            counters: Counters::default(),
+            events: LazyDeque::new(),
+            counters: Lazy::new(),
             ord: config.ord.into(),
-            max_operations: config.max_operations,
+            max_operations: u32::try_from(config.max_operations).unwrap_or(u32::MAX),
             atomics: config.atomics,
             immediate: config.immediate,
             rtr_send: config.rtr_send,
@@ -93,6 +92,15 @@ impl<M: RegionMemory> Stream<M> {
             error: None,
             received: None,
         }
+    }
+
+    /// Nothing has come or gone for a while: gives back memory that nothing is in.
+    pub fn relax(&mut self) {
+        self.ddp.relax();
+        self.checks.relax();
+        self.operations.relax();
+        self.responses.relax();
+        self.events.relax();
     }
 
     /// Its name (RFC 5041 §8.2).
@@ -145,7 +153,7 @@ impl<M: RegionMemory> Stream<M> {
             return Err(PostError::Closed);
         }
         self.check(&request)?;
-        if self.operations.len() >= self.max_operations {
+        if self.operations.len() >= self.max_operations as usize {
             return Err(PostError::Full);
         }
         self.operations.push(request);
@@ -259,7 +267,7 @@ impl<M: RegionMemory> Stream<M> {
 
     /// The error that ended the stream here and was put into a Terminate.
     pub fn error(&self) -> Option<&Error> {
-        self.error.as_ref()
+        self.error.as_deref()
     }
 
     /// True after a Terminate, sent or received: the LLP is to be closed gracefully
@@ -270,7 +278,7 @@ impl<M: RegionMemory> Stream<M> {
 
     /// The peer's Terminate, if it sent one.
     pub fn terminated_by_peer(&self) -> Option<&Terminate> {
-        self.received.as_ref()
+        self.received.as_deref()
     }
 
     /// The initiator is ready by whatever message: a zero-length Send is one of the ULP from now on.
@@ -347,7 +355,7 @@ impl<M: RegionMemory> Stream<M> {
             self.counters.errors[error.code.index()] += 1;
         }
         self.events.push_back(Event::Error(error.clone()));
-        self.error = Some(error);
+        self.error = Some(Box::new(error));
         self.ddp.stop_receiving(buffers);
         self.give_up();
         match (terminate, self.version()) {
@@ -390,7 +398,7 @@ impl<M: RegionMemory> Stream<M> {
     /// responses take turns.
     pub(super) fn feed(&mut self) {
         let Some(version) = self.version() else { return };
-        if self.over || self.ddp.has_unsent() || self.ddp.outstanding() >= self.max_posts {
+        if self.over || self.ddp.has_unsent() || self.ddp.outstanding() >= self.max_posts as usize {
             return;
         }
         let response = self.response_next.then(|| self.next_response(version)).flatten();
@@ -429,7 +437,7 @@ impl<M: RegionMemory> Stream<M> {
     /// RFC 5040 §6.1: no more requests than ORD are with the peer; RFC 7306 §5.2: atomics count.
     fn next_operation(&mut self, version: DdpVersion) -> Option<Message<M>> {
         let waiting = self.operations.next_waiting()?;
-        if waiting.is_request() && self.requests_outstanding() >= self.ord {
+        if waiting.is_request() && self.requests_outstanding() >= self.ord as usize {
             if !self.ord_wait_counted {
                 self.ord_wait_counted = true;
                 self.counters.ord_waits += 1;

@@ -7,10 +7,8 @@
 //!
 //! A buffer is taken from the pool when the first octet of its message arrives.
 
-use std::collections::VecDeque;
-
 use wire::ddp::UntaggedRepr;
-use wire::{Msn, Qn};
+use wire::{LazyDeque, Msn, Qn};
 
 use super::{Ranges, Reject};
 use crate::buffers::{Account, BufferPool};
@@ -30,7 +28,7 @@ pub(super) struct Queue {
     /// Buffers for it and those after it.
     posted: u32,
     /// Messages of which something has arrived, by MSN.
-    assemblies: VecDeque<Assembly>,
+    assemblies: LazyDeque<Assembly>,
 }
 
 /// A message that is being put together in a buffer.
@@ -53,7 +51,7 @@ impl Queue {
             buffer_size: config.buffer_size,
             next: Msn::FIRST,
             posted: config.buffers.min(MAX_POSTED),
-            assemblies: VecDeque::new(),
+            assemblies: LazyDeque::new(),
         }
     }
 
@@ -74,12 +72,16 @@ impl Queue {
         self.next = msn;
     }
 
+    pub(super) fn relax(&mut self) {
+        self.assemblies.relax();
+    }
+
     pub(super) fn has_unfinished(&self) -> bool {
         !self.assemblies.is_empty()
     }
 
     pub(super) fn release(&mut self, buffers: &mut BufferPool, account: &mut Account) {
-        for assembly in core::mem::take(&mut self.assemblies) {
+        for assembly in self.assemblies.take() {
             buffers.release(account, self.buffer_size, assembly.in_order);
             buffers.recycle(assembly.data);
         }

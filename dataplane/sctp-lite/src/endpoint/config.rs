@@ -4,7 +4,7 @@ use crate::session;
 use core::time::Duration;
 use ddp::{OnPeerClose, PdId, UlpConfig};
 
-/// Configuration of an endpoint, shared by many.
+/// Configuration of an [`Endpoint`](super::Endpoint), shared by many.
 #[derive(Clone, Debug)]
 pub struct EndpointConfig {
     /// Sessions.

@@ -1,6 +1,7 @@
 //! What an endpoint tells its owner, and the one list of reasons why a session ended.
 
-use crate::session::SessionError;
+use crate::sctp;
+use crate::session::{self, SessionError};
 use core::fmt;
 use ddp::enhanced::{Agreed, EnhancedRepr, Unsuitable};
 use ddp::{DdpError, DdpVersion, Failure, UlpKind, rdmap};
@@ -30,7 +31,7 @@ pub enum Event {
     /// Of one session.
     Session(SessionId, SessionEvent),
     /// The association is over; nothing follows. The endpoint is to be kept and driven until
-    /// `is_done`.
+    /// [`is_done`](super::Endpoint::is_done).
     Down {
         /// Why: that of the sessions that it ended, [`CloseReason::LocalShutdown`] or
         /// [`CloseReason::PeerShutdown`] after the last of them.
@@ -41,8 +42,8 @@ pub enum Event {
 /// What happens in a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SessionEvent {
-    /// The peer asks for a session: decide by `accept_session` or
-    /// `reject_session`.
+    /// The peer asks for a session: decide by [`accept_session`](super::Endpoint::accept_session) or
+    /// [`reject_session`](super::Endpoint::reject_session).
     Request {
         /// The peer's private data, at most 512 octets, without the enhanced data.
         private_data: Vec<u8>,
@@ -66,7 +67,20 @@ pub enum SessionEvent {
     Closed {
         /// Why.
         reason: CloseReason,
+        /// Its counters.
+        stats: Box<SessionStats>,
     },
+}
+
+/// Counters of the layers of one session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SessionStats {
+    /// The DDP adaptation.
+    pub session: session::Stats,
+    /// DDP.
+    pub ddp: ddp::Counters,
+    /// RDMAP, where it is spoken.
+    pub rdmap: rdmap::Counters,
 }
 
 /// What the two ends of a session have agreed on.
@@ -107,6 +121,8 @@ pub enum CloseReason {
     ConnectRefused,
     /// SCTP gave up: no answer.
     SctpTimeout,
+    /// SCTP aborted the association, because the peer broke its protocol.
+    SctpFault(sctp::Fault),
     /// The peer does not support the DDP adaptation (RFC 5043 §11.1).
     NotDdp {
         /// The adaptation indication that it sent, if any.
@@ -223,6 +239,7 @@ impl CloseReason {
             CloseReason::PeerRestart => "peer_restart",
             CloseReason::ConnectRefused => "connect_refused",
             CloseReason::SctpTimeout => "sctp_timeout",
+            CloseReason::SctpFault(_) => "sctp_fault",
             CloseReason::NotDdp { .. } => "not_ddp",
             CloseReason::AnswerTimeout => "answer_timeout",
             CloseReason::RejectedByPeer { .. } => "rejected_by_peer",
@@ -241,8 +258,25 @@ impl CloseReason {
         }
     }
 
+    /// What the end of an association means for what is on it.
+    pub(super) fn of_sctp(reason: &sctp::CloseReason, peer_first: bool) -> Self {
+        match reason {
+            sctp::CloseReason::Shutdown if peer_first => CloseReason::PeerShutdown,
+            sctp::CloseReason::Shutdown => CloseReason::LocalShutdown,
+            sctp::CloseReason::Aborted => CloseReason::LocalAbort,
+            sctp::CloseReason::PeerAborted { cause, .. } => {
+                CloseReason::PeerAbort { cause: *cause }
+            }
+            sctp::CloseReason::Refused { .. } | sctp::CloseReason::Unreachable => {
+                CloseReason::ConnectRefused
+            }
+            sctp::CloseReason::OtherAdaptation { seen } => CloseReason::NotDdp { seen: *seen },
+            sctp::CloseReason::Timeout => CloseReason::SctpTimeout,
+            sctp::CloseReason::Fault(fault) => CloseReason::SctpFault(*fault),
+        }
+    }
+
     /// What the stream of a session found wrong.
-    #[allow(dead_code)]
     pub(super) fn of_ulp(error: rdmap::Error) -> Self {
         match error {
             rdmap::Error::Ddp(error) => CloseReason::Ddp(error),
@@ -250,6 +284,14 @@ impl CloseReason {
             rdmap::Error::Llp { error_type, code } => CloseReason::Llp { error_type, code },
             rdmap::Error::InvalidTerminate { len } => CloseReason::InvalidTerminate { len },
         }
+    }
+}
+
+fn words(fault: sctp::Fault) -> &'static str {
+    match fault {
+        sctp::Fault::Data(_) => "the peer sent an illegal DATA chunk",
+        sctp::Fault::NeverSent => "the peer acknowledged what was never sent",
+        sctp::Fault::InitAck => "the peer sent an illegal INIT ACK",
     }
 }
 
@@ -268,6 +310,9 @@ impl fmt::Display for CloseReason {
             CloseReason::PeerRestart => "SCTP association restarted by the peer",
             CloseReason::ConnectRefused => "SCTP association refused by the peer",
             CloseReason::SctpTimeout => "SCTP association lost: no answer",
+            CloseReason::SctpFault(fault) => {
+                return write!(f, "SCTP association aborted by this end: {}", words(*fault));
+            }
             CloseReason::NotDdp { seen: None } => "the peer sends no adaptation indication",
             CloseReason::NotDdp { seen: Some(seen) } => {
                 return write!(f, "adaptation indication {seen:#010x} of the peer is not DDP's");

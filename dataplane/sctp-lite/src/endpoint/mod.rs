@@ -10,22 +10,499 @@
 //!                +--------------- both Terminates, or time-out ---------------+-----+
 //! ```
 //!
-//! The verbs are those of a stream over TCP, with a [`SessionId`] where they concern one session:
+//! Readying: a passive side in the peer-to-peer model waits for the ready-to-receive message.
 //!
-//! ```text
-//!  association                                session
-//!  connect(.., id, open) -> (Self, SessionId)  open_session(now, id, open) -> Result<SessionId, OpenError>
-//!  accept(..)                                  accept_session(now, session, id, pd, private_data, ulp, cx)
-//!  input, poll_transmit, poll_timeout,         reject_session(now, session, private_data)
-//!    handle_timeout, poll_event                shutdown_session(now, session), abort_session, fail_session
-//!  shutdown(now), abort(cx)                    post, post_rdmap, post_buffers (session, ..)
-//!  path_mtu, packet_too_big                    session_state, session_stats, params, stream (session)
-//!  state, stats, idle_since, is_done           revoked(now, stag, cx): all sessions
-//! ```
+//! Failing: DDP's one last message goes out, then the session's Terminate; what the peer sends is acknowledged
+//! and thrown away. The end of a session leaves the association alone (RFC 5043 §11.3); after its last one it
+//! shuts down, when it has lingered.
+//!
+//! An endpoint is sans-IO. Order of calls, for each burst of packets or whatever else happened:
+//! [`input`](Endpoint::input) for each packet, [`handle_timeout`](Endpoint::handle_timeout) if
+//! [`poll_timeout`](Endpoint::poll_timeout) has come, [`poll_transmit`](Endpoint::poll_transmit),
+//! [`poll_event`](Endpoint::poll_event) until it says `None`, and `poll_timeout` last.
 
 mod config;
 mod event;
+mod line;
+mod post;
+mod upper;
 
 pub use config::{EndpointConfig, Open};
 pub use ddp::{Context, OnPeerClose, UlpConfig, UlpKind};
-pub use event::{CloseReason, Event, Origin, SessionEvent, SessionId, StreamParams};
+pub use event::{CloseReason, Event, Origin, SessionEvent, SessionId, SessionStats, StreamParams};
+pub use upper::AdaptationStats;
+
+use crate::sctp::{self, Association, Cookie, DropReason, Ends, Secrets};
+use crate::seam::TxBatch;
+use crate::session::PrivateDataTooLong;
+use ddp::{PdId, PeerId, RegionMemory, StreamId, Ulp};
+use std::sync::Arc;
+use thiserror::Error;
+use upper::{Up, Upper};
+use wire::Instant;
+use wire::sctp::{Packet, Tag, chunk_type};
+
+/// Where a session is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum State {
+    /// The association's handshake.
+    Connecting,
+    /// The Initiate awaits its answer.
+    Startup,
+    /// A request awaits [`Endpoint::accept_session`] or [`Endpoint::reject_session`].
+    Deciding,
+    /// Accepted: the active side's ready-to-receive message is expected (RFC 6581 §9.2).
+    Readying,
+    /// Segments flow.
+    Established,
+    /// A graceful close is on its way: what comes is still placed.
+    Closing,
+    /// After an error or a reject: what comes is thrown away.
+    Failing,
+    /// Over.
+    Closed,
+}
+
+impl State {
+    /// A stable name for people and for machine-readable output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Connecting => "connecting",
+            State::Startup => "startup",
+            State::Deciding => "deciding",
+            State::Readying => "readying",
+            State::Established => "established",
+            State::Closing => "closing",
+            State::Failing => "failing",
+            State::Closed => "closed",
+        }
+    }
+}
+
+/// Why a request could not be answered as asked; nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum AnswerError {
+    /// No request awaits a decision: it was answered, or the session is over.
+    #[error("no session awaits a decision")]
+    NoRequest,
+    /// More private data than the answer carries.
+    #[error(transparent)]
+    PrivateData(#[from] PrivateDataTooLong),
+}
+
+/// Why no session could be opened; nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum OpenError {
+    /// All pairs of streams are in use, or have something outstanding, or as many sessions as are allowed.
+    #[error("no pair of streams is free")]
+    NoStream,
+    /// The association is being closed, or over.
+    #[error("the association is closed")]
+    Closed,
+    /// More private data than the Initiate carries.
+    #[error(transparent)]
+    PrivateData(#[from] PrivateDataTooLong),
+}
+
+/// Counters of an association, without those of its sessions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EndpointStats {
+    /// SCTP.
+    pub sctp: sctp::Stats,
+    /// What of the DDP adaptation belongs to no session.
+    pub adaptation: AdaptationStats,
+}
+
+/// One association and its sessions. See the [module](self) for the order of calls.
+#[derive(Debug)]
+pub struct Endpoint<M: RegionMemory> {
+    association: Association,
+    upper: Upper<M>,
+    config: Arc<EndpointConfig>,
+    /// The latest time that was given.
+    now: Instant,
+    /// When the association is shut down for want of sessions.
+    empty_at: Option<Instant>,
+    /// It has had a session.
+    was_used: bool,
+    /// The peer has shut the association down, and not this end before it.
+    peer_first: bool,
+}
+
+impl<M: RegionMemory> Endpoint<M> {
+    /// Active open: an association, and as soon as it is up the session that `open` says, for the stream
+    /// `id`. `secrets`, `ends` and `packet_len` as for [`Association::connect`].
+    ///
+    /// # Errors
+    /// More private data than the Initiate carries.
+    #[allow(clippy::too_many_arguments)]
+    pub fn connect(
+        sctp: Arc<sctp::Config>,
+        config: Arc<EndpointConfig>,
+        secrets: Arc<Secrets>,
+        ends: Ends,
+        packet_len: usize,
+        now: Instant,
+        id: StreamId,
+        open: Open,
+    ) -> Result<(Self, SessionId), OpenError> {
+        let streams = sctp.streams;
+        let association = Association::connect(sctp, secrets, ends, packet_len, now);
+        let mut endpoint = Self::new(association, config, true, streams, now);
+        let session = endpoint.open_session(now, id, open)?;
+        Ok((endpoint, session))
+    }
+
+    /// Passive open by a cookie: see [`Association::accept`]. Give it the packet that brought the cookie next.
+    pub fn accept(
+        sctp: Arc<sctp::Config>,
+        config: Arc<EndpointConfig>,
+        secrets: Arc<Secrets>,
+        ends: Ends,
+        packet_len: usize,
+        cookie: &Cookie,
+        now: Instant,
+    ) -> Self {
+        let streams = sctp.streams;
+        let association = Association::accept(sctp, secrets, ends, packet_len, cookie, now);
+        let mut endpoint = Self::new(association, config, false, streams, now);
+        endpoint.begin();
+        endpoint
+    }
+
+    fn new(
+        association: Association,
+        config: Arc<EndpointConfig>,
+        initiator: bool,
+        streams: u16,
+        now: Instant,
+    ) -> Self {
+        let peer = PeerId::of(association.ends().remote.ip());
+        let upper = Upper::new(config.clone(), peer, initiator, streams);
+        Endpoint {
+            association,
+            upper,
+            config,
+            now,
+            empty_at: None,
+            was_used: false,
+            peer_first: false,
+        }
+    }
+
+    /// The association is up from the start: before its first packet can bring an Initiate.
+    fn begin(&mut self) {
+        if let Some(sctp::Event::Up { streams }) = self.association.poll_event() {
+            self.upper.up(self.now, streams);
+        }
+        self.look_whether_empty();
+    }
+
+    /// A packet between the two ends arrived, checksum verified.
+    ///
+    /// # Errors
+    /// Why SCTP dropped it, or a chunk of it.
+    pub fn input(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Result<(), DropReason> {
+        self.now = now;
+        // A restarted peer's messages must not meet the sessions of before: it sends those again that come
+        // with the cookie.
+        let first = packet.chunks().next().and_then(Result::ok);
+        let cookie = first.is_some_and(|chunk| chunk.kind == chunk_type::COOKIE_ECHO);
+        let renewed = cookie && self.association.stats().packets_in > 0;
+        let result = {
+            let cx = if renewed { None } else { Some(&mut *cx) };
+            let up = &mut Up { upper: &mut self.upper, cx, now };
+            self.association.input(now, packet, up)
+        };
+        self.after(cx);
+        result
+    }
+
+    /// Writes the packets that are due.
+    pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
+        self.now = now;
+        let up = &mut Up { upper: &mut self.upper, cx: None, now };
+        self.association.poll_transmit(now, up, tx);
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called; a time in the past means now.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let idle = self.idle_deadline();
+        let own = [self.association.poll_timeout(), self.upper.poll_timeout(), self.empty_at, idle];
+        own.into_iter().flatten().min()
+    }
+
+    /// Time has passed. Follow it with [`poll_transmit`](Self::poll_transmit).
+    pub fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        self.now = now;
+        let up = &mut Up { upper: &mut self.upper, cx: Some(&mut *cx), now };
+        self.association.handle_timeout(now, up);
+        self.upper.handle_timeout(now, cx);
+        if self.idle_deadline().is_some_and(|deadline| deadline <= now) {
+            self.upper.close(&CloseReason::Idle, now);
+        }
+        self.after(cx);
+    }
+
+    /// The next thing that the owner should know.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.upper.poll_event()
+    }
+
+    /// Opens one more session as its active side, for the stream `id`. It is begun when the association is up.
+    ///
+    /// # Errors
+    /// No pair of streams is free, the association is being closed, or the private data do not fit.
+    pub fn open_session(
+        &mut self,
+        now: Instant,
+        id: StreamId,
+        open: Open,
+    ) -> Result<SessionId, OpenError> {
+        self.now = now;
+        if !self.is_open() {
+            return Err(OpenError::Closed);
+        }
+        let session = self.upper.open(now, id, open)?;
+        self.was_used = true;
+        self.empty_at = None;
+        Ok(session)
+    }
+
+    /// True when [`open_session`](Self::open_session) finds a pair of streams.
+    pub fn can_open(&self) -> bool {
+        self.is_open() && self.upper.can_open()
+    }
+
+    fn is_open(&self) -> bool {
+        let state = self.association.state();
+        state.is_opening() || state == sctp::State::Established
+    }
+
+    /// Accepts the request that [`SessionEvent::Request`] brought, for the stream `id`: the Accept is sent, in
+    /// the form of the Initiate. Segments go out once it is acknowledged (RFC 5043 §6.6); in the peer-to-peer
+    /// model [`SessionEvent::Established`] waits for the active side's first one (RFC 6581 §9.2). A request
+    /// that offers fewer Reads than the configuration needs is rejected instead.
+    ///
+    /// # Errors
+    /// No request is there, or the private data are too long for the answer.
+    #[allow(clippy::too_many_arguments)]
+    pub fn accept_session(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        id: StreamId,
+        pd: PdId,
+        private_data: &[u8],
+        ulp: impl Into<UlpConfig>,
+        cx: &mut Context<'_, M>,
+    ) -> Result<(), AnswerError> {
+        self.now = now;
+        self.upper.accept(now, session, (id, pd, private_data, ulp.into()), cx)?;
+        self.after(cx);
+        Ok(())
+    }
+
+    /// Rejects the request that [`SessionEvent::Request`] brought, in the form of the Initiate.
+    ///
+    /// # Errors
+    /// No request is there, or the private data are too long for the answer.
+    pub fn reject_session(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        private_data: &[u8],
+    ) -> Result<(), AnswerError> {
+        self.now = now;
+        self.upper.reject(now, session, private_data)
+    }
+
+    /// Closes a session gracefully: what is posted is sent, then its Terminate; what the peer still sends is
+    /// placed and delivered until it terminates, too.
+    pub fn shutdown_session(&mut self, now: Instant, session: SessionId) {
+        self.now = now;
+        if self.upper.line(session).is_some() {
+            let why = CloseReason::LocalShutdown;
+            self.upper.with(session.stream, now, |line, env| line.shutdown(why, env));
+        }
+    }
+
+    /// Ends a session at once: nothing of what is posted is sent any more, but a Terminate; before an answer
+    /// to the peer's request that is the answer. What was sent still arrives.
+    pub fn abort_session(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
+        self.now = now;
+        if self.upper.line(session).is_some() {
+            let why = CloseReason::LocalAbort;
+            self.upper.with(session.stream, now, |line, env| line.abort(why, env, cx));
+            self.after(cx);
+        }
+    }
+
+    /// This end cannot go on with a session for a reason of its own: the peer is told so (RFC 6581 §8 code 5),
+    /// if something can be told to it, and the session is terminated.
+    pub fn fail_session(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
+        self.now = now;
+        if self.upper.line(session).is_some() {
+            self.upper.with(session.stream, now, |line, env| line.fail(env, cx));
+            self.after(cx);
+        }
+    }
+
+    /// Closes all sessions gracefully, and then the association. No session is begun any more.
+    pub fn shutdown(&mut self, now: Instant) {
+        self.now = now;
+        self.upper.close(&CloseReason::LocalShutdown, now);
+        if self.association.state().is_opening() {
+            self.association.shutdown(now);
+        }
+        // The next `handle_timeout` sees whether there is a session left.
+        self.empty_at = Some(Instant::ZERO);
+    }
+
+    /// Ends all sessions at once, with an ABORT of the association.
+    pub fn abort(&mut self, cx: &mut Context<'_, M>) {
+        self.association.abort(b"");
+        self.after(cx);
+    }
+
+    /// The path carries SCTP packets of at most `packet_len` octets, says the interface.
+    pub fn path_mtu(&mut self, packet_len: usize) {
+        self.association.path_mtu(packet_len);
+    }
+
+    /// A router reports a packet that was too big: the path carries SCTP packets of at most `packet_len`
+    /// octets. Says whether that was news.
+    pub fn packet_too_big(&mut self, now: Instant, packet_len: usize) -> bool {
+        self.now = now;
+        self.association.packet_too_big(packet_len)
+    }
+
+    /// The association's state.
+    pub fn state(&self) -> sctp::State {
+        self.association.state()
+    }
+
+    /// True while the association's handshake goes on.
+    pub fn is_connecting(&self) -> bool {
+        self.association.state().is_opening()
+    }
+
+    /// True when the endpoint can be dropped: nothing is left to report or to send.
+    pub fn is_done(&self) -> bool {
+        self.association.is_done() && self.upper.is_done()
+    }
+
+    /// SCTP's side, to look at.
+    pub fn association(&self) -> &Association {
+        &self.association
+    }
+
+    /// Tag that the peer's packets bear.
+    pub fn local_tag(&self) -> Tag {
+        self.association.local_tag()
+    }
+
+    /// Tag that our packets bear, once the peer has said it.
+    pub fn peer_tag(&self) -> Option<Tag> {
+        Some(self.association.peer_tag()).filter(|tag| *tag != Tag::NONE)
+    }
+
+    /// True when several retransmissions in a row went unanswered: perhaps the next hop has moved.
+    pub fn path_suspect(&self) -> bool {
+        self.association.error_count() >= SUSPECT
+    }
+
+    /// Sessions that are not over.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.upper.live_lines().map(|line| line.id)
+    }
+
+    /// Where a session is in its life; `None` when it is over.
+    pub fn session_state(&self, session: SessionId) -> Option<State> {
+        self.upper.line(session).map(|line| line.state)
+    }
+
+    /// The DDP stream of a session, to look at, once it is accepted.
+    pub fn stream(&self, session: SessionId) -> Option<&Ulp<M>> {
+        Some(&self.upper.line(session)?.full.as_ref()?.stream)
+    }
+
+    /// What was agreed on, once a session is accepted.
+    pub fn params(&self, session: SessionId) -> Option<StreamParams> {
+        self.upper.line(session)?.params(self.upper.mulpdu())
+    }
+
+    /// Counters of a session that is not over.
+    pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
+        self.upper.line(session).map(|line| line.stats())
+    }
+
+    /// Counters of the association.
+    pub fn stats(&self) -> EndpointStats {
+        EndpointStats { sctp: *self.association.stats(), adaptation: self.upper.stats }
+    }
+
+    /// When the last packet of the peer came that was not dropped.
+    pub fn idle_since(&self) -> Instant {
+        self.association.heard()
+    }
+
+    fn idle_deadline(&self) -> Option<Instant> {
+        let timeout = self.config.idle_timeout.filter(|_| self.upper.may_idle())?;
+        Some(self.association.heard() + timeout)
+    }
+
+    /// Acts on everything that a call has brought about.
+    fn after(&mut self, cx: &mut Context<'_, M>) {
+        let now = self.now;
+        // First what came over the association, then what becomes of it.
+        self.upper.settle(now, cx);
+        while let Some(event) = self.association.poll_event() {
+            match event {
+                sctp::Event::Up { streams } => self.upper.up(now, streams),
+                sctp::Event::Restarted { streams } => self.upper.restarted(now, streams, cx),
+                sctp::Event::PeerShutdown => {
+                    self.peer_first = !self.upper.is_closing();
+                    self.upper.peer_shutdown(now);
+                }
+                sctp::Event::Closed(reason) => self.closed(reason, cx),
+            }
+        }
+        self.upper.settle(now, cx);
+        self.look_whether_empty();
+    }
+
+    fn closed(&mut self, reason: sctp::CloseReason, cx: &mut Context<'_, M>) {
+        let why = CloseReason::of_sctp(&reason, self.peer_first);
+        self.upper.lost(why.clone(), self.now, cx);
+        self.upper.events.push_back(Event::Down { reason: why });
+    }
+
+    /// RFC 5041 §3 (10): without sessions the association goes, at its time.
+    fn look_whether_empty(&mut self) {
+        self.was_used |= self.upper.live() > 0;
+        if self.upper.live() > 0 || self.association.state() != sctp::State::Established {
+            self.empty_at = None;
+            return;
+        }
+        let patience = match (self.upper.is_closing(), self.was_used) {
+            (true, _) => core::time::Duration::ZERO,
+            (false, true) => self.config.linger,
+            (false, false) => self.config.session.answer_timeout,
+        };
+        let at = *self.empty_at.get_or_insert(self.now + patience);
+        if at <= self.now {
+            self.empty_at = None;
+            self.upper.close(&CloseReason::LocalShutdown, self.now);
+            self.association.shutdown(self.now);
+        }
+    }
+}
+
+/// Unanswered retransmissions in a row that make the path suspect (as R1 of RFC 9293 §3.8.3).
+const SUSPECT: u32 = 3;

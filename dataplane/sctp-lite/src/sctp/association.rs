@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use wire::Instant;
-use wire::sctp::{Cause, InitHeader, Tag, Tsn};
+use wire::sctp::ddp::MIN_MESSAGE;
+use wire::sctp::{Cause, InitHeader, Tag, Tsn, padded};
 
 use super::config::Config;
 use super::cookie::{Cookie, Terms};
@@ -22,6 +23,10 @@ use super::timers::{Timer, Timers};
 
 /// Most octets of the reason of an ABORT that are kept.
 pub(super) const MAX_REASON: usize = 128;
+
+/// Octets of the smallest packet that a path is thought to carry: one DATA chunk with the least that the largest
+/// message may be (RFC 5043 §9).
+pub const MIN_PACKET: usize = 12 + padded(16 + MIN_MESSAGE);
 
 /// What a peer did that ends an association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -344,6 +349,26 @@ impl Association {
     /// When a packet of the peer came last that belonged to the association.
     pub fn heard(&self) -> Instant {
         self.heard
+    }
+
+    /// Retransmissions and heartbeats in a row that went unanswered (RFC 9260 §8.1).
+    pub fn error_count(&self) -> u32 {
+        self.errors
+    }
+
+    /// The path carries packets of at most `len` octets, but at least [`MIN_PACKET`].
+    pub fn path_mtu(&mut self, len: usize) {
+        self.packet_len = len.max(MIN_PACKET);
+        self.sender.set_packet_len(self.packet_len);
+    }
+
+    /// A router says that the path carries packets of at most `len` octets. Says whether that was news.
+    pub fn packet_too_big(&mut self, len: usize) -> bool {
+        let news = len < self.packet_len && self.packet_len > MIN_PACKET;
+        if news {
+            self.path_mtu(len);
+        }
+        news
     }
 
     /// What it counted.

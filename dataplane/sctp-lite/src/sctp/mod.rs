@@ -47,7 +47,7 @@ mod timers;
 #[cfg(test)]
 mod tests;
 
-pub use association::{Association, CloseReason, Event, Fault};
+pub use association::{Association, CloseReason, Event, Fault, MIN_PACKET};
 pub use config::Config;
 pub use cookie::{COOKIE_LEN, Cookie};
 pub use drop_reason::DropReason;

@@ -118,6 +118,11 @@ impl Sender {
         self.rto
     }
 
+    /// The path carries packets of `len` octets from now on.
+    pub fn set_packet_len(&mut self, len: usize) {
+        self.packet_len = len;
+    }
+
     /// Most octets of a packet.
     pub fn packet_len(&self) -> usize {
         self.packet_len

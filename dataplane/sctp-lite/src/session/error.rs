@@ -1,6 +1,7 @@
 //! What a peer can do wrong in a session.
 
 use thiserror::Error;
+use wire::sctp::ddp::{BadControl, Function};
 
 /// Why a session does not follow any legal sequence (RFC 5043 §6.1): it is terminated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -13,11 +14,9 @@ pub enum SessionError {
         /// The one that came.
         seen: u16,
     },
-    /// A user message that is too short for what it is.
-    #[error("{seen} octets where the message needs {needed}")]
+    /// A user message without a DDP-SSN.
+    #[error("{seen} octets, too few for a DDP-SSN")]
     Short {
-        /// Octets that it needs.
-        needed: usize,
         /// Octets that it has.
         seen: usize,
     },
@@ -30,20 +29,9 @@ pub enum SessionError {
     /// A DATA chunk without the U flag (RFC 5043 §10).
     #[error("a DATA chunk without the U flag")]
     Ordered,
-    /// A session control message with an unknown function code.
-    #[error("session control function code {seen:#05x} is not known")]
-    Function {
-        /// The one that came.
-        seen: u16,
-    },
-    /// More private data than the message may have (RFC 5043 §5.2.3).
-    #[error("private data of {seen} octets, at most {limit} are allowed")]
-    PrivateData {
-        /// Octets that may be.
-        limit: usize,
-        /// Octets that came.
-        seen: usize,
-    },
+    /// Octets that are no session control message (RFC 5043 §5.2.3).
+    #[error(transparent)]
+    BadControl(#[from] BadControl),
     /// An enhanced message without IRD and ORD (RFC 6581 §7).
     #[error("an enhanced message with {seen} octets, too few for IRD and ORD")]
     EnhancedData {
@@ -51,10 +39,10 @@ pub enum SessionError {
         seen: usize,
     },
     /// A session control message at the wrong place in the sequence.
-    #[error("session control message {seen} where it is not expected")]
+    #[error("session control message {seen:?} where it is not expected")]
     Control {
-        /// Its name.
-        seen: &'static str,
+        /// What it is.
+        seen: Function,
     },
     /// A DDP segment before the session was accepted.
     #[error("a DDP segment before the session is accepted")]
@@ -85,8 +73,7 @@ impl SessionError {
             SessionError::Short { .. } => "short",
             SessionError::Ppid { .. } => "ppid",
             SessionError::Ordered => "ordered",
-            SessionError::Function { .. } => "function",
-            SessionError::PrivateData { .. } => "private_data",
+            SessionError::BadControl(_) => "bad_control",
             SessionError::EnhancedData { .. } => "enhanced_data",
             SessionError::Control { .. } => "control",
             SessionError::EarlySegment => "early_segment",

@@ -1,7 +1,30 @@
 //! The DDP adaptation (RFC 5043): DDP stream sessions on like-numbered pairs of SCTP streams.
+//!
+//! ```text
+//!  user message    | DDP-SSN | DDP segment ...                    PPID 16
+//!                  | DDP-SSN | function code | private data ...   PPID 17
+//!
+//!  stream n, out   | Initiate | segment | segment | ... | Terminate |
+//!  stream n, in    | Accept   | segment | ...           | Terminate |
+//!    DDP-SSN         0          1 ...
+//! ```
+//!
+//! [`Session`] is one session: what may come and go when. It knows no ULP: segments go to a
+//! [`UlpduSink`](ddp::llp::UlpduSink) when they arrive, with their DDP-SSN as order key, and come out of a
+//! [`UlpduSource`](ddp::llp::UlpduSource) when SCTP may send. [`Message`] is what a user message says.
+//!
+//! Left out: ULP-specific sequences (RFC 5043 §6.5).
 
 mod config;
 mod error;
+mod machine;
+mod message;
+mod order;
+mod sender;
 
 pub use config::Config;
 pub use error::SessionError;
+pub use machine::{Arrival, Heard, NoSession, PrivateDataTooLong, Said, Session, Stats};
+pub use message::Message;
+pub use order::{MAX_OUTSTANDING, Order};
+pub use sender::{Sender, SenderStats, mulpdu};

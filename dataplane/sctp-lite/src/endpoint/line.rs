@@ -1,0 +1,544 @@
+//! One session with the DDP stream in it.
+
+use super::config::{EndpointConfig, Open};
+use super::event::{CloseReason, SessionId, SessionStats, StreamParams};
+use super::{Context, Event, SessionEvent, State};
+use crate::session::{self, Said, Session};
+use ddp::enhanced::{Agreed, EnhancedRepr, Readiness, Rtr, answer, settle};
+use ddp::llp::{OrderKey, UlpduSink};
+use ddp::rdmap::{self, WorkRequest};
+use ddp::{
+    Failure, OnPeerClose, PdId, PeerId, RegionMemory, Source, Stag, StreamId, TaggedOffset, Ulp,
+    UlpConfig, UlpEvent, UlpKind,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use wire::Instant;
+
+/// Error type of RFC 6581 §8's codes, in layer 2.
+const ETYPE_STARTUP: u8 = 0;
+/// RFC 6581 §8: local catastrophic error.
+const CODE_LOCAL: u8 = 5;
+
+/// What a line needs of its endpoint.
+pub(super) struct Env<'a> {
+    pub(super) config: &'a EndpointConfig,
+    pub(super) peer: PeerId,
+    pub(super) events: &'a mut VecDeque<Event>,
+    pub(super) now: Instant,
+    /// The largest DDP segment to send, in octets.
+    pub(super) mulpdu: usize,
+}
+
+/// A pair of SCTP streams in use.
+#[derive(Debug)]
+pub(super) struct Line<M: RegionMemory> {
+    pub(super) id: SessionId,
+    pub(super) session: Session,
+    pub(super) state: State,
+    /// The owner knows of it.
+    pub(super) known: bool,
+    /// What the Initiate says of Reads, if it is an enhanced one.
+    asked: Option<EnhancedRepr>,
+    /// The active side's, until it is answered.
+    open: Option<Box<(StreamId, Open)>>,
+    pub(super) full: Option<Box<Full<M>>>,
+    pub(super) deadline: Option<Instant>,
+    /// The session's progress when the deadline of a teardown was set: more of it moves it.
+    progress: u64,
+    peer_closed: bool,
+    reason: Option<Box<CloseReason>>,
+    /// In the endpoint's queue of lines that may have something to send.
+    pub(super) ready: bool,
+    /// In its queue of lines that something has happened to.
+    pub(super) touched: bool,
+    /// In its queue of lines whose ULP may have events.
+    pub(super) talking: bool,
+    /// The deadline that its table of timers has.
+    pub(super) timer: Option<Instant>,
+}
+
+/// An accepted session.
+#[derive(Debug)]
+pub(super) struct Full<M: RegionMemory> {
+    pub(super) stream: Ulp<M>,
+    ulp: UlpKind,
+    agreed: Option<Agreed>,
+    /// The ready-to-receive message of this end is not complete.
+    rtr: bool,
+}
+
+/// What a stream says at its end.
+#[derive(Clone, Copy)]
+enum LastWord {
+    /// Nothing.
+    None,
+    /// What the ULP's protocol found wrong, if anything.
+    Found,
+    /// An error of the start-up with this code.
+    Startup(u8),
+}
+
+impl<M: RegionMemory> Full<M> {
+    /// Posts the ready-to-receive message, before anything else (RFC 6581 §9.2).
+    fn say_ready(&mut self, rtr: Rtr) {
+        let Ulp::Rdmap(stream) = &mut self.stream else { return };
+        let (cookie, nothing) = (u64::MAX, Source::Octets(Arc::from([])));
+        let (to, none) = (TaggedOffset(0), Stag(0));
+        let request = match rtr {
+            Rtr::Send => {
+                let (solicited, invalidate) = (false, None);
+                WorkRequest::Send { source: nothing, solicited, invalidate, cookie }
+            }
+            Rtr::Write => WorkRequest::Write { stag: none, to, source: nothing, cookie },
+            Rtr::Read => WorkRequest::Read {
+                sink_stag: none,
+                sink_to: to,
+                source_stag: none,
+                source_to: to,
+                len: 0,
+                cookie,
+            },
+        };
+        // Refused only by a stream that may post nothing at all.
+        self.rtr = stream.post(request).is_ok();
+    }
+
+    /// The next thing that the ULP should know. The ready-to-receive message is no concern of it.
+    pub(super) fn poll_event(&mut self) -> Option<SessionEvent> {
+        loop {
+            match self.stream.poll_event()? {
+                UlpEvent::Ddp(event) => return Some(SessionEvent::Ddp(event)),
+                UlpEvent::Rdmap(rdmap::Event::ReadyToReceive) => {}
+                // Operations end in the order of posting: that of the start-up is the first.
+                UlpEvent::Rdmap(rdmap::Event::Completed { .. } | rdmap::Event::Flushed { .. })
+                    if self.rtr =>
+                {
+                    self.rtr = false
+                }
+                UlpEvent::Rdmap(event) => return Some(SessionEvent::Rdmap(event)),
+            }
+        }
+    }
+}
+
+impl<M: RegionMemory> Line<M> {
+    pub(super) fn new(id: SessionId, session: Session, state: State) -> Self {
+        Line {
+            id,
+            session,
+            state,
+            known: true,
+            asked: None,
+            open: None,
+            full: None,
+            deadline: None,
+            progress: 0,
+            peer_closed: false,
+            reason: None,
+            ready: false,
+            touched: false,
+            talking: false,
+            timer: None,
+        }
+    }
+
+    /// The active side.
+    pub(super) fn active(
+        id: SessionId,
+        config: &EndpointConfig,
+        stream: StreamId,
+        open: Open,
+    ) -> Self {
+        let asked = asked(config, &open.ulp);
+        let said = Said { private_data: open.private_data.clone(), enhanced: asked };
+        let session = Session::active(id.stream, &said, config.session.max_segment);
+        let mut line = Line::new(id, session, State::Connecting);
+        (line.asked, line.open) = (asked, Some(Box::new((stream, open))));
+        line
+    }
+
+    /// The association is up: the Initiate is on its way.
+    pub(super) fn begin(&mut self, env: &Env<'_>) {
+        if self.state == State::Connecting {
+            self.state = State::Startup;
+            self.deadline = Some(env.now + env.config.session.answer_timeout);
+        }
+    }
+
+    /// The passive side: the owner is asked.
+    pub(super) fn request(&mut self, said: Said, env: &mut Env<'_>) {
+        self.asked = said.enhanced;
+        self.deadline = Some(env.now + env.config.session.answer_timeout);
+        let Said { private_data, enhanced } = said;
+        self.event(SessionEvent::Request { private_data, enhanced }, env);
+    }
+
+    /// Its owner knows of it, and it is not over.
+    pub(super) fn is_live(&self) -> bool {
+        self.known && self.state != State::Closed
+    }
+
+    fn event(&self, event: SessionEvent, env: &mut Env<'_>) {
+        env.events.push_back(Event::Session(self.id, event));
+    }
+
+    /// The owner accepts. What the two ends say of Reads may not match; then it is rejected.
+    pub(super) fn accept(
+        &mut self,
+        id: StreamId,
+        pd: PdId,
+        private_data: &[u8],
+        ulp: UlpConfig,
+        env: &mut Env<'_>,
+        cx: &mut Context<'_, M>,
+    ) {
+        let (mut said, mut agreed) = (None, None);
+        match self.asked.map(|asked| answer(&asked, ulp.depths(), &env.config.session.enhanced)) {
+            Some(Ok(answer)) => (said, agreed) = (Some(answer.0), Some(answer.1)),
+            Some(Err(why)) => return self.reject(CloseReason::Unsuitable(why), &[], env.config),
+            None => {}
+        }
+        self.session.accept(&Said { private_data: private_data.to_vec(), enhanced: said });
+        self.enter_full(id, pd, ulp, agreed, env, cx);
+        if agreed.is_some_and(|agreed| matches!(agreed.readiness, Readiness::Awaits(_))) {
+            self.state = State::Readying;
+        } else {
+            self.established(Vec::new(), env);
+        }
+    }
+
+    /// The owner rejects, or this end has to.
+    pub(super) fn reject(
+        &mut self,
+        why: CloseReason,
+        private_data: &[u8],
+        config: &EndpointConfig,
+    ) {
+        let required_ord = config.session.enhanced.required_ord;
+        let enhanced = self.asked.map(|asked| match asked.ird < required_ord {
+            // RFC 6581 §9.1: says the ORD that was needed.
+            true => EnhancedRepr { ord: required_ord, ..asked },
+            false => asked,
+        });
+        self.session.reject(&Said { private_data: private_data.to_vec(), enhanced });
+        self.over(why);
+    }
+
+    /// Octets of private data that an answer carries.
+    pub(super) fn is_enhanced(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// The peer accepts.
+    pub(super) fn accepted(&mut self, said: Said, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        let Some(open) = self.open.take() else { return };
+        let (id, Open { pd, ulp, .. }) = *open;
+        let preference = env.config.session.rtr_preference;
+        let agreed = match (self.asked, said.enhanced) {
+            (Some(asked), Some(reply)) => {
+                settle(&asked, &reply, ulp.depths(), preference).map(Some)
+            }
+            _ => Ok(None),
+        };
+        self.enter_full(id, pd, ulp, agreed.ok().flatten(), env, cx);
+        match agreed {
+            Ok(_) => self.established(said.private_data, env),
+            // RFC 6581 §9.1, §9.2: the peer is told so in a Terminate.
+            Err(why) => {
+                self.fail_with(CloseReason::Unsuitable(why), LastWord::Startup(why.code()), env);
+            }
+        }
+    }
+
+    fn enter_full(
+        &mut self,
+        id: StreamId,
+        pd: PdId,
+        mut ulp: UlpConfig,
+        agreed: Option<Agreed>,
+        env: &Env<'_>,
+        cx: &mut Context<'_, M>,
+    ) {
+        let kind = UlpKind::of(&ulp);
+        if let (UlpConfig::Rdmap(config), Some(agreed)) = (&mut ulp, agreed) {
+            (config.ird, config.ord) = (agreed.depths.ird, agreed.depths.ord);
+            config.rtr_send = matches!(agreed.readiness, Readiness::Awaits(set) if set.send);
+        }
+        let stream = Ulp::new(id, pd, ulp);
+        let mut full = Box::new(Full { stream, ulp: kind, agreed, rtr: false });
+        full.stream.set_peer(env.peer);
+        // Before the first segment there was the Initiate or the Accept.
+        full.stream.sink(cx.reborrow()).order_complete(OrderKey(1));
+        if let Some(Readiness::Sends(rtr)) = agreed.map(|agreed| agreed.readiness) {
+            full.say_ready(rtr);
+        }
+        self.full = Some(full);
+    }
+
+    fn established(&mut self, private_data: Vec<u8>, env: &mut Env<'_>) {
+        let Some(params) = self.params(env.mulpdu) else { return };
+        self.state = State::Established;
+        self.deadline = None;
+        self.event(SessionEvent::Established { private_data, params }, env);
+    }
+
+    /// What was agreed on, in an accepted session.
+    pub(super) fn params(&self, mulpdu: usize) -> Option<StreamParams> {
+        let full = self.full.as_ref()?;
+        let ddp_version = full.stream.version();
+        Some(StreamParams { ulp: full.ulp, mulpdu, ddp_version, agreed: full.agreed })
+    }
+
+    /// The first segment of an active side in the peer-to-peer model has been delivered: whatever it is,
+    /// this end may send now.
+    fn look_whether_ready(&mut self, env: &mut Env<'_>) {
+        if self.state != State::Readying || !self.session.is_begun() {
+            return;
+        }
+        if let Some(Ulp::Rdmap(stream)) = self.full.as_mut().map(|full| &mut full.stream) {
+            stream.ready();
+        }
+        self.established(Vec::new(), env);
+    }
+
+    /// Acts on what has happened; `cx` as its end needs it.
+    pub(super) fn settle(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        self.look_at_errors(env, cx);
+        self.look_whether_ready(env);
+        let done = match self.state {
+            State::Failing => self.full.is_none() || self.session.is_own_done(),
+            State::Closing => self.session.is_free(),
+            _ => false,
+        };
+        if done {
+            self.finish(env, cx);
+        }
+    }
+
+    /// Errors that the order has reached.
+    fn look_at_errors(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        if !matches!(self.state, State::Readying | State::Established | State::Closing) {
+            return;
+        }
+        let Some(full) = &self.full else { return };
+        if let Some(error) = full.stream.error() {
+            self.fail_with(CloseReason::of_ulp(error), LastWord::Found, env);
+        } else if let Some(said) = full.stream.terminated_by_peer() {
+            // RFC 5040 §6.2.1: closed gracefully; nothing is said to it.
+            let why = CloseReason::Terminated(Box::new(said.clone()));
+            self.fail_with(why, LastWord::Found, env);
+        } else if let Some(why) = full.stream.failure() {
+            self.abort(CloseReason::DdpFailed(why), env, cx);
+        }
+    }
+
+    /// The peer's Terminate is in order.
+    pub(super) fn peer_done(&mut self, env: &mut Env<'_>) {
+        if !matches!(self.state, State::Readying | State::Established | State::Closing) {
+            return;
+        }
+        self.peer_closed = true;
+        if let Some(full) = &mut self.full {
+            full.stream.peer_closed();
+        }
+        let readying = self.state == State::Readying;
+        if readying || env.config.on_peer_close == OnPeerClose::Finish {
+            self.shutdown(CloseReason::PeerShutdown, env);
+        }
+    }
+
+    /// The peer shuts the association down: its direction is over without a Terminate.
+    pub(super) fn peer_gone(&mut self, env: &mut Env<'_>) {
+        self.peer_done(env);
+        self.shutdown(CloseReason::PeerShutdown, env);
+    }
+
+    /// Closes gracefully.
+    pub(super) fn shutdown(&mut self, why: CloseReason, env: &Env<'_>) {
+        match self.state {
+            State::Connecting | State::Startup | State::Deciding => {
+                self.session.end();
+                self.over(why);
+            }
+            State::Readying | State::Established => {
+                self.because(if self.peer_closed { CloseReason::PeerShutdown } else { why });
+                self.state = State::Closing;
+                self.session.close();
+                self.be_patient(env);
+            }
+            State::Closing | State::Failing | State::Closed => {}
+        }
+    }
+
+    /// Ends it at once: what is outstanding still arrives, nothing more is sent but a Terminate, and what
+    /// comes is thrown away.
+    pub(super) fn abort(&mut self, why: CloseReason, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.because(why);
+        self.session.end();
+        self.finish(env, cx);
+    }
+
+    /// This end cannot go on for a reason of its own (RFC 6581 §8 code 5).
+    pub(super) fn fail(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        match self.state {
+            State::Readying | State::Established | State::Closing => {
+                self.fail_with(CloseReason::Local, LastWord::Startup(CODE_LOCAL), env);
+            }
+            _ => self.abort(CloseReason::Local, env, cx),
+        }
+    }
+
+    /// The peer's messages fit no legal sequence: a Terminate, without a word (RFC 5043 §6.1).
+    pub(super) fn illegal(&mut self, error: session::SessionError) {
+        self.reason = None;
+        self.session.end();
+        self.over(CloseReason::Session(error));
+        if let Some(full) = &mut self.full {
+            full.stream.close_now();
+        }
+    }
+
+    /// An error: the one last message or the RDMAP Terminate, then the session's (RFC 5041 §7.1,
+    /// RFC 5040 §6.2.1, RFC 5043 §6.2).
+    fn fail_with(&mut self, why: CloseReason, word: LastWord, env: &Env<'_>) {
+        // A graceful close that was under way is none any more.
+        self.reason = None;
+        if let Some(full) = &mut self.full {
+            match word {
+                LastWord::Found if env.config.last_message => full.stream.say_error(),
+                LastWord::Startup(code) if env.config.last_message => {
+                    full.stream.say_llp_error(ETYPE_STARTUP, code);
+                }
+                _ => full.stream.close_now(),
+            }
+        }
+        self.session.stop();
+        self.over(why);
+        self.be_patient(env);
+    }
+
+    /// Nothing more is taken.
+    pub(super) fn over(&mut self, why: CloseReason) {
+        self.because(why);
+        self.state = State::Failing;
+        self.deadline = None;
+    }
+
+    /// The deadline has passed.
+    pub(super) fn out_of_patience(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        self.deadline = None;
+        match self.state {
+            State::Startup | State::Deciding => {
+                self.session.end();
+                self.over(CloseReason::AnswerTimeout);
+            }
+            State::Readying => self.fail_with(CloseReason::AnswerTimeout, LastWord::None, env),
+            State::Closing | State::Failing if self.session.progress() > self.progress => {
+                self.be_patient(env);
+            }
+            State::Closing | State::Failing => {
+                // RFC 5043 §6.2: one Terminate is enough, and the peer has it.
+                let enough = self.session.is_own_done();
+                if !enough && self.reason.as_deref().is_some_and(CloseReason::is_graceful) {
+                    self.reason = Some(Box::new(CloseReason::PeerLingers));
+                }
+                self.abort(CloseReason::PeerLingers, env, cx);
+            }
+            State::Connecting | State::Established | State::Closed => {}
+        }
+    }
+
+    /// The association is gone, for this reason.
+    pub(super) fn lost(&mut self, why: CloseReason, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        if self.state == State::Closed {
+            return;
+        }
+        let enough = self.session.is_own_done() || self.session.is_peer_done();
+        if self.state == State::Closing && !(why.is_graceful() || enough) {
+            // It had begun gracefully and did not end so.
+            self.reason = None;
+        }
+        self.because(why);
+        self.finish(env, cx);
+    }
+
+    /// The peer uses the streams for another session, so it has all of this one.
+    pub(super) fn superseded(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        if self.state == State::Closed {
+            return;
+        }
+        if let Some(full) = &mut self.full {
+            full.stream.peer_closed();
+        }
+        self.because(CloseReason::PeerShutdown);
+        self.finish(env, cx);
+    }
+
+    /// It is over for its owner; what is outstanding is kept for the peer.
+    fn finish(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        self.state = State::Closed;
+        self.deadline = None;
+        self.open = None;
+        let reason = self.reason.as_deref().cloned().unwrap_or(CloseReason::LocalAbort);
+        if let Some(mut full) = self.full.take() {
+            self.session.keep_all(&full.stream);
+            if !reason.is_graceful() || full.stream.outstanding() > 0 {
+                let aborted = reason == CloseReason::LocalAbort;
+                full.stream.fail(if aborted { Failure::Aborted } else { Failure::LlpLost });
+            }
+            full.stream.release(cx.buffers);
+            while let Some(event) = full.poll_event() {
+                self.event(event, env);
+            }
+            self.full = Some(full);
+        }
+        let stats = Box::new(self.stats());
+        self.full = None;
+        if self.known {
+            self.event(SessionEvent::Closed { reason, stats }, env);
+        }
+    }
+
+    /// Counters of its layers.
+    pub(super) fn stats(&self) -> SessionStats {
+        let session = self.session.stats();
+        let Some(full) = &self.full else { return SessionStats { session, ..Default::default() } };
+        let rdmap = full.stream.rdmap_counters().copied().unwrap_or_default();
+        SessionStats { session, ddp: *full.stream.counters(), rdmap }
+    }
+
+    /// True when a message of it is to be written.
+    pub(super) fn has_data(&self) -> bool {
+        if self.state == State::Connecting {
+            return false;
+        }
+        let source = self.full.as_ref().map(|full| &full.stream);
+        self.session.has_data(source, self.awaits())
+    }
+
+    /// A graceful close waits for the responses of what was posted before it, if they can still come.
+    pub(super) fn awaits(&self) -> bool {
+        let full = self.full.as_ref().filter(|_| self.state == State::Closing && !self.peer_closed);
+        full.is_some_and(|full| full.stream.awaits_response())
+    }
+
+    /// The first cause stays.
+    fn because(&mut self, why: CloseReason) {
+        self.reason.get_or_insert_with(|| Box::new(why));
+    }
+
+    fn be_patient(&mut self, env: &Env<'_>) {
+        self.progress = self.session.progress();
+        self.deadline = Some(env.now + env.config.teardown_timeout);
+    }
+}
+
+/// What an Initiate says of Reads: bare DDP has none to negotiate.
+pub(super) fn asked(config: &EndpointConfig, ulp: &UlpConfig) -> Option<EnhancedRepr> {
+    let enhanced = config.session.open_enhanced && UlpKind::of(ulp) == UlpKind::Rdmap;
+    enhanced.then(|| ddp::enhanced::ask(ulp.depths(), &config.session.enhanced))
+}

@@ -1,0 +1,89 @@
+//! What a ULP gives to its session: messages of bare DDP, operations of RDMAP, receive buffers.
+
+use super::line::Line;
+use super::{Context, Endpoint, SessionId, State};
+use ddp::rdmap::WorkRequest;
+use ddp::{MESSAGE_QUEUE, Message, PostError, Qn, RegionMemory, Stag, Ulp};
+use wire::Instant;
+
+impl<M: RegionMemory> Endpoint<M> {
+    /// Posts a message. It is sent in order behind what was posted before.
+    ///
+    /// # Errors
+    /// Before the session is accepted, after a close, in a session of RDMAP, and as [`ddp::Stream::post`]
+    /// says.
+    pub fn post(&mut self, session: SessionId, message: Message<M>) -> Result<(), PostError> {
+        self.ask_ulp(session, true, |ulp| match ulp {
+            Ulp::Ddp(stream) => stream.post(message),
+            Ulp::Rdmap(_) => Err(PostError::OtherUlp),
+        })
+    }
+
+    /// Starts an operation of RDMAP. It is done in order behind what was posted before.
+    ///
+    /// # Errors
+    /// Before the session is accepted, after a close, in a session of bare DDP, and as
+    /// [`ddp::rdmap::Stream::post`] says.
+    pub fn post_rdmap(
+        &mut self,
+        session: SessionId,
+        request: WorkRequest<M>,
+    ) -> Result<(), PostError> {
+        self.ask_ulp(session, true, |ulp| match ulp {
+            Ulp::Ddp(_) => Err(PostError::OtherUlp),
+            Ulp::Rdmap(stream) => stream.post(request),
+        })
+    }
+
+    /// Adds `n` receive buffers to a queue; RDMAP's ULP has [`MESSAGE_QUEUE`] alone.
+    ///
+    /// # Errors
+    /// Before the session is accepted, after the end, and when there is no such queue.
+    pub fn post_buffers(&mut self, session: SessionId, qn: Qn, n: u32) -> Result<(), PostError> {
+        self.ask_ulp(session, false, |ulp| match ulp {
+            Ulp::Ddp(stream) => stream.post_buffers(qn, n),
+            Ulp::Rdmap(stream) if qn == MESSAGE_QUEUE => stream.post_buffers(n),
+            Ulp::Rdmap(_) => Err(PostError::NoSuchQueue(qn.0)),
+        })
+    }
+
+    /// An STag of the worker's table has ended: a peer's Read from it that is not wholly answered ends the
+    /// session by an RDMAP Terminate. Says whether there was one.
+    pub fn revoked(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        stag: Stag,
+        cx: &mut Context<'_, M>,
+    ) -> bool {
+        self.now = now;
+        let ended = self.ask_ulp(session, false, |ulp| match ulp {
+            Ulp::Ddp(_) => Ok(false),
+            Ulp::Rdmap(stream) => Ok(stream.revoked(stag)),
+        });
+        let ended = ended.unwrap_or(false);
+        if ended {
+            self.after(cx);
+        }
+        ended
+    }
+
+    fn ask_ulp<R>(
+        &mut self,
+        session: SessionId,
+        to_send: bool,
+        f: impl FnOnce(&mut Ulp<M>) -> Result<R, PostError>,
+    ) -> Result<R, PostError> {
+        let closed = Err(PostError::Closed);
+        if self.upper.line(session).is_none() {
+            return closed;
+        }
+        let may = |line: &Line<M>| !to_send || line.state == State::Established;
+        let done = self.upper.with(session.stream, self.now, |line, _| {
+            let open = may(line);
+            let full = line.full.as_mut().filter(|_| open);
+            full.map_or(Err(PostError::Closed), |full| f(&mut full.stream))
+        });
+        done.unwrap_or(closed)
+    }
+}

@@ -1,0 +1,597 @@
+//! All sessions of an association, as SCTP calls them.
+//!
+//! ```text
+//!   lines:    | 0: session | 1: - | 2: residue | ...      by stream identifier
+//!   ready:    lines that may have something to send, asked in turn
+//!   touched:  lines that something has happened to since the last `settle`
+//!   talking:  lines whose ULP may have events
+//! ```
+//!
+//! A session that is over for its owner leaves a residue on its streams until nothing of it can be
+//! outstanding (RFC 5043 §6.6).
+
+use super::config::{EndpointConfig, Open};
+use super::event::{CloseReason, SessionId};
+use super::line::{Env, Line, asked};
+use super::{AnswerError, Context, Event, OpenError, State};
+use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, Written};
+use crate::session::{Arrival, Heard, Message, NoSession, PrivateDataTooLong, Session, mulpdu};
+use ddp::{PdId, PeerId, RegionMemory, StreamId, UlpConfig};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use wire::Instant;
+
+/// What the sessions of an association count, besides what each does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AdaptationStats {
+    /// Sessions that the peer asked for and the owner was told of.
+    pub requests: u64,
+    /// Initiates answered by a Terminate, because a bound was reached (RFC 5043 §6.4).
+    pub turned_away: u64,
+    /// Sessions terminated because the peer's messages fit no legal sequence (RFC 5043 §6.1).
+    pub illegal: u64,
+    /// Messages on streams without a session that begin none and are behind the beginning of one.
+    pub early: u64,
+    /// Terminates on streams without a session.
+    pub stray: u64,
+    /// Messages on streams that have no counterpart in the other direction.
+    pub unpaired: u64,
+}
+
+/// The sessions of one association.
+#[derive(Debug)]
+pub(super) struct Upper<M: RegionMemory> {
+    config: Arc<EndpointConfig>,
+    /// Who is at the other end.
+    peer: PeerId,
+    /// This end opened the association.
+    initiator: bool,
+    /// Pairs of like-numbered streams; what was asked for until the association is up.
+    pairs: u16,
+    is_up: bool,
+    /// No sessions are begun any more.
+    closing: bool,
+    /// The largest message that a packet carries.
+    most: usize,
+    serial: u32,
+    /// Sessions that their owners know and that are not over.
+    live: usize,
+    lines: Vec<Option<Box<Line<M>>>>,
+    ready: VecDeque<u16>,
+    touched: VecDeque<u16>,
+    talking: VecDeque<u16>,
+    timers: BTreeSet<(Instant, u16)>,
+    pub(super) events: VecDeque<Event>,
+    pub(super) stats: AdaptationStats,
+}
+
+/// Octets of a message before SCTP has said how many a packet carries.
+const INITIAL_MOST: usize = wire::sctp::ddp::MIN_MESSAGE;
+
+impl<M: RegionMemory> Upper<M> {
+    pub(super) fn new(
+        config: Arc<EndpointConfig>,
+        peer: PeerId,
+        initiator: bool,
+        pairs: u16,
+    ) -> Self {
+        Upper {
+            config,
+            peer,
+            initiator,
+            pairs,
+            is_up: false,
+            closing: false,
+            most: INITIAL_MOST,
+            serial: 0,
+            live: 0,
+            lines: Vec::new(),
+            ready: VecDeque::new(),
+            touched: VecDeque::new(),
+            talking: VecDeque::new(),
+            timers: BTreeSet::new(),
+            events: VecDeque::new(),
+            stats: AdaptationStats::default(),
+        }
+    }
+
+    /// The association is up, with so many pairs of streams.
+    pub(super) fn up(&mut self, now: Instant, pairs: u16) {
+        // RFC 5043 §8: like-numbered streams make a pair.
+        self.pairs = pairs;
+        self.is_up = true;
+        self.events.push_back(Event::Up { streams: self.pairs });
+        for stream in 0..self.lines.len() as u16 {
+            let pairs = self.pairs;
+            self.with(stream, now, |line, env| match stream < pairs {
+                true => line.begin(env),
+                false => line.over(CloseReason::TurnedAway),
+            });
+        }
+    }
+
+    /// The association begins anew (RFC 9260 §5.2.4, action A): nothing of the old one is left.
+    pub(super) fn restarted(&mut self, now: Instant, pairs: u16, cx: &mut Context<'_, M>) {
+        self.lost(CloseReason::PeerRestart, now, cx);
+        self.up(now, pairs);
+    }
+
+    /// The association is over: so is every session, for this reason. No RDMAP Terminate is sent
+    /// (RFC 5043 §11.3), the owner of each is told.
+    pub(super) fn lost(&mut self, why: CloseReason, now: Instant, cx: &mut Context<'_, M>) {
+        self.is_up = false;
+        for stream in 0..self.lines.len() as u16 {
+            self.with(stream, now, |line, env| line.lost(why.clone(), env, cx));
+            if let Some(line) = self.lines[usize::from(stream)].take() {
+                self.forget(&line);
+            }
+        }
+        self.ready.clear();
+        self.touched.clear();
+        self.talking.clear();
+        self.timers.clear();
+    }
+
+    fn forget(&mut self, line: &Line<M>) {
+        if let Some(timer) = line.timer {
+            self.timers.remove(&(timer, line.id.stream));
+        }
+    }
+
+    /// Sessions that their owners know and that are not over.
+    pub(super) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// Those sessions.
+    pub(super) fn live_lines(&self) -> impl Iterator<Item = &Line<M>> {
+        self.lines().filter(|line| line.is_live())
+    }
+
+    /// True when silence of the peer counts: a session is established.
+    pub(super) fn may_idle(&self) -> bool {
+        self.live > 0 && self.live_lines().any(|line| line.state == State::Established)
+    }
+
+    /// No session is begun any more.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// Nothing is left to report.
+    pub(super) fn is_done(&self) -> bool {
+        self.live == 0 && self.events.is_empty()
+    }
+
+    /// True when a session could be opened.
+    pub(super) fn can_open(&self) -> bool {
+        let bound = usize::from(self.config.session.max_sessions);
+        !self.closing && self.occupied() < bound && self.free_stream().is_some()
+    }
+
+    fn lines(&self) -> impl Iterator<Item = &Line<M>> {
+        self.lines.iter().flatten().map(|line| &**line)
+    }
+
+    /// The session of this name, unless it is over.
+    pub(super) fn line(&self, id: SessionId) -> Option<&Line<M>> {
+        let line = self.lines.get(usize::from(id.stream))?.as_deref()?;
+        (line.id == id && line.is_live()).then_some(line)
+    }
+
+    /// The largest DDP segment to send, in octets.
+    pub(super) fn mulpdu(&self) -> usize {
+        mulpdu(self.most, self.config.session.control_room)
+    }
+
+    /// Names the next session on a pair of streams.
+    fn name(&mut self, stream: u16) -> SessionId {
+        self.serial = self.serial.wrapping_add(1);
+        SessionId { stream, serial: self.serial }
+    }
+
+    /// A pair of streams that nothing is outstanding on. The ends look from opposite sides, so that they
+    /// seldom take the same one.
+    fn free_stream(&self) -> Option<u16> {
+        let is_free = |stream: &u16| {
+            let line = self.lines.get(usize::from(*stream));
+            line.is_none_or(|line| line.is_none())
+        };
+        match self.initiator {
+            true => (0..self.pairs).find(is_free),
+            false => (0..self.pairs).rev().find(is_free),
+        }
+    }
+
+    fn occupied(&self) -> usize {
+        self.lines().count()
+    }
+
+    /// Begins a session as the active side.
+    pub(super) fn open(
+        &mut self,
+        now: Instant,
+        id: StreamId,
+        open: Open,
+    ) -> Result<SessionId, OpenError> {
+        let enhanced = asked(&self.config, &open.ulp).is_some();
+        PrivateDataTooLong::check(&open.private_data, enhanced)?;
+        if self.closing {
+            return Err(OpenError::Closed);
+        }
+        let bound = usize::from(self.config.session.max_sessions);
+        let free = self.free_stream().filter(|_| self.occupied() < bound);
+        let stream = free.ok_or(OpenError::NoStream)?;
+        let session = self.name(stream);
+        let config = self.config.clone();
+        self.put(Line::active(session, &config, id, open));
+        if self.is_up {
+            self.with(stream, now, |line, env| line.begin(env));
+        }
+        Ok(session)
+    }
+
+    pub(super) fn accept(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        answer: (StreamId, PdId, &[u8], UlpConfig),
+        cx: &mut Context<'_, M>,
+    ) -> Result<(), AnswerError> {
+        let (id, pd, private_data, ulp) = answer;
+        self.deciding(session, private_data)?;
+        self.with(session.stream, now, |line, env| {
+            line.accept(id, pd, private_data, ulp, env, cx);
+        });
+        Ok(())
+    }
+
+    pub(super) fn reject(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        private_data: &[u8],
+    ) -> Result<(), AnswerError> {
+        self.deciding(session, private_data)?;
+        self.with(session.stream, now, |line, env| {
+            line.reject(CloseReason::RejectedHere, private_data, env.config);
+        });
+        Ok(())
+    }
+
+    /// That a request awaits an answer, which has room for these private data.
+    fn deciding(&self, session: SessionId, private_data: &[u8]) -> Result<(), AnswerError> {
+        let line = self.line(session).filter(|line| line.state == State::Deciding);
+        let enhanced = line.ok_or(AnswerError::NoRequest)?.is_enhanced();
+        Ok(PrivateDataTooLong::check(private_data, enhanced)?)
+    }
+
+    /// No session is begun any more, and those that there are are closed gracefully.
+    pub(super) fn close(&mut self, why: &CloseReason, now: Instant) {
+        self.closing = true;
+        for stream in 0..self.lines.len() as u16 {
+            self.with(stream, now, |line, env| line.shutdown(why.clone(), env));
+        }
+    }
+
+    /// The peer shuts the association down: nothing comes any more, what this end still has goes out.
+    pub(super) fn peer_shutdown(&mut self, now: Instant) {
+        self.closing = true;
+        for stream in 0..self.lines.len() as u16 {
+            self.with(stream, now, |line, env| line.peer_gone(env));
+        }
+    }
+
+    fn put(&mut self, line: Line<M>) {
+        let stream = usize::from(line.id.stream);
+        self.live += usize::from(line.is_live());
+        if self.lines.len() <= stream {
+            self.lines.resize_with(stream + 1, || None);
+        }
+        self.lines[stream] = Some(Box::new(line));
+    }
+
+    /// Does something with the line of a stream, if there is one, and sees to the queues that it stands in.
+    pub(super) fn with<R>(
+        &mut self,
+        stream: u16,
+        now: Instant,
+        f: impl FnOnce(&mut Line<M>, &mut Env<'_>) -> R,
+    ) -> Option<R> {
+        let mulpdu = self.mulpdu();
+        let line = self.lines.get_mut(usize::from(stream))?.as_deref_mut()?;
+        let Upper { config, peer, events, .. } = self;
+        let (config, peer) = (&**config, *peer);
+        let was_live = line.is_live();
+        let result = f(line, &mut Env { config, peer, events, now, mulpdu });
+        self.live -= usize::from(was_live && !line.is_live());
+        if line.timer != line.deadline {
+            if let Some(timer) = line.timer {
+                self.timers.remove(&(timer, stream));
+            }
+            line.timer = line.deadline;
+            self.timers.extend(line.deadline.map(|deadline| (deadline, stream)));
+        }
+        if !line.ready && line.has_data() {
+            line.ready = true;
+            self.ready.push_back(stream);
+        }
+        if !line.touched {
+            line.touched = true;
+            self.touched.push_back(stream);
+        }
+        Some(result)
+    }
+
+    /// Acts on everything that has happened to sessions since the last time.
+    pub(super) fn settle(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        while let Some(stream) = self.touched.pop_front() {
+            // It counts as touched until the end, so that this does not queue it again.
+            self.with(stream, now, |line, env| line.settle(env, cx));
+            self.settled(stream);
+        }
+    }
+
+    fn line_at(&mut self, stream: u16) -> Option<&mut Line<M>> {
+        self.lines.get_mut(usize::from(stream))?.as_deref_mut()
+    }
+
+    fn settled(&mut self, stream: u16) {
+        let Some(line) = self.line_at(stream) else { return };
+        line.touched = false;
+        if line.state != State::Closed {
+            if !line.talking && line.full.is_some() {
+                line.talking = true;
+                self.talking.push_back(stream);
+            }
+        } else if line.session.is_free() {
+            self.drop_line(stream);
+        }
+    }
+
+    fn drop_line(&mut self, stream: u16) {
+        if let Some(line) = self.lines[usize::from(stream)].take() {
+            self.forget(&line);
+            self.ready.retain(|s| *s != stream);
+            self.touched.retain(|s| *s != stream);
+            self.talking.retain(|s| *s != stream);
+        }
+    }
+
+    /// When a session wants [`handle_timeout`](Self::handle_timeout).
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        if !self.touched.is_empty() {
+            return Some(Instant::ZERO);
+        }
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Time has passed.
+    pub(super) fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        while let Some(&(at, stream)) = self.timers.first()
+            && at <= now
+        {
+            self.timers.remove(&(at, stream));
+            self.with(stream, now, |line, env| {
+                line.timer = None;
+                line.out_of_patience(env, cx);
+            });
+        }
+    }
+
+    /// The next thing that the owner should know.
+    pub(super) fn poll_event(&mut self) -> Option<Event> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        while let Some(stream) = self.talking.front().copied() {
+            if let Some(line) = self.line_at(stream) {
+                let id = line.id;
+                if let Some(event) = line.full.as_mut().and_then(|full| full.poll_event()) {
+                    return Some(Event::Session(id, event));
+                }
+                line.talking = false;
+            }
+            self.talking.pop_front();
+        }
+        None
+    }
+
+    /// A message came to a stream with a session, or its residue.
+    fn arrived(
+        &mut self,
+        now: Instant,
+        received: &Received<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Option<Arrival> {
+        let message = Message::parse(received);
+        let ssn = Message::ssn(received);
+        self.with(received.stream, now, |line, env| {
+            let arrival = match &mut line.full {
+                Some(full) => {
+                    let mut sink = full.stream.sink(cx.reborrow());
+                    line.session.arrive(&message, ssn, Some(&mut sink))
+                }
+                None => line.session.arrive(&message, ssn, None::<&mut ddp::UlpSink<'_, M>>),
+            };
+            match &arrival {
+                Arrival::Taken(heard) => heard_of(line, heard, env, cx),
+                Arrival::Illegal(error) => line.illegal(*error),
+                Arrival::Superseded => line.superseded(env, cx),
+                Arrival::Refused => {}
+            }
+            arrival
+        })
+    }
+
+    /// A message came to a stream without a session.
+    fn begins(&mut self, now: Instant, received: &Received<'_>) -> Taken {
+        let (stream, max_segment) = (received.stream, self.config.session.max_segment);
+        let begun = Message::parse(received)
+            .map_err(NoSession::Illegal)
+            .and_then(|message| Session::passive(stream, &message, max_segment));
+        match begun {
+            Ok((mut session, said)) => {
+                let id = self.name(stream);
+                if self.is_full() {
+                    self.stats.turned_away += 1;
+                    session.end();
+                    self.unknown(Line::new(id, session, State::Closed), now);
+                } else {
+                    self.stats.requests += 1;
+                    self.put(Line::new(id, session, State::Deciding));
+                    self.with(stream, now, |line, env| line.request(said, env));
+                }
+            }
+            Err(NoSession::Early) => {
+                self.stats.early += 1;
+                return Taken::No;
+            }
+            Err(NoSession::Terminate) => self.stats.stray += 1,
+            Err(NoSession::Illegal(_)) => {
+                self.stats.illegal += 1;
+                let id = self.name(stream);
+                let mut session = Session::failed(stream, max_segment);
+                let (message, ssn) = (Message::parse(received), Message::ssn(received));
+                // It is thrown away, but for its place in the order.
+                let _taken = session.arrive(&message, ssn, None::<&mut ddp::UlpSink<'_, M>>);
+                self.unknown(Line::new(id, session, State::Closed), now);
+            }
+        }
+        Taken::Yes
+    }
+
+    /// A session that its owner is never told of.
+    fn unknown(&mut self, mut line: Line<M>, now: Instant) {
+        line.known = false;
+        let stream = line.id.stream;
+        self.put(line);
+        self.with(stream, now, |_, _| {});
+    }
+
+    /// RFC 5043 §6.4: true when one more session is too many.
+    fn is_full(&self) -> bool {
+        let limits = &self.config.session;
+        let pending = self.lines().filter(|line| line.state == State::Deciding).count();
+        self.closing
+            || pending >= usize::from(limits.max_pending)
+            || self.occupied() >= usize::from(limits.max_sessions)
+    }
+}
+
+/// What a message that was taken means for a session.
+fn heard_of<M: RegionMemory>(
+    line: &mut Line<M>,
+    heard: &Heard,
+    env: &mut Env<'_>,
+    cx: &mut Context<'_, M>,
+) {
+    match heard {
+        Heard::Nothing => {}
+        Heard::Accepted(said) => line.accepted(said.clone(), env, cx),
+        Heard::Rejected(said) => {
+            let (private_data, enhanced) = (said.private_data.clone(), said.enhanced);
+            line.over(CloseReason::RejectedByPeer { private_data, enhanced });
+        }
+        Heard::TurnedAway => line.over(CloseReason::TurnedAway),
+        Heard::Cancelled => {
+            line.session.end();
+            line.over(CloseReason::Cancelled);
+        }
+        Heard::PeerDone => line.peer_done(env),
+    }
+}
+
+/// [`Upper`] for the time of one call into SCTP.
+pub(super) struct Up<'a, 'c, M: RegionMemory> {
+    pub(super) upper: &'a mut Upper<M>,
+    /// What received messages need. Without it none is taken.
+    pub(super) cx: Option<&'a mut Context<'c, M>>,
+    pub(super) now: Instant,
+}
+
+impl<M: RegionMemory> MessageSink for Up<'_, '_, M> {
+    fn message(&mut self, now: Instant, message: Received<'_>) -> Taken {
+        let Some(cx) = self.cx.as_deref_mut() else { return Taken::No };
+        if message.stream >= self.upper.pairs {
+            self.upper.stats.unpaired += 1;
+            return Taken::Yes;
+        }
+        match self.upper.arrived(now, &message, cx) {
+            None => self.upper.begins(now, &message),
+            Some(Arrival::Superseded) => {
+                self.upper.drop_line(message.stream);
+                self.upper.begins(now, &message)
+            }
+            Some(Arrival::Refused) => Taken::No,
+            Some(Arrival::Illegal(_)) => {
+                self.upper.stats.illegal += 1;
+                Taken::Yes
+            }
+            Some(Arrival::Taken(_)) => Taken::Yes,
+        }
+    }
+
+    fn room(&self) -> u32 {
+        // Everything is placed at arrival; what cannot be is refused.
+        u32::MAX
+    }
+}
+
+impl<M: RegionMemory> MessageSource for Up<'_, '_, M> {
+    fn has_data(&self) -> bool {
+        let has_data = |stream: &u16| {
+            let line = self.upper.lines.get(usize::from(*stream));
+            line.and_then(Option::as_deref).is_some_and(Line::has_data)
+        };
+        self.upper.ready.iter().any(has_data)
+    }
+
+    fn next(&mut self, most: usize, out: &mut [u8]) -> Option<Written> {
+        self.upper.most = most;
+        let mulpdu = self.upper.mulpdu();
+        for _ in 0..self.upper.ready.len() {
+            let stream = self.upper.ready.pop_front()?;
+            let Some(line) = self.upper.line_at(stream) else { continue };
+            if !line.has_data() {
+                line.ready = false;
+                continue;
+            }
+            let awaits = line.awaits();
+            let source = line.full.as_mut().map(|full| &mut full.stream);
+            let written = line.session.next(source, awaits, mulpdu, out);
+            if written.is_some() {
+                line.ready = line.has_data();
+                if line.ready {
+                    self.upper.ready.push_back(stream);
+                }
+                return written;
+            }
+            if out.len() < most {
+                // RFC 5043 §11.2: nothing waits for company; it gets the next packet to itself.
+                self.upper.ready.push_front(stream);
+                return None;
+            }
+            self.upper.ready.push_back(stream);
+        }
+        None
+    }
+
+    fn again(&mut self, message: MessageRef, out: &mut [u8]) {
+        let Some(line) = self.upper.line_at(message.stream) else { return };
+        let source = line.full.as_ref().map(|full| &full.stream);
+        line.session.again(source, message, out);
+    }
+
+    fn acknowledged(&mut self, message: MessageRef) {
+        let now = self.now;
+        self.upper.with(message.stream, now, |line, _| {
+            let source = line.full.as_mut().map(|full| &mut full.stream);
+            line.session.acknowledged(source, message);
+        });
+    }
+
+    fn most_changed(&mut self, most: usize) {
+        self.upper.most = most;
+    }
+}

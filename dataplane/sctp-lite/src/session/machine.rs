@@ -1,0 +1,603 @@
+//! One session: its legal sequences (RFC 5043 §6, RFC 6581 §7), judged in the order of DDP-SSNs.
+//!
+//! ```text
+//!  active side                              passive side
+//!  Initiating --- Initiate -------------->  Deciding
+//!      |       <-- Accept ----------------      |   \
+//!     Open     === segments ==============     Open   Reject, Terminate --> Over
+//!      |       <-- Terminate, both ways ->      |
+//!     Over                                     Over
+//! ```
+//!
+//! What this end may send when (§6.6): nothing behind its first message until that is acknowledged, or
+//! answered on the active side; then segments; its Terminate last. What the peer sends is taken at its
+//! DDP-SSN: a Terminate ends the peer's direction once everything before it has come.
+
+use super::error::SessionError;
+use super::message::{Body, Control, Message, Pieces};
+use super::order::Order;
+use super::sender::{Sender, SenderStats};
+use crate::seam::{MessageRef, Written};
+use ddp::enhanced::{ENHANCED_LEN, EnhancedRepr};
+use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink, UlpduSource};
+use wire::sctp::ddp::{DdpSsn, Function, MAX_PRIVATE_DATA};
+
+/// What a session counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// DDP segments taken.
+    pub segments: u64,
+    /// Session control messages taken.
+    pub controls: u64,
+    /// Octets of DDP segments taken.
+    pub octets: u64,
+    /// Messages not taken, because it was too early for them or DDP had no room: the peer sends them again.
+    pub refused: u64,
+    /// Messages taken and thrown away, after the end.
+    pub ignored: u64,
+    /// What this end sent.
+    pub tx: SenderStats,
+}
+
+/// More private data than the message carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("private data of {seen} octets, at most {limit} fit")]
+pub struct PrivateDataTooLong {
+    /// Octets that fit: 512, or 508 behind enhanced data.
+    pub limit: usize,
+    /// Octets that there are.
+    pub seen: usize,
+}
+
+impl PrivateDataTooLong {
+    /// Looks whether private data fit a message (RFC 5043 §5.2.3, RFC 6581 §7).
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn check(private_data: &[u8], enhanced: bool) -> Result<(), PrivateDataTooLong> {
+        let limit = MAX_PRIVATE_DATA - if enhanced { ENHANCED_LEN } else { 0 };
+        let seen = private_data.len();
+        if seen > limit { Err(PrivateDataTooLong { limit, seen }) } else { Ok(()) }
+    }
+}
+
+/// How a request was answered, or a session opened: in the enhanced form if there is enhanced data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Said {
+    /// The ULP's private data.
+    pub private_data: Vec<u8>,
+    /// What is said of Reads.
+    pub enhanced: Option<EnhancedRepr>,
+}
+
+impl From<&Control> for Said {
+    fn from(control: &Control) -> Self {
+        Said { private_data: control.private_data.clone(), enhanced: control.enhanced }
+    }
+}
+
+/// What a message that was taken has brought about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// Nothing that the owner need act on.
+    Nothing,
+    /// The passive side accepts.
+    Accepted(Said),
+    /// The passive side's ULP rejects.
+    Rejected(Said),
+    /// The passive side terminates without its ULP.
+    TurnedAway,
+    /// The active side terminates before it is answered.
+    Cancelled,
+    /// The peer's Terminate is in order: its direction is over.
+    PeerDone,
+}
+
+/// What became of a message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// It is taken.
+    Taken(Heard),
+    /// As if it had never come.
+    Refused,
+    /// It fits no legal sequence: the session is to be terminated. It counts as received.
+    Illegal(SessionError),
+    /// It begins another session on these streams: this one is over on both sides, without a Terminate of
+    /// the peer. It is not taken yet.
+    Superseded,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Active, not answered.
+    Initiating { enhanced: bool },
+    /// Passive, not decided.
+    Deciding { enhanced: bool },
+    /// Accepted.
+    Open,
+    /// What comes is thrown away.
+    Over,
+}
+
+/// This end's first message.
+#[derive(Debug)]
+enum First {
+    Due(Function, Box<[u8]>),
+    Sent,
+    /// The peer has it.
+    Confirmed,
+    /// There is none yet, or there will never be one.
+    None,
+}
+
+/// This end's Terminate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Last {
+    None,
+    /// Behind what the source has.
+    AfterData,
+    /// Next.
+    Now,
+    Sent,
+}
+
+/// One session.
+#[derive(Debug)]
+pub struct Session {
+    phase: Phase,
+    first: First,
+    last: Last,
+    order: Order,
+    /// The last message of the peer's direction, once it is known.
+    peer_final: Option<u64>,
+    sender: Sender,
+    max_segment: usize,
+    stats: Stats,
+}
+
+impl Session {
+    /// The active side: an Initiate is due. What it says must fit
+    /// ([`PrivateDataTooLong::check`]), what does not is cut.
+    pub fn active(stream: u16, said: &Said, max_segment: usize) -> Self {
+        let enhanced = said.enhanced.is_some();
+        let function = if enhanced { Function::EnhancedInitiate } else { Function::Initiate };
+        Session {
+            phase: Phase::Initiating { enhanced },
+            first: First::Due(function, octets(said)),
+            last: Last::None,
+            order: Order::default(),
+            peer_final: None,
+            sender: Sender::new(stream),
+            max_segment,
+            stats: Stats::default(),
+        }
+    }
+
+    /// The passive side, by a message that came to a stream without a session. An Initiate awaits
+    /// [`accept`](Self::accept), [`reject`](Self::reject) or [`end`](Self::end).
+    ///
+    /// # Errors
+    /// The message begins no session.
+    pub fn passive(
+        stream: u16,
+        message: &Message<'_>,
+        max_segment: usize,
+    ) -> Result<(Self, Said), NoSession> {
+        let Some(control) = message.initiate() else {
+            return Err(NoSession::of(message));
+        };
+        let enhanced = control.enhanced.is_some();
+        let mut session = Session::failed(stream, max_segment);
+        session.phase = Phase::Deciding { enhanced };
+        session.last = Last::None;
+        session.first = First::None;
+        session.order.take(0);
+        session.stats.controls = 1;
+        Ok((session, Said::from(control)))
+    }
+
+    /// The answer to a message that begins no session and should have: a Terminate, and nothing else.
+    pub fn failed(stream: u16, max_segment: usize) -> Self {
+        Session {
+            phase: Phase::Over,
+            first: First::Due(Function::Terminate, Box::default()),
+            last: Last::Sent,
+            order: Order::default(),
+            peer_final: None,
+            sender: Sender::new(stream),
+            max_segment,
+            stats: Stats::default(),
+        }
+    }
+
+    /// The passive side accepts: an Accept is due, in the form of the Initiate. What the peer sends from now
+    /// on goes to a sink.
+    pub fn accept(&mut self, said: &Said) {
+        self.answer(Function::Accept, Function::EnhancedAccept, said);
+        self.phase = Phase::Open;
+    }
+
+    /// The passive side's ULP rejects: a Reject is due, in the form of the Initiate.
+    pub fn reject(&mut self, said: &Said) {
+        self.answer(Function::Reject, Function::EnhancedReject, said);
+        // RFC 5043 §6.3: the sequence ends here, for the active side with its Initiate.
+        (self.phase, self.last, self.peer_final) = (Phase::Over, Last::Sent, Some(0));
+    }
+
+    fn answer(&mut self, plain: Function, enhanced: Function, said: &Said) {
+        if let Phase::Deciding { enhanced: form } = self.phase {
+            self.first = First::Due(if form { enhanced } else { plain }, octets(said));
+        }
+    }
+
+    /// Ends this end's direction behind what the source has. What the peer sends is still taken.
+    pub fn close(&mut self) {
+        if self.last == Last::None {
+            self.last = Last::AfterData;
+        }
+    }
+
+    /// What the peer sends is thrown away from now on; this end's direction ends behind what the source has.
+    pub fn stop(&mut self) {
+        self.phase = Phase::Over;
+        self.close();
+    }
+
+    /// Ends the session: a Terminate is next. Says whether the peer knows of the session, or may.
+    pub fn end(&mut self) -> bool {
+        match (self.phase, &self.first) {
+            // Nothing was sent, nothing need be.
+            (Phase::Initiating { .. }, First::Due(..)) => {
+                (self.first, self.last) = (First::None, Last::Sent);
+                // No message of it has come, and none will.
+                self.phase = Phase::Over;
+                self.peer_final = Some(0);
+                self.order = Order::default();
+                self.order.take(0);
+                return false;
+            }
+            (phase, First::None) if self.last != Last::Sent => {
+                // RFC 5043 §6.4: the Terminate is the answer, and ends the sequence.
+                self.first = First::Due(Function::Terminate, Box::default());
+                self.last = Last::Sent;
+                if matches!(phase, Phase::Deciding { .. }) {
+                    self.peer_final = self.peer_final.or(Some(0));
+                }
+            }
+            _ if self.last != Last::Sent => self.last = Last::Now,
+            _ => {}
+        }
+        self.phase = Phase::Over;
+        true
+    }
+
+    /// A message of this pair of streams has come, with its DDP-SSN if it has one. `sink` takes the segments
+    /// of an accepted session; it has been told that the order is complete up to 1.
+    pub fn arrive(
+        &mut self,
+        message: &Result<Message<'_>, SessionError>,
+        ssn: Option<DdpSsn>,
+        sink: Option<&mut impl UlpduSink>,
+    ) -> Arrival {
+        if self.is_superseded_by(message) {
+            return Arrival::Superseded;
+        }
+        if self.phase == Phase::Over {
+            return self.ignore(message, ssn);
+        }
+        let judged = match message {
+            Ok(message) => self.judge(message, sink),
+            Err(error) => Err(*error),
+        };
+        match judged {
+            Ok(Some(heard)) => Arrival::Taken(heard),
+            Ok(None) => {
+                self.stats.refused += 1;
+                Arrival::Refused
+            }
+            Err(error) => {
+                // The active side knows now that its Initiate has come.
+                self.confirm();
+                self.phase = Phase::Over;
+                self.ignore(message, ssn);
+                Arrival::Illegal(error)
+            }
+        }
+    }
+
+    /// `None`: it is too early for it.
+    fn judge(
+        &mut self,
+        message: &Message<'_>,
+        sink: Option<&mut impl UlpduSink>,
+    ) -> Result<Option<Heard>, SessionError> {
+        if message.initiate().is_some() && self.last == Last::Sent && !self.is_first_expected() {
+            // As in `ignore`: of the peer's acknowledgements one is missing.
+            return Ok(None);
+        }
+        let at = self.order.place(message.ssn)?;
+        if let Some(last) = self.peer_final.filter(|last| at > *last) {
+            let (terminate, seen) = (last as u16, message.ssn.0);
+            return Err(SessionError::AfterTerminate { terminate, seen });
+        }
+        if !self.order.has_room(at) {
+            return Ok(None);
+        }
+        match (self.phase, &message.body) {
+            // RFC 5043 §6.1: legality follows the order, so what is behind the answer waits for it.
+            (Phase::Initiating { .. }, _) if at != 0 => Ok(None),
+            (Phase::Initiating { .. }, Body::Segment(_)) => Err(SessionError::EarlySegment),
+            (Phase::Initiating { enhanced }, Body::Control(control)) => {
+                self.answered(enhanced, control).map(Some)
+            }
+            (Phase::Deciding { .. }, Body::Control(control))
+                if control.function == Function::Terminate && at == self.order.next() =>
+            {
+                self.take_control(at);
+                self.peer_final = Some(at);
+                Ok(Some(Heard::Cancelled))
+            }
+            // Nobody sends a segment before it has the Accept.
+            (Phase::Deciding { .. }, Body::Segment(_)) => Err(SessionError::EarlySegment),
+            (Phase::Open, Body::Segment(pieces)) => self.segment(at, pieces, sink),
+            (Phase::Open, Body::Control(control)) if control.function == Function::Terminate => {
+                self.terminate(at).map(Some)
+            }
+            (_, Body::Control(control)) => Err(SessionError::Control { seen: control.function }),
+            (Phase::Over, Body::Segment(_)) => Ok(Some(Heard::Nothing)),
+        }
+    }
+
+    /// The first message of the passive side.
+    fn answered(&mut self, enhanced: bool, control: &Control) -> Result<Heard, SessionError> {
+        let heard = match control.function {
+            Function::Accept if !enhanced => Heard::Accepted(Said::from(control)),
+            Function::EnhancedAccept if enhanced => Heard::Accepted(Said::from(control)),
+            // RFC 6581 §7: the enhanced Reject says that the plain form would have been accepted; so the plain
+            // one may come as well.
+            Function::Reject => Heard::Rejected(Said::from(control)),
+            Function::EnhancedReject if enhanced => Heard::Rejected(Said::from(control)),
+            Function::Terminate => Heard::TurnedAway,
+            seen => return Err(SessionError::Control { seen }),
+        };
+        self.confirm();
+        self.take_control(0);
+        if matches!(heard, Heard::Accepted(_)) {
+            self.phase = Phase::Open;
+        } else {
+            (self.phase, self.last, self.peer_final) = (Phase::Over, Last::Sent, Some(0));
+        }
+        Ok(heard)
+    }
+
+    fn segment(
+        &mut self,
+        at: u64,
+        pieces: &Pieces<'_>,
+        sink: Option<&mut impl UlpduSink>,
+    ) -> Result<Option<Heard>, SessionError> {
+        let ulpdu = Ulpdu::new(pieces);
+        let len = ulpdu.len();
+        // RFC 5043 §9
+        if len > self.max_segment {
+            return Err(SessionError::Oversized { limit: self.max_segment, seen: len });
+        }
+        let Some(sink) = sink else { return Ok(None) };
+        if sink.ulpdu(OrderKey(at), ulpdu) == Disposition::Refused {
+            return Ok(None);
+        }
+        self.order.take(at);
+        sink.order_complete(OrderKey(self.order.next()));
+        self.stats.segments += 1;
+        self.stats.octets += len as u64;
+        Ok(Some(self.peer_done()))
+    }
+
+    /// The peer's Terminate: the end of its direction, when the order gets there.
+    fn terminate(&mut self, at: u64) -> Result<Heard, SessionError> {
+        if self.peer_final.is_some() {
+            return Err(SessionError::Control { seen: Function::Terminate });
+        }
+        let end = self.order.end();
+        if end > at + 1 {
+            let (terminate, seen) = (at as u16, (end - 1) as u16);
+            return Err(SessionError::AfterTerminate { terminate, seen });
+        }
+        self.take_control(at);
+        self.peer_final = Some(at);
+        Ok(self.peer_done())
+    }
+
+    fn take_control(&mut self, at: u64) {
+        self.order.take(at);
+        self.stats.controls += 1;
+    }
+
+    fn peer_done(&self) -> Heard {
+        if self.is_peer_done() { Heard::PeerDone } else { Heard::Nothing }
+    }
+
+    /// What comes after the end is only looked at for whether more may come.
+    fn ignore(
+        &mut self,
+        message: &Result<Message<'_>, SessionError>,
+        ssn: Option<DdpSsn>,
+    ) -> Arrival {
+        let parsed = message.as_ref().ok();
+        if parsed.is_some_and(|message| message.initiate().is_some()) && !self.is_first_expected() {
+            // Another session, before this end has heard that all it has sent has come.
+            self.stats.refused += 1;
+            return Arrival::Refused;
+        }
+        self.stats.ignored += 1;
+        if let Some(at) = ssn.and_then(|ssn| self.order.place(ssn).ok())
+            && self.order.has_room(at)
+        {
+            self.order.take(at);
+            if parsed.is_some_and(Message::is_terminate) && self.peer_final.is_none() {
+                self.peer_final = Some(at);
+            }
+        }
+        Arrival::Taken(Heard::Nothing)
+    }
+
+    /// The peer's first message has not come.
+    fn is_first_expected(&self) -> bool {
+        self.order.next() == 0
+    }
+
+    /// RFC 5043 §6.2: one Terminate is enough, and then the streams may be used again. The peer does so
+    /// without one of its own.
+    fn is_superseded_by(&self, message: &Result<Message<'_>, SessionError>) -> bool {
+        let begins = message.as_ref().is_ok_and(|message| message.initiate().is_some());
+        let done = self.last == Last::Sent && self.is_own_done();
+        begins && done && !self.order.has_gap() && !self.is_first_expected()
+    }
+
+    /// True when [`next`](Self::next) with ample room would give a message.
+    pub fn has_data(&self, source: Option<&impl UlpduSource>, awaits: bool) -> bool {
+        match (&self.first, self.last) {
+            (First::Due(..), _) => true,
+            (First::Sent | First::None, _) | (_, Last::Sent) => false,
+            (First::Confirmed, Last::Now) => self.sender.has_room(),
+            (First::Confirmed, last) => {
+                let segment = source.is_some_and(|source| source.next_len(MIN_LEN).is_some());
+                let terminate = last == Last::AfterData && !awaits;
+                self.sender.has_room() && (segment || terminate)
+            }
+        }
+    }
+
+    /// Writes the next message into `out`, if there is one and it fits. Segments have at most `mulpdu`
+    /// octets. `awaits`: the source has nothing now and will have, so a [`close`](Self::close) waits.
+    pub fn next(
+        &mut self,
+        source: Option<&mut impl UlpduSource>,
+        awaits: bool,
+        mulpdu: usize,
+        out: &mut [u8],
+    ) -> Option<Written> {
+        if let First::Due(function, private_data) = &self.first {
+            let written = self.sender.control(*function, private_data, out)?;
+            self.first = First::Sent;
+            return Some(written);
+        }
+        // RFC 5043 §6.6: nothing that might be received before it.
+        if !matches!(self.first, First::Confirmed) || self.last == Last::Sent {
+            return None;
+        }
+        if self.last != Last::Now
+            && let Some(source) = source
+            && source.next_len(mulpdu).is_some()
+        {
+            return self.sender.segment(source, mulpdu, out);
+        }
+        let due = self.last == Last::Now || (self.last == Last::AfterData && !awaits);
+        if !due || !self.sender.has_room() {
+            return None;
+        }
+        let written = self.sender.control(Function::Terminate, &[], out)?;
+        self.last = Last::Sent;
+        Some(written)
+    }
+
+    /// Writes again a message that was sent and not acknowledged.
+    pub fn again(
+        &mut self,
+        source: Option<&impl UlpduSource>,
+        message: MessageRef,
+        out: &mut [u8],
+    ) {
+        self.sender.again(source, message, out);
+    }
+
+    /// The peer has acknowledged this message.
+    pub fn acknowledged(&mut self, source: Option<&mut impl UlpduSource>, message: MessageRef) {
+        self.sender.acknowledged(source, message);
+        // RFC 5043 §6.6
+        self.confirm();
+    }
+
+    fn confirm(&mut self) {
+        if matches!(self.first, First::Sent) {
+            self.first = First::Confirmed;
+        }
+    }
+
+    /// The source goes away: what is outstanding is kept.
+    pub fn keep_all(&mut self, source: &impl UlpduSource) {
+        self.sender.keep_all(source);
+    }
+
+    /// True when all that this end has sent is acknowledged, and it sends nothing more.
+    pub fn is_own_done(&self) -> bool {
+        let ended = matches!(self.first, First::Confirmed | First::None) && self.last == Last::Sent;
+        ended && self.sender.is_acknowledged()
+    }
+
+    /// True when all that the peer sends in this session has come.
+    pub fn is_peer_done(&self) -> bool {
+        self.peer_final.is_some_and(|last| self.order.next() > last)
+    }
+
+    /// True when nothing of the session can be outstanding, either way: its streams may be used again
+    /// (RFC 5043 §6.6).
+    pub fn is_free(&self) -> bool {
+        self.is_own_done() && self.is_peer_done()
+    }
+
+    /// True while the Accept, or the Initiate, is not known to have come.
+    pub fn is_unconfirmed(&self) -> bool {
+        !matches!(self.first, First::Confirmed)
+    }
+
+    /// True once a segment has come in order.
+    pub fn is_begun(&self) -> bool {
+        self.order.next() > 1
+    }
+
+    /// Messages taken and messages acknowledged: what shows that the peer is there.
+    pub fn progress(&self) -> u64 {
+        self.stats.segments + self.stats.controls + self.sender.acknowledged_count()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        Stats { tx: *self.sender.stats(), ..self.stats }
+    }
+}
+
+/// Any MULPDU: whether there is a segment does not depend on it.
+const MIN_LEN: usize = 516;
+
+/// What came to a stream without a session, and begins none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoSession {
+    /// A Terminate: there is nothing to end.
+    Terminate,
+    /// It is behind the beginning of its session, which has not come.
+    Early,
+    /// It should be the beginning of a session.
+    Illegal(SessionError),
+}
+
+impl NoSession {
+    fn of(message: &Message<'_>) -> NoSession {
+        if message.is_terminate() {
+            return NoSession::Terminate;
+        }
+        match &message.body {
+            _ if message.ssn != DdpSsn::FIRST => NoSession::Early,
+            Body::Segment(_) => NoSession::Illegal(SessionError::EarlySegment),
+            Body::Control(control) => {
+                NoSession::Illegal(SessionError::Control { seen: control.function })
+            }
+        }
+    }
+}
+
+/// The private data of a control message: enhanced data first (RFC 6581 §7).
+fn octets(said: &Said) -> Box<[u8]> {
+    let enhanced = said.enhanced.iter().flat_map(|enhanced| enhanced.emit());
+    enhanced.chain(said.private_data.iter().copied()).take(MAX_PRIVATE_DATA).collect()
+}

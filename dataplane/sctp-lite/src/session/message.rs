@@ -1,0 +1,122 @@
+//! What a received user message is, before its place in a session is looked at (RFC 5043 §5.2).
+
+use super::error::SessionError;
+use crate::seam::Received;
+use arrayvec::ArrayVec;
+use ddp::enhanced::{ENHANCED_LEN, EnhancedRepr};
+use smallvec::SmallVec;
+use wire::sctp::ddp::{
+    CONTROL_HEADER_LEN, ControlRepr, DdpSsn, Function, MAX_PRIVATE_DATA, PPID_CONTROL,
+    PPID_SEGMENT, SEGMENT_HEADER_LEN, ssn,
+};
+
+/// Octets of the longest control message and one more.
+const CONTROL_OCTETS: usize = CONTROL_HEADER_LEN + MAX_PRIVATE_DATA + 1;
+
+/// The pieces of a DDP segment: one, but for messages that came in fragments.
+pub(super) type Pieces<'a> = SmallVec<[&'a [u8]; 4]>;
+
+/// A user message of RFC 5043.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message<'a> {
+    pub(super) ssn: DdpSsn,
+    pub(super) body: Body<'a>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Body<'a> {
+    Segment(Pieces<'a>),
+    Control(Box<Control>),
+}
+
+/// A session control message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Control {
+    pub(super) function: Function,
+    /// The ULP's, without the enhanced data.
+    pub(super) private_data: Vec<u8>,
+    pub(super) enhanced: Option<EnhancedRepr>,
+}
+
+impl<'a> Message<'a> {
+    /// What was received.
+    ///
+    /// # Errors
+    /// It is no message of RFC 5043.
+    pub fn parse(received: &Received<'a>) -> Result<Message<'a>, SessionError> {
+        // RFC 5043 §10: unordered, all of them.
+        if !received.unordered {
+            return Err(SessionError::Ordered);
+        }
+        let ssn = ssn_of(received)?;
+        let body = match received.ppid {
+            PPID_SEGMENT => Body::Segment(segment(received.pieces)),
+            PPID_CONTROL => Body::Control(Control::parse(received.pieces)?),
+            seen => return Err(SessionError::Ppid { seen }),
+        };
+        Ok(Message { ssn, body })
+    }
+
+    /// The DDP-SSN of a message, if it has one, whatever else it is.
+    pub fn ssn(received: &Received<'_>) -> Option<DdpSsn> {
+        ssn_of(received).ok()
+    }
+
+    /// The control message that begins a session, if it is one.
+    pub(super) fn initiate(&self) -> Option<&Control> {
+        let Body::Control(control) = &self.body else { return None };
+        let begins = matches!(control.function, Function::Initiate | Function::EnhancedInitiate);
+        (begins && self.ssn == DdpSsn::FIRST).then_some(&**control)
+    }
+
+    /// True for a Terminate.
+    pub(super) fn is_terminate(&self) -> bool {
+        matches!(&self.body, Body::Control(control) if control.function == Function::Terminate)
+    }
+}
+
+impl Control {
+    fn parse(pieces: &[&[u8]]) -> Result<Box<Control>, SessionError> {
+        let mut octets = ArrayVec::<u8, CONTROL_OCTETS>::new();
+        let whole: usize = pieces.iter().map(|piece| piece.len()).sum();
+        octets.extend(pieces.iter().flat_map(|piece| piece.iter()).copied().take(CONTROL_OCTETS));
+        let ControlRepr { function, private_data, .. } = ControlRepr::parse(&octets)?;
+        let (mut enhanced, mut rest) = (None, private_data);
+        if function.is_enhanced() {
+            let data = private_data.split_first_chunk::<ENHANCED_LEN>();
+            match data {
+                Some((data, behind)) => {
+                    (enhanced, rest) = (Some(EnhancedRepr::parse(data)), behind);
+                }
+                // RFC 6581 §7 asks for it in Initiate and Accept.
+                None if function == Function::EnhancedReject => {}
+                None => {
+                    return Err(SessionError::EnhancedData { seen: whole - CONTROL_HEADER_LEN });
+                }
+            }
+        }
+        Ok(Box::new(Control { function, private_data: rest.to_vec(), enhanced }))
+    }
+}
+
+/// The DDP-SSN of a message of either kind.
+fn ssn_of(received: &Received<'_>) -> Result<DdpSsn, SessionError> {
+    let octets: ArrayVec<u8, SEGMENT_HEADER_LEN> = received
+        .pieces
+        .iter()
+        .flat_map(|piece| piece.iter())
+        .copied()
+        .take(SEGMENT_HEADER_LEN)
+        .collect();
+    ssn(&octets).ok_or(SessionError::Short { seen: octets.len() })
+}
+
+fn segment<'a>(pieces: &[&'a [u8]]) -> Pieces<'a> {
+    let mut skip = SEGMENT_HEADER_LEN;
+    let behind = |piece: &&'a [u8]| {
+        let n = skip.min(piece.len());
+        skip -= n;
+        &piece[n..]
+    };
+    pieces.iter().map(behind).filter(|piece| !piece.is_empty()).collect()
+}

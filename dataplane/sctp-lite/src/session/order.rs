@@ -1,0 +1,169 @@
+//! The order in which the peer submitted what has come of a session: DDP-SSNs, extended to 64 bits
+//! (RFC 5043 §6.1, §10).
+//!
+//! ```text
+//!   DDP-SSN of the session ->      next                next + 32767
+//!   0 ... all of these have come   |  gap |##|   |###| |
+//!   anything here is wrong         may come, once each  | anything here is wrong
+//! ```
+//!
+//! Memory is spent on what has come and on nothing else: two numbers for each range beyond a gap.
+
+use super::error::SessionError;
+use core::ops::Range;
+use std::collections::VecDeque;
+use wire::sctp::ddp::DdpSsn;
+
+/// Most messages of a session and direction that are outstanding (RFC 5043 §10).
+pub const MAX_OUTSTANDING: usize = 32_767;
+/// Most ranges beyond gaps that are remembered.
+const MAX_RANGES: usize = 1024;
+/// Ranges that memory is kept for when there are none.
+const IDLE_RANGES: usize = 8;
+
+/// What has come of one direction of a session.
+#[derive(Debug, Default)]
+pub struct Order {
+    next: u64,
+    /// Beyond gaps: sorted, disjoint, not touching.
+    ahead: VecDeque<Range<u64>>,
+}
+
+impl Order {
+    /// The first message that has not come.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The number after the highest message that has come.
+    pub fn end(&self) -> u64 {
+        self.ahead.back().map_or(self.next, |range| range.end)
+    }
+
+    /// True when something is missing below what has come.
+    pub fn has_gap(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
+    /// Where a message with this DDP-SSN belongs.
+    ///
+    /// # Errors
+    /// It has come before, or is so far ahead that not all before it can be outstanding (RFC 5043 §10).
+    pub fn place(&self, ssn: DdpSsn) -> Result<u64, SessionError> {
+        let expected = DdpSsn(self.next as u16);
+        let distance = ssn.distance_from(expected);
+        let at = self.next + u64::from(distance);
+        let i = self.ahead.partition_point(|range| range.end <= at);
+        let came = self.ahead.get(i).is_some_and(|range| range.start <= at);
+        if usize::from(distance) >= MAX_OUTSTANDING || came {
+            return Err(SessionError::Ssn { expected: expected.0, seen: ssn.0 });
+        }
+        Ok(at)
+    }
+
+    /// True when [`take`](Self::take) has room for this one, which has not come before.
+    pub fn has_room(&self, at: u64) -> bool {
+        at == self.next || self.ahead.len() < MAX_RANGES
+    }
+
+    /// This one has come.
+    pub fn take(&mut self, at: u64) {
+        if at != self.next {
+            return self.insert(at);
+        }
+        self.next += 1;
+        if let Some(range) = self.ahead.front()
+            && range.start == self.next
+        {
+            self.next = range.end;
+            self.ahead.pop_front();
+            if self.ahead.is_empty() && self.ahead.capacity() > IDLE_RANGES {
+                self.ahead = VecDeque::new();
+            }
+        }
+    }
+
+    fn insert(&mut self, at: u64) {
+        let i = self.ahead.partition_point(|range| range.end < at);
+        if let Some(range) = self.ahead.get_mut(i)
+            && range.end == at
+        {
+            range.end = at + 1;
+            let end = range.end;
+            if let Some(behind) = self.ahead.get(i + 1).filter(|behind| behind.start == end) {
+                self.ahead[i].end = behind.end;
+                self.ahead.remove(i + 1);
+            }
+            return;
+        }
+        match self.ahead.get_mut(i) {
+            Some(range) if range.start == at + 1 => range.start = at,
+            _ => self.ahead.insert(i, at..at + 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn took(ssns: &[u64]) -> Order {
+        let mut order = Order::default();
+        ssns.iter().for_each(|&at| order.take(at));
+        order
+    }
+
+    proptest! {
+        /// RFC 5043 §6.1: whatever the order of arrival, the order that results is that of the numbers.
+        #[test]
+        fn any_arrival(mut ssns in Just((0..200u64).collect::<Vec<_>>()).prop_shuffle(), n in 0usize..200) {
+            ssns.truncate(n);
+            let mut order = Order::default();
+            let mut came = BTreeSet::new();
+            for at in ssns {
+                prop_assert_eq!(order.place(DdpSsn(at as u16)), Ok(at));
+                prop_assert!(order.has_room(at));
+                order.take(at);
+                came.insert(at);
+                let next = (0..).find(|at| !came.contains(at)).unwrap_or(0);
+                prop_assert_eq!(order.next(), next);
+                prop_assert_eq!(order.end(), came.last().map_or(0, |last| last + 1).max(next));
+                prop_assert_eq!(order.has_gap(), came.len() as u64 > next);
+                prop_assert!(order.place(DdpSsn(at as u16)).is_err());
+            }
+        }
+    }
+
+    /// RFC 5043 §10: numbers wrap, and 32 767 may be outstanding.
+    #[test]
+    fn numbers_wrap() {
+        let mut order = Order::default();
+        for at in 0..200_000 {
+            assert_eq!(order.place(DdpSsn(at as u16)), Ok(at));
+            order.take(at);
+        }
+        let (next, expected) = (200_000, 200_000 % 65_536);
+        assert_eq!(order.place(DdpSsn(expected as u16).add(32_766)), Ok(next + 32_766));
+        let seen = DdpSsn(expected as u16).add(32_767);
+        let error = SessionError::Ssn { expected: expected as u16, seen: seen.0 };
+        assert_eq!(order.place(seen), Err(error));
+        assert!(order.place(DdpSsn(expected as u16 - 1)).is_err(), "it has come");
+    }
+
+    /// A peer that leaves gap after gap gets no memory for it.
+    #[test]
+    fn ranges_are_bounded() {
+        let every_other: Vec<u64> = (1..).step_by(2).take(MAX_RANGES).collect();
+        let mut order = took(&every_other);
+        assert!(!order.has_room(5000));
+        assert!(order.has_room(0));
+        order.take(0);
+        assert_eq!(order.next(), 2);
+        assert!(order.has_room(5000));
+        (1..).map(|i| i * 2).take(MAX_RANGES).for_each(|at| order.take(at));
+        assert!(!order.has_gap());
+        assert!(order.ahead.capacity() <= IDLE_RANGES);
+    }
+}

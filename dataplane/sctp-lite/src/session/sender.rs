@@ -1,0 +1,261 @@
+//! What this end sends in a session, and the same octets again.
+//!
+//! ```text
+//!   DDP-SSN ->   base                       next
+//!   acknowledged | Initiate | segment | ... |
+//!                  unacknowledged, a record each
+//! ```
+//!
+//! A segment leaves a dozen octets until it is acknowledged, from which it is written again when its source
+//! says that its octets cannot change. Otherwise its octets are kept, as are those of control messages.
+
+use super::order::MAX_OUTSTANDING;
+use crate::seam::{MessageRef, Written};
+use ddp::llp::{Outgoing, UlpduSource, UlpduToken};
+use std::collections::VecDeque;
+use wire::sctp::ddp::{
+    ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT, SEGMENT_HEADER_LEN, emit_ssn,
+};
+
+/// Records that memory is kept for when there are none.
+const IDLE_RECORDS: usize = 64;
+
+/// What a session's sender counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SenderStats {
+    /// DDP segments written for the first time.
+    pub segments: u64,
+    /// Session control messages written for the first time.
+    pub controls: u64,
+    /// Octets of messages written again.
+    pub retransmitted: u64,
+    /// Octets of messages kept now, because their source may change or is gone.
+    pub kept: u64,
+    /// The most that was kept at any time.
+    pub kept_max: u64,
+}
+
+/// The send half of a session.
+#[derive(Debug)]
+pub struct Sender {
+    stream: u16,
+    /// Number of the first record's message.
+    base: u64,
+    records: VecDeque<Record>,
+    kept: VecDeque<Kept>,
+    stats: SenderStats,
+}
+
+/// An unacknowledged message.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    message: u32,
+    offset: u32,
+    payload_len: u16,
+    /// Octets of the DDP header; 0 for a control message.
+    header_len: u8,
+    kept: bool,
+}
+
+const _: () = assert!(size_of::<Record>() == 12);
+
+impl Record {
+    fn token(&self) -> UlpduToken {
+        UlpduToken { message: self.message, offset: self.offset }
+    }
+}
+
+/// The octets of one message.
+#[derive(Debug)]
+struct Kept {
+    at: u64,
+    octets: Box<[u8]>,
+}
+
+impl Sender {
+    /// A sender whose first message has DDP-SSN 0 (RFC 5043 §6.1).
+    pub fn new(stream: u16) -> Self {
+        Sender {
+            stream,
+            base: 0,
+            records: VecDeque::new(),
+            kept: VecDeque::new(),
+            stats: SenderStats::default(),
+        }
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &SenderStats {
+        &self.stats
+    }
+
+    /// True when every message that was written is acknowledged.
+    pub fn is_acknowledged(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Messages that are acknowledged.
+    pub fn acknowledged_count(&self) -> u64 {
+        self.base
+    }
+
+    /// True when one more message may be outstanding (RFC 5043 §10).
+    pub fn has_room(&self) -> bool {
+        self.records.len() < MAX_OUTSTANDING
+    }
+
+    /// Writes the next DDP segment, of at most `mulpdu` octets, if it fits `out`.
+    pub fn segment(
+        &mut self,
+        source: &mut impl UlpduSource,
+        mulpdu: usize,
+        out: &mut [u8],
+    ) -> Option<Written> {
+        let fits = |len: usize| SEGMENT_HEADER_LEN + len <= out.len();
+        if !self.has_room() || !source.next_len(mulpdu).is_some_and(fits) {
+            return None;
+        }
+        let outgoing = source.next(mulpdu)?;
+        let (ssn, len) = (self.next_ssn(), SEGMENT_HEADER_LEN + outgoing.len());
+        write(ssn, &outgoing, source, &mut out[..len]);
+        let record = Record {
+            message: outgoing.token.message,
+            offset: outgoing.token.offset,
+            payload_len: outgoing.payload_len as u16,
+            header_len: outgoing.header.len() as u8,
+            kept: false,
+        };
+        // The last one for now: who posted it waits for its acknowledgement.
+        let immediate = source.next_len(mulpdu).is_none();
+        self.stats.segments += 1;
+        let octets = (!outgoing.stable).then(|| &out[..len]);
+        Some(self.enter(record, octets, len, PPID_SEGMENT, immediate))
+    }
+
+    /// Writes a control message, if it fits `out`.
+    pub fn control(
+        &mut self,
+        function: Function,
+        private_data: &[u8],
+        out: &mut [u8],
+    ) -> Option<Written> {
+        let repr = ControlRepr { ssn: self.next_ssn(), function, private_data };
+        let len = repr.wire_len();
+        let out = out.get_mut(..len)?;
+        repr.emit(out);
+        let record = Record { message: 0, offset: 0, payload_len: 0, header_len: 0, kept: false };
+        self.stats.controls += 1;
+        Some(self.enter(record, Some(out), len, PPID_CONTROL, true))
+    }
+
+    fn next_ssn(&self) -> DdpSsn {
+        // RFC 5043 §6: without gaps.
+        DdpSsn((self.base + self.records.len() as u64) as u16)
+    }
+
+    fn enter(
+        &mut self,
+        record: Record,
+        keep: Option<&[u8]>,
+        len: usize,
+        ppid: u32,
+        immediate: bool,
+    ) -> Written {
+        let at = self.base + self.records.len() as u64;
+        self.records.push_back(record);
+        if let Some(octets) = keep {
+            self.keep(at, octets.into());
+        }
+        let message = MessageRef { stream: self.stream, len: len as u16, tag: at };
+        Written { message, ppid, immediate }
+    }
+
+    fn keep(&mut self, at: u64, octets: Box<[u8]>) {
+        self.stats.kept += octets.len() as u64;
+        self.stats.kept_max = self.stats.kept_max.max(self.stats.kept);
+        self.records[(at - self.base) as usize].kept = true;
+        let i = self.kept.partition_point(|kept| kept.at < at);
+        self.kept.insert(i, Kept { at, octets });
+    }
+
+    /// Writes again a message that is not acknowledged, the very same octets. Without a source all of them
+    /// must be [kept](Self::keep_all).
+    pub fn again(
+        &mut self,
+        source: Option<&impl UlpduSource>,
+        message: MessageRef,
+        out: &mut [u8],
+    ) {
+        self.stats.retransmitted += out.len() as u64;
+        let at = message.tag;
+        let Some(record) = self.record(at) else { return out.fill(0) };
+        if record.kept {
+            let i = self.kept.partition_point(|kept| kept.at < at);
+            return out.copy_from_slice(&self.kept[i].octets);
+        }
+        if let Some(source) = source {
+            let again = source.again(record.token(), usize::from(record.payload_len));
+            write(DdpSsn(at as u16), &again, source, out);
+        }
+    }
+
+    /// Keeps the octets of all that is not acknowledged: its source goes away.
+    pub fn keep_all(&mut self, source: &impl UlpduSource) {
+        for at in self.base..self.base + self.records.len() as u64 {
+            let record = self.records[(at - self.base) as usize];
+            if record.kept {
+                continue;
+            }
+            let again = source.again(record.token(), usize::from(record.payload_len));
+            let mut octets = vec![0; SEGMENT_HEADER_LEN + again.len()];
+            write(DdpSsn(at as u16), &again, source, &mut octets);
+            self.keep(at, octets.into());
+        }
+    }
+
+    /// The peer has acknowledged the first message that is outstanding.
+    pub fn acknowledged(&mut self, source: Option<&mut impl UlpduSource>, message: MessageRef) {
+        debug_assert_eq!(message.tag, self.base);
+        let Some(record) = self.records.pop_front() else { return };
+        self.base += 1;
+        if record.kept
+            && let Some(kept) = self.kept.pop_front()
+        {
+            self.stats.kept -= kept.octets.len() as u64;
+        }
+        if record.header_len > 0
+            && let Some(source) = source
+        {
+            source.acknowledged(record.token(), usize::from(record.payload_len));
+        }
+        if self.records.is_empty() && self.records.capacity() > IDLE_RECORDS {
+            self.records = VecDeque::new();
+            self.kept = VecDeque::new();
+        }
+    }
+
+    fn record(&self, at: u64) -> Option<Record> {
+        let i = at.checked_sub(self.base)?;
+        self.records.get(usize::try_from(i).ok()?).copied()
+    }
+}
+
+/// Writes DDP-SSN, DDP header and payload; `out` has exactly their octets.
+fn write(ssn: DdpSsn, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8]) {
+    emit_ssn(ssn, out);
+    let (header, payload) = out[SEGMENT_HEADER_LEN..].split_at_mut(outgoing.header.len());
+    header.copy_from_slice(&outgoing.header);
+    source.read_payload(outgoing.token, 0, payload);
+}
+
+/// The largest DDP segment to send when a packet carries messages of at most `most` octets and leaves
+/// `control_room` for control chunks (RFC 5043 §9): 516 octets or more, if they fit at all.
+pub fn mulpdu(most: usize, control_room: usize) -> usize {
+    let whole = most.saturating_sub(SEGMENT_HEADER_LEN);
+    // A ULPDU is at most what a DATA chunk's 16-bit length allows.
+    whole.saturating_sub(control_room).max(MIN_SEGMENT).min(whole).min(MAX_SEGMENT)
+}
+
+/// RFC 5043 §9: the least that the largest segment may be.
+const MIN_SEGMENT: usize = 516;
+const MAX_SEGMENT: usize = 65_000;

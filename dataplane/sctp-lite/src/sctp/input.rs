@@ -118,14 +118,11 @@ impl Association {
         if !self.state.receives_data() {
             return Err(DropReason::UnexpectedChunk); // RFC 9260 §6
         }
-        let first = self.receiver.stats().chunks == 0;
+        if self.receiver.stats().chunks == 0 {
+            self.receiver.acknowledge_now(); // RFC 9260 §5.1
+        }
         match self.receiver.data(now, chunk, sink) {
-            Arrival::Delivered | Arrival::Held => {
-                if first {
-                    self.receiver.acknowledge_now(); // RFC 9260 §5.1
-                }
-            }
-            Arrival::Duplicate => {}
+            Arrival::Delivered | Arrival::Held | Arrival::Duplicate => {}
             Arrival::Refused(why) => return Err(why.into()),
             Arrival::InvalidStream => {
                 self.causes.push(&Cause::InvalidStream(chunk.header.stream)); // RFC 9260 §6.5
@@ -249,7 +246,10 @@ impl Association {
         for raw in packet.chunks() {
             match raw.and_then(Chunk::parse) {
                 Ok(Chunk::Abort { reflected: true, causes }) => {
-                    return self.abort_arrived(packet.tag(), true, causes).map(|_| ());
+                    return match self.abort_arrived(packet.tag(), true, causes)? {
+                        After::Stop(Some(why)) => Err(why),
+                        _ => Ok(()),
+                    };
                 }
                 Ok(Chunk::ShutdownComplete { reflected: true }) => {
                     let used = self.shutdown_complete_arrived(packet.tag(), true);
@@ -275,7 +275,8 @@ impl Association {
         causes: Causes<'_>,
     ) -> Result<After, DropReason> {
         if !self.is_tag_right(tag, reflected) {
-            return Err(DropReason::BadTag);
+            // Discards what follows, too.
+            return Ok(After::Stop(Some(DropReason::BadTag)));
         }
         if causes.into_iter().any(|cause| cause.is_err()) {
             return Err(DropReason::BadChunk);

@@ -1,1 +1,0 @@
-//! Dialogues of packets with an association, in virtual time.

@@ -1,0 +1,219 @@
+//! What somebody can do who sees nothing of an association, or who is its peer and hostile.
+
+use core::time::Duration;
+
+use proptest::prelude::*;
+use wire::sctp::{Cause, Packet, Parameter, Ports, Tag, Tsn};
+
+use super::rig::{PEER_TAG, PEER_TSN, Rig, data, ends, packet, peer_header, push_data};
+use crate::sctp::{DropReason, State};
+
+const STATES: [State; 7] = [
+    State::CookieWait,
+    State::CookieEchoed,
+    State::Established,
+    State::ShutdownPending,
+    State::ShutdownSent,
+    State::ShutdownReceived,
+    State::ShutdownAckSent,
+];
+
+/// Any chunk with any value.
+fn chunk() -> impl Strategy<Value = (u8, u8, Vec<u8>)> {
+    let kind = prop_oneof![4 => 0u8..15, 1 => any::<u8>()];
+    (kind, any::<u8>(), prop::collection::vec(any::<u8>(), 0..64))
+}
+
+proptest! {
+    // Any octets behind a right tag: nothing panics, and what is sent is bounded.
+    #[test]
+    fn any_chunks_of_the_peer(
+        state in 0..STATES.len(),
+        packets in prop::collection::vec(prop::collection::vec(chunk(), 1..6), 1..12),
+        tag in 0..3,
+    ) {
+        let mut rig = Rig::in_state(STATES[state]);
+        for chunks in packets {
+            let tag = [rig.association.local_tag(), PEER_TAG, Tag::NONE][tag as usize];
+            // Why it is dropped does not matter here.
+            let _ = rig.give_tagged(tag, |b| {
+                for (kind, flags, value) in &chunks {
+                    b.chunk(*kind, *flags, value).expect("room");
+                }
+            });
+            prop_assert!(rig.packets().len() < 20);
+            rig.wait(Duration::from_secs(2));
+        }
+    }
+
+    // Likewise octets that are no chunks at all.
+    #[test]
+    fn any_octets_of_the_peer(state in 0..STATES.len(), octets in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut rig = Rig::in_state(STATES[state]);
+        let mut packet = packet(rig.association.local_tag(), |_| {});
+        packet.extend(octets);
+        let _ = rig.give_octets(&packet);
+        prop_assert!(rig.packets().len() < 20);
+    }
+}
+
+// RFC 9260 §8.5: guessing the tag is fruitless: nothing is answered, nothing changes.
+#[test]
+fn guessed_tags() {
+    let mut rig = Rig::established();
+    let timer = rig.association.poll_timeout();
+    for guess in 1..10_000 {
+        let tag = Tag(guess);
+        assert_eq!(
+            rig.give_tagged(tag, |b| b.abort(false, &[]).expect("room")),
+            Err(DropReason::BadTag)
+        );
+        assert_eq!(
+            rig.give_tagged(tag, |b| push_data(b, &data(guess), b"data")),
+            Err(DropReason::BadTag)
+        );
+    }
+    assert_eq!(
+        (rig.state(), rig.sent().len(), rig.association.poll_timeout()),
+        (State::Established, 0, timer)
+    );
+    assert!(rig.up.got.is_empty());
+}
+
+// A burst of INITs in the name of the peer brings one INIT ACK, and no state.
+#[test]
+fn inits_in_the_name_of_the_peer() {
+    let mut rig = Rig::established();
+    for i in 0..1000 {
+        let header = wire::sctp::InitHeader { tag: Tag(i + 1), ..peer_header() };
+        rig.give_tagged(Tag::NONE, |b| b.init(&header, &[Parameter::Adaptation(1)]).expect("room"))
+            .expect("answered");
+    }
+    assert_eq!(rig.sent(), ["1: INIT-ACK"]);
+    assert_eq!(rig.sent(), [""; 0]);
+    assert_eq!((rig.state(), rig.event()), (State::Established, None));
+    rig.give(|b| push_data(b, &data(1), b"data")).expect("as before");
+}
+
+// A packet full of chunks that each want an answer brings a bounded one, and only one.
+#[test]
+fn floods_of_chunks_that_want_answers() {
+    let mut rig = Rig::established();
+    rig.give(|b| {
+        while b.room() > 600 {
+            b.heartbeat(&[1; 8]).expect("room");
+            b.chunk(0xfe, 0, &[2; 40]).expect("room");
+            b.chunk(0xc1, 0, &[]).expect("room");
+        }
+    })
+    .expect("known to be unknown");
+    let sent: usize = rig.packets().iter().map(Vec::len).sum();
+    assert!(sent <= 1480, "{sent} octets");
+    assert_eq!(rig.sent(), [""; 0]);
+}
+
+// The longest HEARTBEAT that there is: too long to go back, or in a packet of its own.
+#[test]
+fn long_heartbeats() {
+    for len in [900, 1020, 1500, 3000] {
+        let mut rig = Rig::established();
+        rig.give(|b| b.heartbeat(&vec![1; len]).expect("room")).expect("not an error");
+        let answered = rig.packets().len();
+        assert_eq!(answered, usize::from(len <= 1020), "{len}");
+        assert_eq!(rig.sent(), [""; 0]);
+    }
+}
+
+// RFC 9260 §9.2: SHUTDOWNs that never end are answered one by one, and end by the guard.
+#[test]
+fn floods_of_shutdowns() {
+    let mut rig = Rig::in_state(State::ShutdownAckSent);
+    for _ in 0..1000 {
+        let cumulative = rig.association.local_tsn.sub(1);
+        rig.give(|b| b.shutdown(cumulative).expect("room")).expect("answered");
+    }
+    assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+    rig.wait(Duration::from_secs(301));
+    assert_eq!(rig.state(), State::Closed);
+}
+
+// A SHUTDOWN that acknowledges what was never sent ends the association: the peer is out of its mind.
+#[test]
+fn a_shutdown_of_what_was_never_sent() {
+    let mut rig = Rig::established();
+    let beyond = rig.association.local_tsn.add(1000);
+    let given = rig.give(|b| b.shutdown(beyond).expect("room"));
+    assert_eq!(given, Err(DropReason::Violation));
+    assert_eq!(rig.sent(), ["P: ABORT(13)"]);
+}
+
+// A SACK of what was never sent, and gap blocks that make no sense.
+#[test]
+fn sacks_that_make_no_sense() {
+    let mut rig = Rig::established();
+    let beyond = rig.association.local_tsn.add(1000);
+    let header = wire::sctp::SackHeader { cumulative: beyond, a_rwnd: 0 };
+    assert_eq!(rig.give(|b| b.sack(header, &[], &[]).expect("room")), Err(DropReason::Violation));
+    assert_eq!(rig.sent(), ["P: ABORT(13)"]);
+}
+
+// Chunks that belong nowhere: an INIT behind something, a COOKIE ECHO behind something.
+#[test]
+fn chunks_out_of_place() {
+    let mut rig = Rig::established();
+    let behind = rig.give(|b| {
+        b.cookie_ack().expect("room");
+        b.init(&peer_header(), &[Parameter::Adaptation(1)]).expect("room");
+    });
+    assert_eq!(behind, Err(DropReason::UnexpectedChunk));
+    let behind = rig.give(|b| {
+        push_data(b, &data(1), b"data");
+        b.cookie_echo(b"cookie").expect("room");
+    });
+    assert_eq!(behind, Err(DropReason::UnexpectedChunk));
+    assert_eq!(rig.sent(), ["P: SACK(1)"]);
+    // With our tag, and an INIT first.
+    let first = rig.give(|b| b.init(&peer_header(), &[Parameter::Adaptation(1)]).expect("room"));
+    assert_eq!(first, Err(DropReason::BadTag));
+    assert_eq!((rig.state(), rig.sent().len()), (State::Established, 0));
+}
+
+// ERRORs are never answered, whatever is in them.
+#[test]
+fn errors_are_not_answered() {
+    let mut rig = Rig::established();
+    let causes = [Cause::InvalidStream(1), Cause::StaleCookie(1), Cause::NoUserData(Tsn(1))];
+    for _ in 0..100 {
+        rig.give(|b| b.error(&causes).expect("room")).expect("counted");
+    }
+    assert_eq!(
+        rig.give(|b| b.chunk(9, 0, &[0, 4, 0, 3]).expect("room")),
+        Err(DropReason::BadChunk)
+    );
+    assert_eq!((rig.sent().len(), rig.association.stats().errors_in), (0, 300));
+}
+
+// TSNs from everywhere: what is remembered is bounded.
+#[test]
+fn tsns_from_everywhere() {
+    let mut rig = Rig::established();
+    let mut refused = 0;
+    for n in 0..5000u32 {
+        let header = wire::sctp::DataHeader { tsn: PEER_TSN.add(n * 7919), ..data(1) };
+        refused += u32::from(rig.give(|b| push_data(b, &header, b"data")).is_err());
+    }
+    assert!(refused > 4000, "{refused}");
+    let sent = rig.packets();
+    assert!(sent.len() == 1 && sent[0].len() <= 1480);
+}
+
+// RFC 9260 §3.1: packets with other ports are other people's; the owner's flow table sees to it, and what
+// comes here anyway has the tag to show.
+#[test]
+fn ports_are_those_of_the_ends() {
+    let rig = Rig::established();
+    assert_eq!(rig.association.ends().ports(), Ports { source: 9899, destination: 4000 });
+    let octets = packet(Tag(1), |_| {});
+    let ports = Packet::new(&octets).expect("a packet").ports();
+    assert_eq!(ports, ends().ports().reversed());
+}

@@ -1,0 +1,442 @@
+//! The active open, and what collides with it (RFC 9260 §5).
+
+use core::time::Duration;
+
+use wire::sctp::{Cause, Chunk, Init, InitHeader, Packet, Parameter, Tag};
+
+use super::rig::{
+    PACKET, PEER_TAG, PEER_TSN, Rig, data, ends, packet, peer_header, push_data, secrets,
+};
+use crate::sctp::receive::Violation;
+use crate::sctp::{Association, CloseReason, Config, DropReason, Event, Fault, State};
+
+const COOKIE: Parameter<'_> = Parameter::StateCookie(b"cookie");
+const DDP: Parameter<'_> = Parameter::Adaptation(1);
+
+fn init_of(octets: &[u8]) -> Init<'_> {
+    let raw = Packet::new(octets).expect("a packet").chunks().next().expect("a chunk");
+    match Chunk::parse(raw.expect("whole")) {
+        Ok(Chunk::Init(init) | Chunk::InitAck(init)) => init,
+        other => panic!("{other:?} is no INIT"),
+    }
+}
+
+// RFC 9260 §5.1 A, C, E; RFC 5061 §4.2.6; RFC 5043 §8, §11.1.
+#[test]
+fn active_open() {
+    let mut rig = Rig::active(Config::default());
+    let packets = rig.packets();
+    assert_eq!(rig.words(&packets[0]), "0: INIT");
+    let init = init_of(&packets[0]);
+    let header = init.header;
+    assert_eq!(header.tag, rig.association.local_tag());
+    assert!(header.tag != Tag::NONE && header.a_rwnd >= 1500);
+    assert_eq!(header.outbound_streams, header.inbound_streams);
+    let parameters: Vec<_> = init.parameters().map(|p| p.expect("well formed")).collect();
+    assert_eq!(parameters, [Parameter::SupportedAddressTypes(&[0, 5]), DDP]);
+    assert_eq!((rig.state(), rig.sent().len()), (State::CookieWait, 0));
+
+    assert_eq!(rig.init_ack(), Ok(()));
+    let packets = rig.packets();
+    assert_eq!(rig.words(&packets[0]), "P: COOKIE-ECHO");
+    let echo = Packet::new(&packets[0]).expect("a packet").chunks().next().expect("a chunk");
+    // §3.3.11: the exact cookie.
+    assert_eq!(echo.expect("whole").value(), b"cookie");
+    assert_eq!((rig.event(), rig.state()), (None, State::CookieEchoed));
+
+    assert_eq!(rig.give(|b| b.cookie_ack().expect("room")), Ok(()));
+    // §5.1.1, RFC 5043 §8: the fewer of 256 and the peer's 10, both ways.
+    assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
+    assert_eq!((rig.state(), rig.sent().len()), (State::Established, 0));
+    assert_eq!(rig.association.peer_tag(), PEER_TAG);
+    // A second one says nothing (§5.2.5).
+    assert_eq!(rig.give(|b| b.cookie_ack().expect("room")), Err(DropReason::UnexpectedChunk));
+    assert_eq!((rig.event(), rig.sent().len()), (None, 0));
+}
+
+// RFC 9260 §5.1: the first DATA is acknowledged at once.
+#[test]
+fn the_first_data_is_acknowledged_at_once() {
+    let mut rig = Rig::established();
+    rig.give(|b| push_data(b, &data(1), b"first")).expect("taken");
+    assert_eq!(rig.sent(), ["P: SACK(1)"]);
+    assert_eq!(rig.up.got, [(0, b"first".to_vec())]);
+}
+
+// RFC 9260 §5.1.1: the peer's limits in each direction; RFC 5043 §8: as many one way as the other.
+#[test]
+fn streams_are_the_fewest_of_all() {
+    for (outbound_streams, inbound_streams, agreed) in [(3, 9, 3), (9, 3, 3), (65_535, 65_535, 256)]
+    {
+        let mut rig = Rig::active(Config::default());
+        rig.sent();
+        let header = InitHeader { outbound_streams, inbound_streams, ..peer_header() };
+        rig.give_init_ack(&header, &[COOKIE, DDP]).expect("acceptable");
+        rig.give(|b| b.cookie_ack().expect("room")).expect("acceptable");
+        assert_eq!(rig.event(), Some(Event::Up { streams: agreed }));
+    }
+}
+
+// RFC 9260 §4 notes 2 and 3, §5.1.6: the same chunk again, less and less often, then the end.
+#[test]
+fn what_is_not_answered_is_sent_again_and_given_up() {
+    for state in [State::CookieWait, State::CookieEchoed] {
+        let mut rig = Rig::in_state(state);
+        let tag = rig.association.local_tag();
+        let sent = rig.wait(Duration::from_secs(600));
+        let words = if state == State::CookieWait { "0: INIT" } else { "P: COOKIE-ECHO" };
+        assert_eq!(sent.len(), 8); // Max.Init.Retransmits
+        assert!(sent.iter().all(|(_, said)| said == words), "{sent:?}");
+        let gaps: Vec<_> = sent.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+        assert!(gaps.is_sorted() && *gaps.last().expect("several") <= 60, "{gaps:?}");
+        assert_eq!(rig.association.local_tag(), tag);
+        assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
+        assert_eq!((rig.state(), rig.association.poll_timeout()), (State::Closed, None));
+        assert!(rig.association.is_done());
+    }
+}
+
+// RFC 9260 §5.1.4: the life of a peer in COOKIE-WAIT begins with each answer; an answer to an INIT that was
+// sent twice counts as one to the first.
+#[test]
+fn an_answer_to_the_second_init_will_do() {
+    let mut rig = Rig::active(Config::default());
+    rig.sent();
+    assert_eq!(rig.wait(Duration::from_secs(2)), [(1, "0: INIT".into())]);
+    rig.init_ack().expect("acceptable");
+    assert_eq!(rig.sent(), ["P: COOKIE-ECHO"]);
+    assert_eq!(rig.association.stats().setup_retransmitted, 1);
+    // The other answer comes, too (§5.2.3).
+    assert_eq!(rig.init_ack(), Err(DropReason::UnexpectedChunk));
+    assert_eq!(rig.sent(), [""; 0]);
+}
+
+// RFC 5043 §7.1, §11.1: without the indication, or with another, there is no association.
+#[test]
+fn another_adaptation_is_refused() {
+    for (said, seen) in [(None, None), (Some(Parameter::Adaptation(2)), Some(2))] {
+        let mut rig = Rig::in_state(State::CookieWait);
+        let parameters: Vec<_> = said.into_iter().chain([COOKIE]).collect();
+        let dropped = rig.give_init_ack(&peer_header(), &parameters);
+        assert_eq!(dropped, Err(DropReason::OtherAdaptation));
+        let cause = if seen.is_some() { "13" } else { "2" };
+        assert_eq!(rig.sent(), [format!("P: ABORT({cause})")]);
+        assert_eq!(rig.event(), Some(Event::Closed(CloseReason::OtherAdaptation { seen })));
+    }
+}
+
+// RFC 9260 §3.3.3: values that an INIT ACK must not have; §3.3.2.1.4; §5.1.
+#[test]
+fn init_acks_that_are_none() {
+    let header = peer_header();
+    let refused = Some(Event::Closed(CloseReason::Fault(Fault::InitAck)));
+    let all = [COOKIE, DDP];
+    let host = [COOKIE, DDP, Parameter::HostName(b"h\0")];
+    let short =
+        [COOKIE, DDP, Parameter::Unknown { octets: &[0x80, 9, 0, 3], skip: true, report: false }];
+    let cases: [(InitHeader, &[Parameter<'_>], &str); 6] = [
+        // With the T bit, because there is no tag to use.
+        (InitHeader { tag: Tag::NONE, ..header }, &all, "L: ABORT(7) T"),
+        (InitHeader { outbound_streams: 0, ..header }, &all, "P: ABORT(7)"),
+        (InitHeader { inbound_streams: 0, ..header }, &all, "P: ABORT(7)"),
+        (header, &[DDP], "P: ABORT(2)"),
+        (header, &host, "P: ABORT(5)"),
+        (header, &short, "P: ABORT(13)"),
+    ];
+    for (header, parameters, answer) in cases {
+        let mut rig = Rig::in_state(State::CookieWait);
+        assert_eq!(rig.give_init_ack(&header, parameters), Err(DropReason::BadInit), "{answer}");
+        assert_eq!(rig.sent(), [answer]);
+        assert_eq!(rig.event(), refused);
+    }
+    // A small window: the packet is discarded and answered, and nothing changes.
+    let mut rig = Rig::in_state(State::CookieWait);
+    let small = InitHeader { a_rwnd: 1499, ..header };
+    assert_eq!(rig.give_init_ack(&small, &all), Err(DropReason::BadInit));
+    assert_eq!(rig.sent(), ["P: ABORT(7)"]);
+    assert_eq!((rig.state(), rig.event()), (State::CookieWait, None));
+    assert_eq!(rig.init_ack(), Ok(()));
+    // §3: with something behind it.
+    let mut rig = Rig::in_state(State::CookieWait);
+    let bundled = rig.give(|b| {
+        b.init_ack(&header, &all).expect("room");
+        b.cookie_ack().expect("room");
+    });
+    assert_eq!(bundled, Err(DropReason::UnexpectedChunk));
+    assert_eq!((rig.state(), rig.sent().len()), (State::CookieWait, 0));
+}
+
+// RFC 9260 §3.3.3: a large cookie is taken as long as a packet carries it back.
+#[test]
+fn large_cookies() {
+    let cookie = vec![0xc0; PACKET];
+    for (len, fits) in [(PACKET - 16, true), (PACKET - 15, false)] {
+        let mut rig = Rig::in_state(State::CookieWait);
+        let taken =
+            rig.give_init_ack(&peer_header(), &[Parameter::StateCookie(&cookie[..len]), DDP]);
+        let answer = if fits { "P: COOKIE-ECHO" } else { "P: ABORT(4)" };
+        assert_eq!(taken.is_ok(), fits);
+        assert_eq!(rig.sent(), [answer]);
+    }
+}
+
+// RFC 9260 §3.2.1, §3.2.2: unknown parameters by their high bits; the report is in an ERROR behind the
+// COOKIE ECHO, which is first.
+#[test]
+fn unknown_parameters_of_an_init_ack() {
+    for (kind, reported, rest_seen) in
+        [(0x00u16, false, false), (0x40, true, false), (0x80, false, true), (0xc0, true, true)]
+    {
+        let octets = [kind as u8, 0xfe, 0, 4];
+        let unknown = Parameter::Unknown { octets: &octets, skip: false, report: false };
+        // The cookie comes after it: seen only if the rest is.
+        let mut rig = Rig::in_state(State::CookieWait);
+        let taken = rig.give_init_ack(&peer_header(), &[DDP, unknown, COOKIE]);
+        assert_eq!(taken.is_ok(), rest_seen, "{kind:x}");
+        if rest_seen {
+            let error = if reported { " ERROR(8)" } else { "" };
+            assert_eq!(rig.sent(), [format!("P: COOKIE-ECHO{error}")]);
+        }
+        let mut rig = Rig::in_state(State::CookieWait);
+        rig.give_init_ack(&peer_header(), &[DDP, COOKIE, unknown]).expect("acceptable");
+        let error = if reported { " ERROR(8)" } else { "" };
+        assert_eq!(rig.sent(), [format!("P: COOKIE-ECHO{error}")]);
+    }
+}
+
+// RFC 9260 §5.2.6: a stale cookie is followed by an INIT that asks for a longer life; not without end.
+#[test]
+fn a_stale_cookie_makes_a_new_init() {
+    let mut rig = Rig::cookie_echoed();
+    rig.now += Duration::from_millis(250);
+    let stale = |rig: &mut Rig| rig.give(|b| b.error(&[Cause::StaleCookie(9)]).expect("room"));
+    assert_eq!(stale(&mut rig), Ok(()));
+    let packets = rig.packets();
+    assert_eq!(rig.words(&packets[0]), "0: INIT");
+    let wanted = Parameter::CookiePreservative(1250);
+    assert!(init_of(&packets[0]).parameters().any(|p| p == Ok(wanted)));
+    assert_eq!(rig.state(), State::CookieWait);
+    rig.init_ack().expect("acceptable");
+    assert_eq!(rig.sent(), ["P: COOKIE-ECHO"]);
+    rig.give(|b| b.cookie_ack().expect("room")).expect("acceptable");
+    assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
+    // Once it is up, it is nothing any more.
+    assert_eq!(stale(&mut rig), Ok(()));
+    assert_eq!((rig.state(), rig.sent().len()), (State::Established, 0));
+}
+
+// RFC 9260 §5.2.6: a peer that finds every cookie stale is given up.
+#[test]
+fn stale_cookies_without_end() {
+    let mut rig = Rig::cookie_echoed();
+    for _ in 0..100 {
+        let _ = rig.give(|b| b.error(&[Cause::StaleCookie(9)]).expect("room"));
+        rig.sent();
+        let _ = rig.init_ack();
+        rig.sent();
+    }
+    rig.wait(Duration::from_secs(1200));
+    assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
+}
+
+// RFC 9260 §5.2.1: an INIT in the middle of an open is answered with what our INIT has said, and changes
+// nothing.
+#[test]
+fn inits_that_cross() {
+    for state in [State::CookieWait, State::CookieEchoed] {
+        let mut rig = Rig::in_state(state);
+        let timer = rig.association.poll_timeout();
+        let init = InitHeader { tag: Tag(0x5555_5555), ..peer_header() };
+        let given = rig.give_tagged(Tag::NONE, |b| b.init(&init, &[DDP]).expect("room"));
+        assert_eq!(given, Ok(()));
+        let packets = rig.packets();
+        assert_eq!(rig.words(&packets[0]), "55555555: INIT-ACK");
+        let answer = init_of(&packets[0]).header;
+        assert_eq!(answer, rig.association.init_header());
+        assert_eq!((rig.state(), rig.association.poll_timeout()), (state, timer));
+        assert_eq!(packets.len(), 1);
+    }
+}
+
+/// Our own cookie for an INIT of this tag, given to an association in some state.
+fn cookie_for(rig: &mut Rig, tag: Tag) -> (Tag, Vec<u8>) {
+    let init = InitHeader { tag, ..peer_header() };
+    rig.give_tagged(Tag::NONE, |b| b.init(&init, &[DDP]).expect("room")).expect("acceptable");
+    let packets = rig.packets();
+    let answer = init_of(&packets[0]);
+    let cookie = answer.parameters().find_map(|p| match p {
+        Ok(Parameter::StateCookie(cookie)) => Some(cookie.to_vec()),
+        _ => None,
+    });
+    (answer.header.tag, cookie.expect("a cookie"))
+}
+
+// RFC 9260 §5.2.4 action B: whoever's cookie comes first, there is one association.
+#[test]
+fn a_cookie_in_the_middle_of_an_open() {
+    for state in [State::CookieWait, State::CookieEchoed] {
+        let mut rig = Rig::in_state(state);
+        let tag = Tag(0x5555_5555);
+        let (ours, cookie) = cookie_for(&mut rig, tag);
+        assert_eq!(ours, rig.association.local_tag());
+        let given = rig.give_tagged(ours, |b| {
+            b.cookie_echo(&cookie).expect("room");
+            push_data(b, &data(1), b"early");
+        });
+        assert_eq!(given, Ok(()));
+        assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
+        assert_eq!(rig.state(), State::Established);
+        assert_eq!(rig.association.peer_tag(), tag);
+        // §5.1 D: COOKIE ACK first; step 7: what was bundled is acknowledged at once.
+        assert_eq!(rig.sent(), ["55555555: COOKIE-ACK SACK(1)"]);
+        // T1 is stopped.
+        assert_eq!(rig.wait(Duration::from_secs(20)), []);
+    }
+}
+
+// RFC 9260 §5.2.4 action D: the COOKIE ACK was lost.
+#[test]
+fn a_cookie_that_comes_again() {
+    let mut rig = Rig::in_state(State::CookieWait);
+    let (ours, cookie) = cookie_for(&mut rig, PEER_TAG);
+    let echo = packet(ours, |b| b.cookie_echo(&cookie).expect("room"));
+    for _ in 0..3 {
+        assert_eq!(rig.give_octets(&echo), Ok(()));
+        assert_eq!(rig.sent(), ["P: COOKIE-ACK"]);
+    }
+    assert_eq!((rig.event(), rig.event()), (Some(Event::Up { streams: 10 }), None));
+    // §5.2.4 step 3: even when its life is over.
+    rig.now += Duration::from_secs(3600);
+    assert_eq!(rig.give_octets(&echo), Ok(()));
+    assert_eq!(rig.sent(), ["P: COOKIE-ACK"]);
+    assert_eq!((rig.event(), rig.state()), (None, State::Established));
+}
+
+// RFC 9260 §5.2.4 action B when data have come by the older tag: the cookie is not believed.
+#[test]
+fn a_late_collision_disturbs_nothing() {
+    let mut rig = Rig::in_state(State::CookieWait);
+    let (ours, cookie) = cookie_for(&mut rig, Tag(0x5555_5555));
+    rig.init_ack().expect("acceptable");
+    rig.give(|b| b.cookie_ack().expect("room")).expect("acceptable");
+    rig.give(|b| push_data(b, &data(1), b"data")).expect("taken");
+    rig.sent();
+    let late = rig.give_tagged(ours, |b| b.cookie_echo(&cookie).expect("room"));
+    assert_eq!(late, Err(DropReason::BadCookie));
+    assert_eq!((rig.association.peer_tag(), rig.sent().len()), (PEER_TAG, 0));
+}
+
+// RFC 9260 §5.2.2, §5.2.4 action A, §5.2.4.1: the peer restarts.
+#[test]
+fn a_restart_of_the_peer() {
+    for state in
+        [State::Established, State::ShutdownPending, State::ShutdownSent, State::ShutdownReceived]
+    {
+        let mut rig = Rig::in_state(state);
+        let before = rig.association.local_tag();
+        let tag = Tag(0x5555_5555);
+        let (ours, cookie) = cookie_for(&mut rig, tag);
+        // §5.2.2: a new tag, and nothing has changed so far.
+        assert_ne!(ours, before);
+        assert_eq!((rig.state(), rig.association.local_tag()), (state, before));
+        let given = rig.give_tagged(ours, |b| {
+            b.cookie_echo(&cookie).expect("room");
+            push_data(b, &data(1), b"again");
+        });
+        assert_eq!(given, Ok(()), "{state:?}");
+        assert_eq!(rig.event(), Some(Event::Restarted { streams: 10 }));
+        assert_eq!((rig.state(), rig.association.local_tag()), (State::Established, ours));
+        assert_eq!(rig.sent(), ["55555555: COOKIE-ACK SACK(1)"]);
+        // What was of the old association is of none now.
+        let old = rig.give_tagged(before, |b| push_data(b, &data(1), b"old"));
+        assert_eq!(old, Err(DropReason::BadTag));
+    }
+}
+
+// RFC 9260 §9.2, §5.2.4 action A: not while the last SHUTDOWN ACK is unanswered.
+#[test]
+fn no_restart_before_the_shutdown_is_complete() {
+    let mut rig = Rig::established();
+    let (ours, cookie) = cookie_for(&mut rig, Tag(0x5555_5555));
+    let cumulative = rig.association.local_tsn.sub(1);
+    rig.give(|b| b.shutdown(cumulative).expect("room")).expect("acceptable");
+    assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+    assert_eq!(rig.event(), Some(Event::PeerShutdown));
+    let restart = rig.give_tagged(ours, |b| b.cookie_echo(&cookie).expect("room"));
+    assert_eq!(restart, Err(DropReason::UnexpectedChunk));
+    assert_eq!(rig.sent(), ["P: ERROR(10) SHUTDOWN-ACK"]);
+    // An INIT is answered by the SHUTDOWN ACK only.
+    let init = rig.give_tagged(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
+    assert_eq!(init, Err(DropReason::UnexpectedChunk));
+    assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+    // The restarted peer takes that for out of the blue, and reflects our tag for it.
+    let complete = rig.give_tagged(PEER_TAG, |b| b.shutdown_complete(true).expect("room"));
+    assert_eq!((complete, rig.event()), (Ok(()), Some(Event::Closed(CloseReason::Shutdown))));
+}
+
+// RFC 9260 §5.2.4 action C and what table 12 does not have; §5.1.5: cookies of others, and stale ones.
+#[test]
+fn cookies_that_mean_nothing() {
+    let mut rig = Rig::established();
+    let (ours, cookie) = cookie_for(&mut rig, Tag(0x5555_5555));
+    let mut changed = cookie.clone();
+    changed[20] ^= 1;
+    for (tag, octets) in
+        [(ours, &changed), (PEER_TAG, &cookie), (rig.association.local_tag(), &cookie)]
+    {
+        let given = rig.give_tagged(tag, |b| b.cookie_echo(octets).expect("room"));
+        assert_eq!(given, Err(DropReason::BadCookie));
+    }
+    assert_eq!(rig.sent(), [""; 0]);
+    // §5.2.4 step 3.
+    rig.now += Duration::from_secs(61);
+    let late = rig.give_tagged(ours, |b| b.cookie_echo(&cookie).expect("room"));
+    assert_eq!(late, Err(DropReason::StaleCookie));
+    assert_eq!(rig.sent(), ["55555555: ERROR(3)"]);
+    assert_eq!((rig.state(), rig.event()), (State::Established, None));
+    // A second association between the same ends, as if this one had never been: its cookie ties nothing.
+    let config = std::sync::Arc::new(Config::default());
+    let other = Association::connect(config, secrets(), ends(), PACKET, rig.now);
+    let mut second = Rig { now: rig.now, association: other, up: super::rig::Upper::new() };
+    second.sent();
+    let (tag, cookie) = cookie_for(&mut second, Tag(0x6666_6666));
+    let given = rig.give_tagged(tag, |b| b.cookie_echo(&cookie).expect("room"));
+    assert_eq!(given, Err(DropReason::BadCookie));
+    assert_eq!((rig.state(), rig.sent().len()), (State::Established, 0));
+}
+
+// RFC 9260 §3.3.2: INITs at an association that nobody can accept are refused, and it stays as it is.
+#[test]
+fn bad_inits_at_an_association() {
+    let mut rig = Rig::established();
+    let header = InitHeader { tag: Tag(0x5555_5555), ..peer_header() };
+    let cases: [(InitHeader, &[Parameter<'_>], &[&str]); 5] = [
+        (InitHeader { tag: Tag::NONE, ..header }, &[DDP], &[]),
+        (InitHeader { a_rwnd: 1499, ..header }, &[DDP], &["55555555: ABORT(7)"]),
+        (InitHeader { outbound_streams: 0, ..header }, &[DDP], &["55555555: ABORT(7)"]),
+        (header, &[DDP, Parameter::HostName(b"h\0")], &["55555555: ABORT(5)"]),
+        (header, &[], &["55555555: ABORT(2)"]),
+    ];
+    for (header, parameters, answer) in cases {
+        let given = rig.give_tagged(Tag::NONE, |b| b.init(&header, parameters).expect("room"));
+        assert!(given.is_err());
+        assert_eq!(rig.sent(), answer);
+        assert_eq!(rig.state(), State::Established);
+    }
+}
+
+// RFC 9260 §6.2: DATA without user data; §3.3.10.9.
+#[test]
+fn data_without_data_is_the_end() {
+    let mut rig = Rig::established();
+    let given = rig.give(|b| {
+        let tsn = PEER_TSN.0.to_be_bytes();
+        b.chunk(0, 7, &[&tsn[..], &[0; 8]].concat()).expect("room");
+        push_data(b, &data(2), b"not looked at");
+    });
+    assert_eq!(given, Err(DropReason::Violation));
+    assert_eq!(rig.sent(), ["P: ABORT(9)"]);
+    let fault = Fault::Data(Violation::NoUserData);
+    assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Fault(fault))));
+    assert!(rig.up.got.is_empty());
+}

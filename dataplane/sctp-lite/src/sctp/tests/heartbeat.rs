@@ -1,0 +1,130 @@
+//! Heartbeats and path failure (RFC 9260 §8.1 to §8.3).
+
+use core::time::Duration;
+
+use wire::sctp::{Chunk, Packet};
+
+use super::rig::Rig;
+use crate::sctp::{CloseReason, Config, DropReason, Event, State};
+
+fn value_of(octets: &[u8]) -> Vec<u8> {
+    let raw = Packet::new(octets).expect("a packet").chunks().next().expect("a chunk");
+    match Chunk::parse(raw.expect("whole")) {
+        Ok(Chunk::Heartbeat(value) | Chunk::HeartbeatAck(value)) => value.to_vec(),
+        other => panic!("{other:?} is no heartbeat"),
+    }
+}
+
+// RFC 9260 §8.3, §3.3.6: answered at once with what it carries, other parameters and all.
+#[test]
+fn heartbeats_are_answered() {
+    let mut rig = Rig::established();
+    let value = [0, 1, 0, 7, 1, 2, 3, 0, 0xc0, 0xff, 0, 4];
+    rig.give(|b| b.chunk(4, 0, &value).expect("room")).expect("answered");
+    let packets = rig.packets();
+    assert_eq!(rig.words(&packets[0]), "P: HEARTBEAT-ACK");
+    assert_eq!(value_of(&packets[0]), value);
+    assert_eq!(rig.association.stats().heartbeats_in, 1);
+}
+
+// RFC 9260 §8.3, §5.1 C: in COOKIE-ECHOED, too, but no packet goes out that does not begin with COOKIE ECHO.
+#[test]
+fn a_heartbeat_before_the_cookie_ack() {
+    let mut rig = Rig::cookie_echoed();
+    rig.give(|b| b.heartbeat(b"when").expect("room")).expect("answered");
+    assert_eq!(rig.sent(), ["P: COOKIE-ECHO HEARTBEAT-ACK"]);
+    assert_eq!(rig.sent(), [""; 0]);
+}
+
+// RFC 9260 §8.3: an idle peer is asked once in HB.interval and RTO.
+#[test]
+fn an_idle_peer_is_asked() {
+    let mut rig = Rig::established();
+    for round in 1..=5 {
+        let from = rig.now;
+        let at = rig.association.poll_timeout().expect("a heartbeat to come");
+        let silence = at.saturating_since(from);
+        let rto = rig.association.sender().rto();
+        let interval = Duration::from_secs(30);
+        assert!(silence >= interval + rto / 2 && silence <= interval + rto * 3 / 2, "{silence:?}");
+        rig.now = at;
+        rig.association.handle_timeout(at, &mut rig.up);
+        let packets = rig.packets();
+        assert_eq!(rig.words(&packets[0]), "P: HEARTBEAT");
+        rig.now += Duration::from_millis(20);
+        let value = value_of(&packets[0]);
+        assert_eq!(rig.give(|b| b.heartbeat_ack(&value).expect("room")), Ok(()));
+        assert_eq!(rig.association.stats().heartbeats_answered, round);
+        // The same answer again is nothing.
+        let again = rig.give(|b| b.heartbeat_ack(&value).expect("room"));
+        assert_eq!(again, Err(DropReason::UnexpectedChunk));
+    }
+    assert_eq!((rig.state(), rig.event()), (State::Established, None));
+}
+
+// RFC 9260 §8.1, §8.3: each unanswered one is an error; beyond Association.Max.Retrans the peer is gone.
+#[test]
+fn a_peer_that_is_gone() {
+    let mut rig = Rig::established();
+    let sent = rig.wait(Duration::from_secs(7200));
+    assert_eq!(sent.len(), 11);
+    assert!(sent.iter().all(|(_, words)| words == "P: HEARTBEAT"), "{sent:?}");
+    assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
+    assert!(rig.association.is_done());
+}
+
+// RFC 9260 §8.1, §8.3: an answer, even a late one, starts the count anew.
+#[test]
+fn one_answer_is_enough() {
+    let mut rig = Rig::established();
+    for _ in 0..3 {
+        let mut last = None;
+        for _ in 0..10 {
+            let packets = loop {
+                let at = rig.association.poll_timeout().expect("a heartbeat to come");
+                rig.now = at;
+                rig.association.handle_timeout(at, &mut rig.up);
+                let packets = rig.packets();
+                if !packets.is_empty() {
+                    break packets;
+                }
+            };
+            last = Some(value_of(&packets[0]));
+        }
+        // After its time-out.
+        rig.now += Duration::from_secs(10);
+        rig.association.handle_timeout(rig.now, &mut rig.up);
+        let value = last.expect("sent");
+        assert_eq!(rig.give(|b| b.heartbeat_ack(&value).expect("room")), Ok(()));
+        assert_eq!(rig.association.errors, 0);
+    }
+    assert_eq!(rig.state(), State::Established);
+}
+
+// RFC 9260 §3.3.5, §5.4: whoever has not seen the HEARTBEAT cannot answer it.
+#[test]
+fn answers_that_are_none() {
+    let mut rig = Rig::established();
+    rig.wait(Duration::from_secs(40));
+    let errors = rig.association.errors;
+    for value in [&[][..], &[0, 1, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0], &[0, 1, 0, 4], &[0, 1, 0, 200]] {
+        let given = rig.give(|b| b.heartbeat_ack(value).expect("room"));
+        assert_eq!(given, Err(DropReason::UnexpectedChunk));
+    }
+    assert_eq!(rig.association.errors, errors);
+    assert_eq!(rig.association.stats().heartbeats_answered, 0);
+}
+
+// RFC 9260 §8.3: they can be turned off, and end with a shutdown.
+#[test]
+fn when_there_are_none() {
+    let rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
+    assert_eq!(rig.association.poll_timeout(), None);
+    let mut rig = Rig::in_state(State::ShutdownSent);
+    let sent = rig.wait(Duration::from_secs(120));
+    assert!(
+        !sent.is_empty() && sent.iter().all(|(_, words)| words == "P: SHUTDOWN(0)"),
+        "{sent:?}"
+    );
+    assert_eq!(rig.give(|b| b.heartbeat(b"when").expect("room")), Err(DropReason::UnexpectedChunk));
+}

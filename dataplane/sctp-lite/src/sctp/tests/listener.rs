@@ -1,0 +1,315 @@
+//! Packets of no association (RFC 9260 §5.1, §8.4).
+
+use core::time::Duration;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use wire::Instant;
+use wire::sctp::{Cause, Chunk, InitHeader, Packet, PacketBuilder, Parameter, Tag};
+
+use super::rig::{
+    Batch, PACKET, PEER_TAG, Rig, Upper, data, ends, packet, peer_header, push_data, secrets,
+};
+use crate::sctp::{
+    Arrived, Association, COOKIE_LEN, Config, DropReason, Event, Listener, State, out_of_the_blue,
+};
+
+const DDP: Parameter<'_> = Parameter::Adaptation(1);
+
+fn listener() -> Listener {
+    Listener::new(Arc::new(Config::default()), secrets())
+}
+
+fn at(listener: &Listener, now: Instant, octets: &[u8]) -> (Arrived, Vec<Vec<u8>>) {
+    let mut batch = Batch::new();
+    let packet = Packet::new(octets).expect("a common header");
+    let arrived = listener.input(now, &ends(), &packet, &mut batch);
+    (arrived, batch.packets)
+}
+
+fn words(octets: &[Vec<u8>]) -> Vec<String> {
+    let rig = Rig::active(Config::default());
+    octets.iter().map(|octets| rig.words(octets)).collect()
+}
+
+fn init(header: &InitHeader, parameters: &[Parameter<'_>]) -> Vec<u8> {
+    packet(Tag::NONE, |b| b.init(header, parameters).expect("room"))
+}
+
+/// Tag and cookie of an INIT ACK.
+fn promised(octets: &[u8]) -> (InitHeader, Vec<u8>) {
+    let raw = Packet::new(octets).expect("a packet").chunks().next().expect("a chunk");
+    let Ok(Chunk::InitAck(init)) = Chunk::parse(raw.expect("whole")) else { panic!("an INIT ACK") };
+    let cookie = init.parameters().find_map(|p| match p {
+        Ok(Parameter::StateCookie(cookie)) => Some(cookie.to_vec()),
+        _ => None,
+    });
+    (init.header, cookie.expect("a cookie"))
+}
+
+// RFC 9260 §5.1 B, D, §5.1.5: nothing is kept, and all comes back by the cookie, DATA bundled behind it.
+#[test]
+fn passive_open() {
+    let listener = listener();
+    let mut now = Instant::from_millis(5);
+    let (arrived, sent) = at(&listener, now, &init(&peer_header(), &[DDP]));
+    assert_eq!((arrived, words(&sent)), (Arrived::Answered, vec!["P: INIT-ACK".into()]));
+    let (ours, cookie) = promised(&sent[0]);
+    assert_eq!(cookie.len(), COOKIE_LEN);
+    // RFC 5043 §8: no more streams than the peer has asked for, as many one way as the other.
+    assert_eq!((ours.outbound_streams, ours.inbound_streams), (10, 10));
+    assert!(ours.tag != Tag::NONE && ours.a_rwnd >= 1500);
+
+    now += Duration::from_secs(59);
+    let echo = packet(ours.tag, |b| {
+        b.cookie_echo(&cookie).expect("room");
+        push_data(b, &data(1), b"bundled");
+    });
+    let (arrived, sent) = at(&listener, now, &echo);
+    let Arrived::Accept(cookie) = arrived else { panic!("a good cookie: {arrived:?}") };
+    assert!(sent.is_empty());
+    let config = Arc::new(Config::default());
+    let association = Association::accept(config, secrets(), ends(), PACKET, &cookie, now);
+    let mut rig = Rig { now, association, up: Upper::new() };
+    assert_eq!(rig.give_octets(&echo), Ok(()));
+    assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
+    assert_eq!(rig.event(), None);
+    // §5.1 D, step 7 of §5.1.5.
+    assert_eq!(rig.sent(), ["P: COOKIE-ACK SACK(1)"]);
+    assert_eq!(rig.up.got, [(0, b"bundled".to_vec())]);
+    assert_eq!((rig.state(), rig.association.local_tag()), (State::Established, ours.tag));
+    assert_eq!(rig.association.local_tsn, ours.initial_tsn);
+}
+
+// RFC 9260 §5.1 B, §5.3.1: an INIT flood meets a listener that cannot change, and every answer is another.
+#[test]
+fn a_flood_of_inits_keeps_nothing() {
+    let listener = listener();
+    let mut tags = HashSet::new();
+    for i in 0..10_000u32 {
+        let header = InitHeader { tag: Tag(i + 1), ..peer_header() };
+        let octets = init(&header, &[DDP]);
+        let (arrived, sent) = at(&listener, Instant::from_micros(u64::from(i)), &octets);
+        assert_eq!((arrived, sent.len()), (Arrived::Answered, 1));
+        // Three times what was asked, at most, the headers below SCTP left out.
+        assert!(sent[0].len() <= 3 * octets.len(), "{} for {}", sent[0].len(), octets.len());
+        tags.insert(promised(&sent[0]).0.tag.0);
+    }
+    assert!(tags.len() > 9990);
+}
+
+// RFC 9260 §3.3.2, §5.1, §8.4 rule 3: the ABORT has the Initiate Tag and no T bit.
+#[test]
+fn inits_that_are_none() {
+    let listener = listener();
+    let header = peer_header();
+    let host = [DDP, Parameter::HostName(b"h\0")];
+    let short = [DDP, Parameter::Unknown { octets: &[0x80, 9, 0, 3], skip: true, report: false }];
+    let cases: [(InitHeader, &[Parameter<'_>], DropReason, &[&str]); 8] = [
+        (InitHeader { tag: Tag::NONE, ..header }, &[DDP], DropReason::BadInit, &[]),
+        (InitHeader { a_rwnd: 1499, ..header }, &[DDP], DropReason::BadInit, &["P: ABORT(7)"]),
+        (
+            InitHeader { outbound_streams: 0, ..header },
+            &[DDP],
+            DropReason::BadInit,
+            &["P: ABORT(7)"],
+        ),
+        (
+            InitHeader { inbound_streams: 0, ..header },
+            &[DDP],
+            DropReason::BadInit,
+            &["P: ABORT(7)"],
+        ),
+        (header, &host, DropReason::BadInit, &["P: ABORT(5)"]),
+        (header, &short, DropReason::BadInit, &["P: ABORT(13)"]),
+        // RFC 5043 §7.1.
+        (header, &[], DropReason::OtherAdaptation, &["P: ABORT(2)"]),
+        (header, &[Parameter::Adaptation(7)], DropReason::OtherAdaptation, &["P: ABORT(13)"]),
+    ];
+    for (header, parameters, reason, answer) in cases {
+        let (arrived, sent) = at(&listener, Instant::ZERO, &init(&header, parameters));
+        assert_eq!(arrived, Arrived::Dropped(reason));
+        assert_eq!(words(&sent), answer);
+    }
+    // §8.5.1 A: with a tag, or not alone.
+    let tagged = packet(Tag(1), |b| b.init(&header, &[DDP]).expect("room"));
+    let bundled = packet(Tag::NONE, |b| {
+        b.init(&header, &[DDP]).expect("room");
+        b.cookie_ack().expect("room");
+    });
+    for octets in [tagged, bundled] {
+        let (arrived, sent) = at(&listener, Instant::ZERO, &octets);
+        assert_eq!(arrived, Arrived::Dropped(DropReason::OutOfTheBlue));
+        assert!(sent.is_empty());
+    }
+}
+
+// RFC 9260 §3.2.1, §3.2.2, §5.1.2: unknown parameters by their high bits; addresses and what else is known
+// are no reason for anything.
+#[test]
+fn parameters_of_an_init() {
+    let listener = listener();
+    let unknown =
+        |kind: &'static [u8; 4]| Parameter::Unknown { octets: kind, skip: false, report: false };
+    let (stop, stop_told) = (unknown(&[0, 0xfe, 0, 4]), unknown(&[0x40, 0xfe, 0, 4]));
+    let (skip, skip_told) = (unknown(&[0x80, 0xfe, 0, 4]), unknown(&[0xc0, 0xfe, 0, 4]));
+    let reported = |parameters: &[Parameter<'_>]| -> usize {
+        let (arrived, sent) = at(&listener, Instant::ZERO, &init(&peer_header(), parameters));
+        assert_eq!(arrived, Arrived::Answered);
+        let raw = Packet::new(&sent[0]).expect("a packet").chunks().next().expect("a chunk");
+        let Ok(Chunk::InitAck(init)) = Chunk::parse(raw.expect("whole")) else {
+            panic!("INIT ACK")
+        };
+        init.parameters().filter(|p| matches!(p, Ok(Parameter::Unrecognized(_)))).count()
+    };
+    assert_eq!(reported(&[DDP, stop, skip_told]), 0);
+    assert_eq!(reported(&[DDP, stop_told, skip_told]), 1);
+    assert_eq!(reported(&[DDP, skip, skip_told]), 1);
+    assert_eq!(reported(&[DDP, skip_told, skip_told]), 2);
+    // Behind what stops, the indication is not seen.
+    let (arrived, _) = at(&listener, Instant::ZERO, &init(&peer_header(), &[stop, DDP]));
+    assert_eq!(arrived, Arrived::Dropped(DropReason::OtherAdaptation));
+    let known = [
+        Parameter::Ipv4([10, 0, 0, 9]),
+        Parameter::Ipv6([1; 16]),
+        Parameter::SupportedAddressTypes(&[0, 6, 0, 11]),
+        Parameter::EcnCapable,
+        Parameter::SupportedExtensions(&[0xc1, 0x80]),
+        Parameter::CookiePreservative(u32::MAX),
+        DDP,
+    ];
+    assert_eq!(reported(&known), 0);
+    // A report is bounded: the answer does not grow with the question.
+    let many = [&[DDP; 1][..], &[skip_told; 200]].concat();
+    assert!(reported(&many) <= 32);
+}
+
+// RFC 9260 §3.3.2.1.3: a longer life is granted within bounds; §5.1.5 step 4.
+#[test]
+fn the_life_of_a_cookie() {
+    let listener = listener();
+    let start = Instant::from_millis(5);
+    for (longer, life) in [(0, 60_000), (3000, 63_000), (u32::MAX, 70_000)] {
+        let (_, sent) = at(
+            &listener,
+            start,
+            &init(&peer_header(), &[DDP, Parameter::CookiePreservative(longer)]),
+        );
+        let (ours, cookie) = promised(&sent[0]);
+        let echo = packet(ours.tag, |b| b.cookie_echo(&cookie).expect("room"));
+        let last = start + Duration::from_millis(life);
+        assert!(matches!(at(&listener, last, &echo).0, Arrived::Accept(_)));
+        let (arrived, sent) = at(&listener, last + Duration::from_millis(7), &echo);
+        assert_eq!(arrived, Arrived::Dropped(DropReason::StaleCookie));
+        assert_eq!(words(&sent), ["P: ERROR(3)"]);
+        let raw = Packet::new(&sent[0]).expect("a packet").chunks().next().expect("a chunk");
+        let Ok(Chunk::Error(causes)) = Chunk::parse(raw.expect("whole")) else { panic!("ERROR") };
+        assert!(causes.into_iter().eq([Ok(Cause::StaleCookie(7000))]));
+    }
+}
+
+// RFC 9260 §5.1.5 steps 2 and 3: discarded in silence.
+#[test]
+fn cookies_of_others() {
+    let listener = listener();
+    let (_, sent) = at(&listener, Instant::ZERO, &init(&peer_header(), &[DDP]));
+    let (ours, cookie) = promised(&sent[0]);
+    let silent = |listener: &Listener, octets: &[u8]| {
+        let (arrived, sent) = at(listener, Instant::ZERO, octets);
+        assert_eq!((arrived, sent.len()), (Arrived::Dropped(DropReason::BadCookie), 0));
+    };
+    silent(&listener, &packet(Tag(5), |b| b.cookie_echo(&cookie).expect("room")));
+    silent(&listener, &packet(ours.tag, |b| b.cookie_echo(&cookie[1..]).expect("room")));
+    silent(&listener, &packet(ours.tag, |b| b.cookie_echo(&[]).expect("room")));
+    let other_secret = Arc::new(crate::sctp::Secrets::new([8; 16]));
+    let other = Listener::new(Arc::new(Config::default()), other_secret);
+    silent(&other, &packet(ours.tag, |b| b.cookie_echo(&cookie).expect("room")));
+}
+
+// RFC 9260 §8.4: every rule in its order; §8.5.1 A.
+#[test]
+fn out_of_the_blue_packets() {
+    let tag = Tag(0x7777_7777);
+    let answer = |octets: &[u8]| {
+        let mut batch = Batch::new();
+        let packet = Packet::new(octets).expect("a common header");
+        let reason = out_of_the_blue(&ends(), &packet, &mut batch);
+        (reason, words(&batch.packets))
+    };
+    let at_tag = |write: &dyn Fn(&mut PacketBuilder<'_>)| answer(&packet(tag, write)).1;
+    let nothing: [&str; 0] = [];
+    // 2: ABORT, wherever it stands.
+    assert_eq!(at_tag(&|b| b.abort(false, &[]).expect("room")), nothing);
+    let behind = |b: &mut PacketBuilder<'_>| {
+        b.shutdown_ack().expect("room");
+        b.abort(true, &[]).expect("room");
+    };
+    assert_eq!(at_tag(&behind), nothing);
+    // 3: an INIT where nobody listens.
+    assert_eq!(answer(&init(&peer_header(), &[])).1, ["P: ABORT()"]);
+    assert_eq!(answer(&init(&InitHeader { tag: Tag::NONE, ..peer_header() }, &[])).1, nothing);
+    assert_eq!(at_tag(&|b| b.init(&peer_header(), &[]).expect("room")), nothing);
+    // 5, 6, 7.
+    assert_eq!(at_tag(&|b| b.shutdown_ack().expect("room")), ["77777777: SHUTDOWN-COMPLETE T"]);
+    assert_eq!(at_tag(&|b| b.shutdown_complete(true).expect("room")), nothing);
+    assert_eq!(at_tag(&|b| b.cookie_ack().expect("room")), nothing);
+    assert_eq!(at_tag(&|b| b.error(&[Cause::StaleCookie(1)]).expect("room")), nothing);
+    // 8: everything else, another ERROR among it.
+    let abort = ["77777777: ABORT() T"];
+    assert_eq!(at_tag(&|b| push_data(b, &data(1), b"data")), abort);
+    assert_eq!(at_tag(&|b| b.error(&[Cause::OutOfResource]).expect("room")), abort);
+    assert_eq!(at_tag(&|b| b.cookie_echo(b"nobody listens").expect("room")), abort);
+    assert_eq!(at_tag(&|b| b.shutdown(PEER_TSN_BEFORE).expect("room")), abort);
+    assert_eq!(at_tag(&|b| b.chunk(0xfe, 0, &[]).expect("room")), abort);
+    // A tag of zero belongs to an INIT.
+    assert_eq!(
+        answer(&packet(Tag::NONE, |b| b.shutdown_ack().expect("room"))).0,
+        DropReason::BadTag
+    );
+    // No chunk, a broken one, port 0.
+    assert_eq!(answer(&packet(tag, |_| {})), (DropReason::BadHeader, vec![]));
+    let mut broken = packet(tag, |b| b.heartbeat(b"when").expect("room"));
+    broken[15] = 200;
+    assert_eq!(answer(&broken), (DropReason::BadChunk, vec![]));
+    let mut port = packet(tag, |b| b.shutdown_ack().expect("room"));
+    port[..2].fill(0);
+    assert_eq!(answer(&port), (DropReason::BadHeader, vec![]));
+    assert_eq!(PEER_TAG, peer_header().tag);
+}
+
+const PEER_TSN_BEFORE: wire::sctp::Tsn = wire::sctp::Tsn(u32::MAX - 2);
+
+// RFC 9260 §8.4: an answer is never answered, so two of us cannot talk for ever.
+#[test]
+fn answers_are_not_answered() {
+    let tag = Tag(0x7777_7777);
+    let listener = listener();
+    let questions = [
+        packet(tag, |b| push_data(b, &data(1), b"data")),
+        packet(tag, |b| b.shutdown_ack().expect("room")),
+        init(&peer_header(), &[]),
+        init(&peer_header(), &[DDP]),
+    ];
+    for question in questions {
+        let (_, answers) = at(&listener, Instant::ZERO, &question);
+        assert_eq!(answers.len(), 1);
+        let (arrived, more) = at(&listener, Instant::ZERO, &answers[0]);
+        assert!(matches!(arrived, Arrived::Dropped(DropReason::OutOfTheBlue)));
+        // An INIT ACK that nobody waits for is told so once, and that is the end of it.
+        for octets in more {
+            assert_eq!(at(&listener, Instant::ZERO, &octets).1.len(), 0);
+        }
+    }
+}
+
+// A full batch loses the answer, as the network might.
+#[test]
+fn without_room_there_is_no_answer() {
+    let mut batch = Batch::new();
+    batch.room = 0;
+    let octets = init(&peer_header(), &[DDP]);
+    let packet = Packet::new(&octets).expect("a packet");
+    let arrived = listener().input(Instant::ZERO, &ends(), &packet, &mut batch);
+    assert!(matches!(arrived, Arrived::Dropped(_)));
+    assert!(batch.packets.is_empty());
+}

@@ -1,0 +1,10 @@
+//! Dialogues of packets with an association, in virtual time. Every packet that it sends must be expected.
+
+mod attacks;
+mod handshake;
+mod heartbeat;
+mod listener;
+mod pair;
+mod rig;
+mod shutdown;
+mod tags;

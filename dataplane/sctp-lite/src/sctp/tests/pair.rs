@@ -1,0 +1,307 @@
+//! Two associations against each other over a path that loses, doubles and reorders, in virtual time.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use wire::Instant;
+use wire::sctp::Packet;
+
+use super::rig::{Batch, PACKET, Upper, ends};
+use crate::sctp::{
+    Arrived, Association, CloseReason, Config, Ends, Event, Listener, Secrets, State,
+    out_of_the_blue,
+};
+
+/// One way takes this long, and up to this much longer.
+const DELAY: u64 = 10_000_000;
+const JITTER: u64 = 8_000_000;
+
+/// xorshift64*: the same numbers for the same seed.
+#[derive(Debug)]
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
+    }
+}
+
+#[derive(Debug)]
+struct Host {
+    listener: Listener,
+    config: Arc<Config>,
+    secrets: Arc<Secrets>,
+    ends: Ends,
+    association: Option<Association>,
+    up: Upper,
+    events: Vec<Event>,
+}
+
+impl Host {
+    fn new(config: Config, secret: u8, ends: Ends) -> Host {
+        let (config, secrets) = (Arc::new(config), Arc::new(Secrets::new([secret; 16])));
+        let listener = Listener::new(Arc::clone(&config), Arc::clone(&secrets));
+        Host {
+            listener,
+            config,
+            secrets,
+            ends,
+            association: None,
+            up: Upper::new(),
+            events: Vec::new(),
+        }
+    }
+
+    fn connect(&mut self, now: Instant) {
+        let (config, secrets) = (Arc::clone(&self.config), Arc::clone(&self.secrets));
+        self.association = Some(Association::connect(config, secrets, self.ends, PACKET, now));
+    }
+
+    fn input(&mut self, now: Instant, octets: &[u8]) -> Vec<Vec<u8>> {
+        let packet = Packet::new(octets).expect("a common header");
+        assert!(packet.checksum_ok());
+        let mut batch = Batch::new();
+        match &mut self.association {
+            Some(association) => {
+                // Why something is dropped is not looked at here: the other end shows what came of it.
+                let _ = association.input(now, &packet, &mut self.up);
+            }
+            None => match self.listener.input(now, &self.ends, &packet, &mut batch) {
+                Arrived::Accept(cookie) => {
+                    let (config, secrets) = (Arc::clone(&self.config), Arc::clone(&self.secrets));
+                    let mut association =
+                        Association::accept(config, secrets, self.ends, PACKET, &cookie, now);
+                    let taken = association.input(now, &packet, &mut self.up);
+                    assert_eq!(taken, Ok(()));
+                    self.association = Some(association);
+                }
+                Arrived::Answered | Arrived::Dropped(_) => {}
+            },
+        }
+        batch.packets.extend(self.drive(now));
+        batch.packets
+    }
+
+    fn drive(&mut self, now: Instant) -> Vec<Vec<u8>> {
+        let Some(association) = &mut self.association else { return Vec::new() };
+        let mut batch = Batch::new();
+        association.poll_transmit(now, &mut self.up, &mut batch);
+        while let Some(event) = association.poll_event() {
+            self.events.push(event);
+        }
+        if association.is_done() {
+            self.association = None;
+        }
+        batch.packets
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.association.as_ref().and_then(Association::poll_timeout)
+    }
+
+    fn state(&self) -> State {
+        self.association.as_ref().map_or(State::Closed, Association::state)
+    }
+}
+
+/// Losses and doublings in 1000 packets.
+#[derive(Clone, Copy, Debug)]
+struct Faults {
+    lost: u64,
+    doubled: u64,
+    reorder: bool,
+}
+
+#[derive(Debug)]
+struct Net {
+    now: Instant,
+    hosts: [Host; 2],
+    /// By arrival and number: receiver, octets.
+    flying: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
+    count: u64,
+    random: Random,
+    faults: Faults,
+}
+
+impl Net {
+    fn new(seed: u64, faults: Faults, config: &Config) -> Net {
+        let ends = ends();
+        let other = Ends { local: ends.remote, remote: ends.local };
+        let hosts = [Host::new(config.clone(), 1, ends), Host::new(config.clone(), 2, other)];
+        let now = Instant::from_millis(1);
+        let random = Random(seed | 1);
+        Net { now, hosts, flying: BTreeMap::new(), count: 0, random, faults }
+    }
+
+    fn send(&mut self, from: usize, packets: Vec<Vec<u8>>) {
+        for octets in packets {
+            let copies = match self.random.below(1000) {
+                n if n < self.faults.lost => 0,
+                n if n < self.faults.lost + self.faults.doubled => 2,
+                _ => 1,
+            };
+            for _ in 0..copies {
+                let jitter = if self.faults.reorder { self.random.below(JITTER) } else { 0 };
+                let at = self.now + Duration::from_nanos(DELAY + jitter);
+                self.count += 1;
+                self.flying.insert((at, self.count), (1 - from, octets.clone()));
+            }
+        }
+    }
+
+    fn drive(&mut self, host: usize) {
+        let packets = self.hosts[host].drive(self.now);
+        self.send(host, packets);
+    }
+
+    /// The next thing happens; false when nothing will before `until`.
+    fn step(&mut self, until: Instant) -> bool {
+        let arrival = self.flying.first_key_value().map(|((at, _), _)| *at);
+        let timers = [0, 1].map(|host| self.hosts[host].poll_timeout());
+        let next = timers.into_iter().flatten().chain(arrival).min();
+        let Some(at) = next.filter(|at| *at <= until) else { return false };
+        self.now = self.now.max(at);
+        if arrival == Some(at) {
+            let (_, (host, octets)) = self.flying.pop_first().expect("something flies");
+            let packets = self.hosts[host].input(self.now, &octets);
+            self.send(host, packets);
+            return true;
+        }
+        for host in [0, 1] {
+            if self.hosts[host].poll_timeout().is_some_and(|at| at <= self.now) {
+                let Host { association, up, .. } = &mut self.hosts[host];
+                if let Some(association) = association {
+                    association.handle_timeout(self.now, up);
+                }
+                self.drive(host);
+            }
+        }
+        true
+    }
+
+    fn run_until(&mut self, what: &str, done: impl Fn(&Net) -> bool) {
+        let until = self.now + Duration::from_secs(600);
+        for _ in 0..5_000_000 {
+            if done(self) {
+                return;
+            }
+            if !self.step(until) {
+                break;
+            }
+        }
+        let states = [0, 1].map(|host| self.hosts[host].state());
+        panic!("{what} never came, by {:?}: {states:?}", self.now);
+    }
+
+    fn states_are(&self, state: State) -> bool {
+        self.hosts.iter().all(|host| host.state() == state)
+    }
+}
+
+const CLEAN: Faults = Faults { lost: 0, doubled: 0, reorder: false };
+const FAULTY: Faults = Faults { lost: 200, doubled: 100, reorder: true };
+
+/// Patient enough for a path that loses every fifth packet.
+fn config() -> Config {
+    Config { max_init_retransmits: 30, max_retransmits: 30, ..Config::default() }
+}
+
+// RFC 9260 §5.1, §9.2: up and down again, whatever the path does.
+#[test]
+fn up_and_down() {
+    for seed in 1..=200 {
+        let faults = if seed == 1 { CLEAN } else { FAULTY };
+        let mut net = Net::new(seed, faults, &config());
+        net.hosts[0].connect(net.now);
+        net.drive(0);
+        net.run_until("both ESTABLISHED", |net| net.states_are(State::Established));
+        assert_eq!(net.hosts[0].events, [Event::Up { streams: 256 }]);
+        assert_eq!(net.hosts[1].events, [Event::Up { streams: 256 }]);
+        let closer = (seed % 2) as usize;
+        let now = net.now;
+        net.hosts[closer].association.as_mut().expect("up").shutdown(now);
+        if seed % 3 == 0 {
+            net.hosts[1 - closer].association.as_mut().expect("up").shutdown(now);
+            net.drive(1 - closer);
+        }
+        net.drive(closer);
+        net.run_until("both CLOSED", |net| net.states_are(State::Closed));
+        for host in &net.hosts {
+            // The last answer may be lost; then it is an ABORT or silence that ends the other side.
+            assert!(matches!(host.events.last(), Some(Event::Closed(_))), "{:?}", host.events);
+        }
+        assert_eq!(net.hosts[closer].events.last(), Some(&Event::Closed(CloseReason::Shutdown)));
+    }
+}
+
+// RFC 9260 §5.2.1, §5.2.4: both open at the same time, or nearly, and there is one association.
+#[test]
+fn opens_that_cross() {
+    for seed in 1..=200 {
+        let faults = if seed == 1 { CLEAN } else { FAULTY };
+        let mut net = Net::new(seed, faults, &config());
+        net.hosts[0].connect(net.now);
+        net.drive(0);
+        net.now += Duration::from_nanos(net.random.below(2 * DELAY));
+        net.hosts[1].connect(net.now);
+        net.drive(1);
+        net.run_until("one association", |net| {
+            let [a, b] = &net.hosts;
+            let (Some(a), Some(b)) = (&a.association, &b.association) else { return false };
+            net.states_are(State::Established)
+                && a.local_tag() == b.peer_tag()
+                && b.local_tag() == a.peer_tag()
+        });
+        for host in &net.hosts {
+            assert_eq!(host.events, [Event::Up { streams: 256 }], "seed {seed}");
+        }
+    }
+}
+
+// RFC 9260 §5.2.4.1, §8.4: one side forgets everything, and opens anew.
+#[test]
+fn a_crash_and_a_restart() {
+    for seed in 1..=100 {
+        let faults = if seed == 1 { CLEAN } else { FAULTY };
+        let mut net = Net::new(seed, faults, &config());
+        net.hosts[0].connect(net.now);
+        net.drive(0);
+        net.run_until("both ESTABLISHED", |net| net.states_are(State::Established));
+        // What flies is lost with it: else an old packet would end the association, as it should.
+        net.flying.clear();
+        net.hosts[0].events.clear();
+        net.now += Duration::from_secs(1);
+        net.hosts[0].connect(net.now);
+        net.drive(0);
+        net.run_until("a restart", |net| {
+            let [a, b] = &net.hosts;
+            let (Some(a), Some(b)) = (&a.association, &b.association) else { return false };
+            net.states_are(State::Established) && a.local_tag() == b.peer_tag()
+        });
+        assert_eq!(net.hosts[0].events, [Event::Up { streams: 256 }]);
+        let restarts = net.hosts[1].events.iter().filter(|e| matches!(e, Event::Restarted { .. }));
+        assert_eq!(restarts.count(), 1, "seed {seed}: {:?}", net.hosts[1].events);
+    }
+}
+
+// RFC 9260 §8.4: a peer that has forgotten everything says so to the first packet.
+#[test]
+fn a_crash_is_found_out_by_a_heartbeat() {
+    let mut net = Net::new(1, CLEAN, &config());
+    net.hosts[0].connect(net.now);
+    net.drive(0);
+    net.run_until("both ESTABLISHED", |net| net.states_are(State::Established));
+    net.hosts[0].association = None;
+    net.run_until("the end", |net| net.states_are(State::Closed));
+    let reason = CloseReason::PeerAborted { cause: None, reason: Box::default() };
+    assert_eq!(net.hosts[1].events.last(), Some(&Event::Closed(reason)));
+    // And nobody answers that.
+    let mut batch = Batch::new();
+    let abort = super::rig::packet(wire::sctp::Tag(1), |b| b.abort(true, &[]).expect("room"));
+    out_of_the_blue(&ends(), &Packet::new(&abort).expect("a packet"), &mut batch);
+    assert!(batch.packets.is_empty());
+}

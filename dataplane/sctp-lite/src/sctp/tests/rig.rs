@@ -1,0 +1,374 @@
+//! One association against a peer that the test plays, and the words in which packets are compared:
+//!
+//! ```text
+//!   P: SACK(0) DATA(1)      tag, then chunks; P is the peer's tag, L our own, 0 none, else in hexadecimal
+//! ```
+//!
+//! TSNs are relative: the first one of either side is 1. `T` marks a reflected tag; causes are given by code.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use wire::Instant;
+use wire::sctp::{
+    Chunk, DataHeader, InitHeader, Packet, PacketBuilder, Parameter, Ports, Tag, Tsn,
+};
+
+use crate::sctp::{Association, Config, DropReason, Ends, Event, Secrets, State};
+use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, TxBatch, Written};
+
+pub(super) const PEER_TAG: Tag = Tag(0x9999_9999);
+pub(super) const PEER_TSN: Tsn = Tsn(u32::MAX - 1);
+pub(super) const PACKET: usize = 1480;
+
+pub(super) fn ends() -> Ends {
+    let local = SocketAddr::from(([10, 0, 0, 1], 9899));
+    Ends { local, remote: ([10, 0, 0, 2], 4000).into() }
+}
+
+pub(super) fn secrets() -> Arc<Secrets> {
+    Arc::new(Secrets::new([7; 16]))
+}
+
+/// What a message of the tests is: its number, and octets that follow from it.
+pub(super) fn octets(tag: u64, len: usize) -> Vec<u8> {
+    let first = tag.to_be_bytes();
+    (0..len).map(|i| first.get(i).copied().unwrap_or((tag as usize * 31 + i) as u8)).collect()
+}
+
+/// Both halves of an upper layer.
+#[derive(Debug)]
+pub(super) struct Upper {
+    pub(super) got: Vec<(u16, Vec<u8>)>,
+    /// Number and length of the messages to send; their stream is the number modulo four.
+    pub(super) queue: VecDeque<(u64, usize)>,
+    pub(super) acknowledged: Vec<u64>,
+    pub(super) takes: bool,
+    pub(super) room: u32,
+}
+
+impl Upper {
+    pub(super) fn new() -> Upper {
+        Upper {
+            got: Vec::new(),
+            queue: VecDeque::new(),
+            acknowledged: Vec::new(),
+            takes: true,
+            room: u32::MAX,
+        }
+    }
+}
+
+impl MessageSink for Upper {
+    fn message(&mut self, _now: Instant, message: Received<'_>) -> Taken {
+        if !self.takes {
+            return Taken::No;
+        }
+        self.got.push((message.stream, message.pieces.concat()));
+        Taken::Yes
+    }
+
+    fn room(&self) -> u32 {
+        self.room
+    }
+}
+
+impl MessageSource for Upper {
+    fn has_data(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn next(&mut self, most: usize, out: &mut [u8]) -> Option<Written> {
+        let &(tag, len) = self.queue.front()?;
+        assert!(len <= most);
+        out.get_mut(..len)?.copy_from_slice(&octets(tag, len));
+        self.queue.pop_front();
+        let message = MessageRef { stream: (tag % 4) as u16, len: len as u16, tag };
+        Some(Written { message, ppid: 16, immediate: false })
+    }
+
+    fn again(&mut self, message: MessageRef, out: &mut [u8]) {
+        out.copy_from_slice(&octets(message.tag, usize::from(message.len)));
+    }
+
+    fn acknowledged(&mut self, message: MessageRef) {
+        self.acknowledged.push(message.tag);
+    }
+
+    fn most_changed(&mut self, _most: usize) {}
+}
+
+/// Packets sent, at most `room` at a time.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) packets: Vec<Vec<u8>>,
+    buffer: Vec<u8>,
+    pub(super) room: usize,
+}
+
+impl Batch {
+    pub(super) fn new() -> Batch {
+        Batch { packets: Vec::new(), buffer: Vec::new(), room: 1000 }
+    }
+}
+
+impl TxBatch for Batch {
+    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.packets.len() >= self.room {
+            return None;
+        }
+        self.buffer = vec![0xee; len];
+        Some(&mut self.buffer)
+    }
+
+    fn commit(&mut self, len: usize) {
+        self.packets.push(self.buffer[..len].to_vec());
+    }
+}
+
+/// A packet of the peer.
+pub(super) fn packet(tag: Tag, write: impl FnOnce(&mut PacketBuilder<'_>)) -> Vec<u8> {
+    let ports = ends().ports();
+    let ports = Ports { source: ports.destination, destination: ports.source };
+    let mut out = vec![0; 4096];
+    let mut builder = PacketBuilder::new(&mut out, ports, tag);
+    write(&mut builder);
+    let len = builder.finish();
+    out.truncate(len);
+    out
+}
+
+/// What the peer says of itself in INIT or INIT ACK.
+pub(super) fn peer_header() -> InitHeader {
+    InitHeader {
+        tag: PEER_TAG,
+        a_rwnd: 65_536,
+        outbound_streams: 10,
+        inbound_streams: 10,
+        initial_tsn: PEER_TSN,
+    }
+}
+
+/// A DATA chunk of the peer: its `n`th from 1 on.
+pub(super) fn data(n: u32) -> DataHeader {
+    let tsn = PEER_TSN.add(n - 1);
+    DataHeader { tsn, ppid: 16, unordered: true, begin: true, end: true, ..DataHeader::default() }
+}
+
+pub(super) fn push_data(packet: &mut PacketBuilder<'_>, header: &DataHeader, octets: &[u8]) {
+    packet.data_buffer()[..octets.len()].copy_from_slice(octets);
+    packet.push_data(header, octets.len()).expect("room");
+}
+
+/// One association and what is above it.
+#[derive(Debug)]
+pub(super) struct Rig {
+    pub(super) now: Instant,
+    pub(super) association: Association,
+    pub(super) up: Upper,
+}
+
+impl Rig {
+    /// About to send its INIT.
+    pub(super) fn active(config: Config) -> Rig {
+        let now = Instant::from_millis(1000);
+        let association = Association::connect(Arc::new(config), secrets(), ends(), PACKET, now);
+        Rig { now, association, up: Upper::new() }
+    }
+
+    /// INIT ACK came; COOKIE ECHO went out.
+    pub(super) fn cookie_echoed() -> Rig {
+        let mut rig = Rig::active(Config::default());
+        assert_eq!(rig.sent(), ["0: INIT"]);
+        assert_eq!(rig.init_ack(), Ok(()));
+        assert_eq!(rig.sent(), ["P: COOKIE-ECHO"]);
+        assert_eq!(rig.state(), State::CookieEchoed);
+        rig
+    }
+
+    /// Opened actively.
+    pub(super) fn established() -> Rig {
+        Rig::with(Config::default())
+    }
+
+    pub(super) fn with(config: Config) -> Rig {
+        let mut rig = Rig::active(config);
+        rig.sent();
+        rig.init_ack().expect("acceptable");
+        rig.sent();
+        rig.give(|b| b.cookie_ack().expect("room")).expect("acceptable");
+        assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
+        assert_eq!(rig.sent(), [""; 0]);
+        rig
+    }
+
+    /// In `state`, the way there as short as it is.
+    pub(super) fn in_state(state: State) -> Rig {
+        match state {
+            State::CookieWait => {
+                let mut rig = Rig::active(Config::default());
+                rig.sent();
+                return rig;
+            }
+            State::CookieEchoed => return Rig::cookie_echoed(),
+            _ => {}
+        }
+        let mut rig = Rig::established();
+        match state {
+            State::ShutdownPending => {
+                rig.up.queue.push_back((1, 100));
+                rig.association.shutdown(rig.now);
+                rig.sent();
+            }
+            State::ShutdownSent => {
+                rig.association.shutdown(rig.now);
+                assert_eq!(rig.sent(), ["P: SHUTDOWN(0)"]);
+            }
+            State::ShutdownReceived => {
+                rig.up.queue.push_back((1, 100));
+                rig.sent();
+                let cumulative = rig.association.local_tsn.sub(1);
+                rig.give(|b| b.shutdown(cumulative).expect("room")).expect("acceptable");
+                rig.event();
+            }
+            State::ShutdownAckSent => {
+                let cumulative = rig.association.local_tsn.sub(1);
+                rig.give(|b| b.shutdown(cumulative).expect("room")).expect("acceptable");
+                rig.event();
+                assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+            }
+            State::Closed => {
+                rig.association.abort(b"");
+                rig.event();
+                assert_eq!(rig.sent(), ["P: ABORT(12)"]);
+            }
+            _ => {}
+        }
+        assert_eq!(rig.state(), state);
+        rig
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.association.state()
+    }
+
+    pub(super) fn event(&mut self) -> Option<Event> {
+        self.association.poll_event()
+    }
+
+    /// The peer's INIT ACK, acceptable in all.
+    pub(super) fn init_ack(&mut self) -> Result<(), DropReason> {
+        self.give_init_ack(
+            &peer_header(),
+            &[Parameter::StateCookie(b"cookie"), Parameter::Adaptation(1)],
+        )
+    }
+
+    pub(super) fn give_init_ack(
+        &mut self,
+        header: &InitHeader,
+        parameters: &[Parameter<'_>],
+    ) -> Result<(), DropReason> {
+        self.give(|b| b.init_ack(header, parameters).expect("room"))
+    }
+
+    /// A packet of the peer with our tag.
+    pub(super) fn give(
+        &mut self,
+        write: impl FnOnce(&mut PacketBuilder<'_>),
+    ) -> Result<(), DropReason> {
+        self.give_tagged(self.association.local_tag(), write)
+    }
+
+    pub(super) fn give_tagged(
+        &mut self,
+        tag: Tag,
+        write: impl FnOnce(&mut PacketBuilder<'_>),
+    ) -> Result<(), DropReason> {
+        self.give_octets(&packet(tag, write))
+    }
+
+    pub(super) fn give_octets(&mut self, octets: &[u8]) -> Result<(), DropReason> {
+        let packet = Packet::new(octets).expect("a common header");
+        self.association.input(self.now, &packet, &mut self.up)
+    }
+
+    /// What is sent now.
+    pub(super) fn packets(&mut self) -> Vec<Vec<u8>> {
+        let mut batch = Batch::new();
+        self.association.poll_transmit(self.now, &mut self.up, &mut batch);
+        assert!(batch.packets.len() < 1000, "it sends without end");
+        batch.packets
+    }
+
+    pub(super) fn sent(&mut self) -> Vec<String> {
+        let packets = self.packets();
+        packets.iter().map(|packet| self.words(packet)).collect()
+    }
+
+    /// Lets time pass; what is sent, each with the seconds since the beginning of the wait.
+    pub(super) fn wait(&mut self, time: Duration) -> Vec<(u64, String)> {
+        let (from, until) = (self.now, self.now + time);
+        let mut sent = Vec::new();
+        while let Some(at) = self.association.poll_timeout().filter(|at| *at <= until) {
+            assert!(at >= self.now || sent.len() < 1000, "a timer that never ends");
+            self.now = self.now.max(at);
+            self.association.handle_timeout(self.now, &mut self.up);
+            let seconds = self.now.saturating_since(from).as_secs();
+            sent.extend(self.sent().into_iter().map(|words| (seconds, words)));
+        }
+        self.now = until;
+        sent
+    }
+
+    /// A packet in words.
+    pub(super) fn words(&self, octets: &[u8]) -> String {
+        let packet = Packet::new(octets).expect("a common header");
+        assert!(packet.checksum_ok());
+        assert_eq!(octets.len() % 4, 0);
+        let tag = match packet.tag() {
+            Tag::NONE => "0".into(),
+            PEER_TAG => "P".into(),
+            tag if tag == self.association.local_tag() => "L".into(),
+            tag => format!("{:x}", tag.0),
+        };
+        let chunks = packet.chunks().map(|raw| {
+            let chunk = Chunk::parse(raw.expect("whole")).expect("well formed");
+            self.chunk_words(&chunk)
+        });
+        format!("{tag}: {}", chunks.collect::<Vec<_>>().join(" "))
+    }
+
+    fn chunk_words(&self, chunk: &Chunk<'_>) -> String {
+        // The last TSN before the first one is 0.
+        let theirs = |tsn: Tsn| tsn.distance_from(PEER_TSN.sub(1)) as i32;
+        let ours = |tsn: Tsn| tsn.distance_from(self.association.local_tsn.sub(1)) as i32;
+        let causes = |causes: &wire::sctp::Causes<'_>| -> String {
+            let codes =
+                causes.into_iter().map(|cause| cause.expect("well formed").code().to_string());
+            codes.collect::<Vec<_>>().join(",")
+        };
+        let t = |reflected: &bool| if *reflected { " T" } else { "" };
+        match chunk {
+            Chunk::Data(data) => format!("DATA({})", ours(data.header.tsn)),
+            Chunk::Init(_) => "INIT".into(),
+            Chunk::InitAck(_) => "INIT-ACK".into(),
+            Chunk::Sack(sack) => format!("SACK({})", theirs(sack.header.cumulative)),
+            Chunk::Heartbeat(_) => "HEARTBEAT".into(),
+            Chunk::HeartbeatAck(_) => "HEARTBEAT-ACK".into(),
+            Chunk::Abort { reflected, causes: c } => {
+                format!("ABORT({}){}", causes(c), t(reflected))
+            }
+            Chunk::Shutdown { cumulative } => format!("SHUTDOWN({})", theirs(*cumulative)),
+            Chunk::ShutdownAck => "SHUTDOWN-ACK".into(),
+            Chunk::Error(c) => format!("ERROR({})", causes(c)),
+            Chunk::CookieEcho(_) => "COOKIE-ECHO".into(),
+            Chunk::CookieAck => "COOKIE-ACK".into(),
+            Chunk::ShutdownComplete { reflected } => format!("SHUTDOWN-COMPLETE{}", t(reflected)),
+            Chunk::Pad => "PAD".into(),
+            Chunk::Unknown(unknown) => format!("UNKNOWN({})", unknown.octets[0]),
+        }
+    }
+}

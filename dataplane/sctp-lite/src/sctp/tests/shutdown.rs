@@ -1,0 +1,159 @@
+//! The shutdown sequence (RFC 9260 §9.2).
+
+use core::time::Duration;
+
+use wire::sctp::{Parameter, Tag};
+
+use super::rig::{PEER_TAG, Rig, data, peer_header, push_data};
+use crate::sctp::{CloseReason, Config, DropReason, Event, State};
+
+const CLOSED: Option<Event> = Some(Event::Closed(CloseReason::Shutdown));
+
+fn shutdown(rig: &mut Rig) -> Result<(), DropReason> {
+    let cumulative = rig.association.local_tsn.sub(1);
+    rig.give(|b| b.shutdown(cumulative).expect("room"))
+}
+
+#[test]
+fn we_shut_down() {
+    let mut rig = Rig::established();
+    rig.give(|b| push_data(b, &data(1), b"data")).expect("taken");
+    rig.sent();
+    rig.association.shutdown(rig.now);
+    assert_eq!(rig.sent(), ["P: SHUTDOWN(1)"]);
+    assert_eq!(rig.state(), State::ShutdownSent);
+    rig.give(|b| b.shutdown_ack().expect("room")).expect("expected");
+    assert_eq!((rig.event(), rig.state()), (CLOSED, State::Closed));
+    assert!(!rig.association.is_done());
+    // §8.5.1 C: with the peer's tag, T clear.
+    assert_eq!(rig.sent(), ["P: SHUTDOWN-COMPLETE"]);
+    assert!(rig.association.is_done());
+    assert_eq!(rig.association.poll_timeout(), None);
+}
+
+#[test]
+fn the_peer_shuts_down() {
+    let mut rig = Rig::established();
+    shutdown(&mut rig).expect("expected");
+    assert_eq!(rig.event(), Some(Event::PeerShutdown));
+    assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+    assert_eq!(rig.state(), State::ShutdownAckSent);
+    // The upper layer's own wish changes nothing any more.
+    rig.association.shutdown(rig.now);
+    assert_eq!((rig.state(), rig.sent().len()), (State::ShutdownAckSent, 0));
+    rig.give(|b| b.shutdown_complete(false).expect("room")).expect("expected");
+    assert_eq!((rig.event(), rig.sent().len()), (CLOSED, 0));
+}
+
+// Both at the same time.
+#[test]
+fn shutdowns_that_cross() {
+    let mut rig = Rig::in_state(State::ShutdownSent);
+    shutdown(&mut rig).expect("expected");
+    assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+    assert_eq!(rig.state(), State::ShutdownAckSent);
+    rig.give(|b| b.shutdown_ack().expect("room")).expect("expected");
+    assert_eq!(rig.sent(), ["P: SHUTDOWN-COMPLETE"]);
+    assert_eq!(rig.event(), CLOSED);
+}
+
+// A SHUTDOWN that comes again is answered again.
+#[test]
+fn a_lost_shutdown_ack() {
+    let mut rig = Rig::in_state(State::ShutdownAckSent);
+    for _ in 0..3 {
+        shutdown(&mut rig).expect("expected");
+        assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+    }
+    assert_eq!(rig.event(), None);
+}
+
+// T2-shutdown: less and less often, Association.Max.Retrans times.
+#[test]
+fn what_is_not_answered_is_sent_again_and_given_up() {
+    for (state, words) in
+        [(State::ShutdownSent, "P: SHUTDOWN(0)"), (State::ShutdownAckSent, "P: SHUTDOWN-ACK")]
+    {
+        let mut rig = Rig::in_state(state);
+        // The guard would end it sooner.
+        rig.association.timers.stop(crate::sctp::timers::Timer::Guard);
+        let sent = rig.wait(Duration::from_secs(1200));
+        assert_eq!(sent.len(), 10);
+        assert!(sent.iter().all(|(_, said)| said == words), "{sent:?}");
+        let gaps: Vec<_> = sent.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+        assert!(gaps.is_sorted() && *gaps.last().expect("several") <= 60, "{gaps:?}");
+        assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
+        assert_eq!(rig.association.stats().shutdown_retransmitted, 11);
+    }
+}
+
+// T5-shutdown-guard: a peer that goes on and on.
+#[test]
+fn a_shutdown_does_not_take_for_ever() {
+    let guard = Duration::from_secs(20);
+    let mut rig = Rig::with(Config { shutdown_guard: guard, ..Config::default() });
+    rig.association.shutdown(rig.now);
+    rig.sent();
+    for n in 1..=19 {
+        rig.give(|b| push_data(b, &data(n), b"more")).expect("taken");
+        // §9.2: each is answered at once by a SHUTDOWN.
+        assert_eq!(rig.sent(), [format!("P: SACK({n}) SHUTDOWN({n})")]);
+        rig.wait(Duration::from_secs(1));
+    }
+    assert_eq!(rig.state(), State::ShutdownSent);
+    let sent = rig.wait(Duration::from_secs(2));
+    assert_eq!(sent.last().map(|(_, words)| words.as_str()), Some("P: ABORT(12)"));
+    assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
+}
+
+// §9.2: DATA in SHUTDOWN-SENT beyond a gap: the SHUTDOWN cannot say so, a SACK does.
+#[test]
+fn gaps_are_told_with_a_shutdown() {
+    let mut rig = Rig::in_state(State::ShutdownSent);
+    rig.give(|b| push_data(b, &data(2), b"second")).expect("taken");
+    assert_eq!(rig.sent(), ["P: SACK(0) SHUTDOWN(0)"]);
+    rig.give(|b| push_data(b, &data(1), b"first")).expect("taken");
+    assert_eq!(rig.sent(), ["P: SACK(2) SHUTDOWN(2)"]);
+    rig.give(|b| push_data(b, &data(2), b"second")).expect("a duplicate");
+    assert_eq!(rig.sent(), ["P: SACK(2) SHUTDOWN(2)"]);
+    assert_eq!(rig.up.got.len(), 2);
+}
+
+// §9.2, §8.5.1 E: a SHUTDOWN ACK of an association before this one.
+#[test]
+fn a_shutdown_ack_on_the_way_up() {
+    for state in [State::CookieWait, State::CookieEchoed] {
+        let mut rig = Rig::in_state(state);
+        let timer = rig.association.poll_timeout();
+        let given = rig.give_tagged(Tag(0x4444_4444), |b| b.shutdown_ack().expect("room"));
+        assert_eq!(given, Err(DropReason::OutOfTheBlue));
+        assert_eq!(rig.sent(), ["44444444: SHUTDOWN-COMPLETE T"]);
+        // T1 goes on.
+        assert_eq!((rig.state(), rig.association.poll_timeout()), (state, timer));
+    }
+}
+
+// §9.2: an INIT in SHUTDOWN-ACK-SENT: the SHUTDOWN COMPLETE was lost.
+#[test]
+fn an_init_before_the_shutdown_is_complete() {
+    let mut rig = Rig::in_state(State::ShutdownAckSent);
+    let given = rig.give_tagged(Tag::NONE, |b| {
+        b.init(&peer_header(), &[Parameter::Adaptation(1)]).expect("room");
+    });
+    assert_eq!(given, Err(DropReason::UnexpectedChunk));
+    assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+    // §8.4 rule 5 at the peer: our tag comes back.
+    rig.give_tagged(PEER_TAG, |b| b.shutdown_complete(true).expect("room")).expect("expected");
+    assert_eq!(rig.event(), CLOSED);
+}
+
+// On the way up there is nothing to shut down.
+#[test]
+fn shutting_down_on_the_way_up() {
+    for (state, sent) in [(State::CookieWait, &[][..]), (State::CookieEchoed, &["P: ABORT(12)"])] {
+        let mut rig = Rig::in_state(state);
+        rig.association.shutdown(rig.now);
+        assert_eq!(rig.sent(), sent);
+        assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Aborted)));
+    }
+}

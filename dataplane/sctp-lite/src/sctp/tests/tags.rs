@@ -1,0 +1,235 @@
+//! Verification tags (RFC 9260 §8.5), unknown chunks (§3.2), and what each state makes of each chunk.
+
+use wire::sctp::{Cause, PacketBuilder, Parameter, Tag};
+
+use super::rig::{PEER_TAG, PEER_TSN, Rig, data, packet, peer_header, push_data};
+use crate::sctp::{CloseReason, Config, DropReason, Event, State};
+
+/// Writes the chunks of a packet.
+type Write<'a> = &'a dyn Fn(&mut PacketBuilder<'_>);
+/// Likewise, for an association in some state.
+type WriteAt<'a> = &'a dyn Fn(&Rig, &mut PacketBuilder<'_>);
+
+const STATES: [State; 7] = [
+    State::CookieWait,
+    State::CookieEchoed,
+    State::Established,
+    State::ShutdownPending,
+    State::ShutdownSent,
+    State::ShutdownReceived,
+    State::ShutdownAckSent,
+];
+
+// RFC 9260 §8.5: another tag, in any state: dropped in silence, and nothing changes.
+#[test]
+fn another_tag_changes_nothing() {
+    for state in STATES {
+        let chunks: [(&str, Write<'_>); 9] = [
+            ("DATA", &|b| push_data(b, &data(1), b"data")),
+            ("ABORT", &|b| b.abort(false, &[]).expect("room")),
+            ("ABORT T", &|b| b.abort(true, &[]).expect("room")),
+            ("SHUTDOWN", &|b| b.shutdown(PEER_TSN).expect("room")),
+            ("SHUTDOWN-COMPLETE", &|b| b.shutdown_complete(false).expect("room")),
+            ("COOKIE-ACK", &|b| b.cookie_ack().expect("room")),
+            ("HEARTBEAT", &|b| b.heartbeat(b"when").expect("room")),
+            ("ERROR", &|b| b.error(&[Cause::StaleCookie(1)]).expect("room")),
+            ("INIT-ACK", &|b| {
+                b.init_ack(
+                    &peer_header(),
+                    &[Parameter::StateCookie(b"c"), Parameter::Adaptation(1)],
+                )
+                .expect("room");
+            }),
+        ];
+        for (name, write) in chunks {
+            for tag in [Tag(1), Tag::NONE] {
+                let mut rig = Rig::in_state(state);
+                let timer = rig.association.poll_timeout();
+                let given = rig.give_tagged(tag, write);
+                assert_eq!(given, Err(DropReason::BadTag), "{name} in {state:?}");
+                assert_eq!((rig.state(), rig.event(), rig.sent().len()), (state, None, 0));
+                assert_eq!(rig.association.poll_timeout(), timer);
+            }
+        }
+    }
+}
+
+// RFC 9260 §8.5.1 B: T says whose tag it is; the one without the other is nothing.
+#[test]
+fn the_tag_of_an_abort() {
+    let cases = [
+        (false, false, true), // ours, T clear
+        (true, true, true),   // the peer's, T set
+        (false, true, false), // ours, T set
+        (true, false, false), // the peer's, T clear
+    ];
+    for (peers, reflected, good) in cases {
+        let mut rig = Rig::established();
+        let tag = if peers { PEER_TAG } else { rig.association.local_tag() };
+        let given = rig.give_tagged(tag, |b| {
+            b.abort(reflected, &[Cause::UserInitiatedAbort(b"why")]).expect("room");
+            push_data(b, &data(1), b"behind an ABORT nothing is looked at");
+        });
+        // §9.1: an ABORT is not answered.
+        assert_eq!(rig.sent(), [""; 0]);
+        if good {
+            assert_eq!(given, Ok(()));
+            let (cause, reason) = (Some(12), b"why"[..].into());
+            assert_eq!(
+                rig.event(),
+                Some(Event::Closed(CloseReason::PeerAborted { cause, reason }))
+            );
+        } else {
+            assert!(given.is_err());
+            assert_eq!((rig.state(), rig.event()), (State::Established, None));
+        }
+        assert!(rig.up.got.len() <= usize::from(!good));
+    }
+}
+
+// RFC 9260 §3.3.7: with a format error it is discarded.
+#[test]
+fn a_broken_abort_is_discarded() {
+    let mut rig = Rig::established();
+    let given = rig.give(|b| b.chunk(6, 0, &[0, 12, 0, 9, 1]).expect("room"));
+    assert_eq!(given, Err(DropReason::BadChunk));
+    assert_eq!((rig.state(), rig.event()), (State::Established, None));
+}
+
+// RFC 9260 §5.1: the peer does not want us.
+#[test]
+fn an_abort_refuses_the_init() {
+    let mut rig = Rig::in_state(State::CookieWait);
+    rig.give(|b| b.abort(false, &[]).expect("room")).expect("believed");
+    assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Refused { cause: None })));
+    assert_eq!((rig.state(), rig.sent().len()), (State::Closed, 0));
+    assert_eq!(rig.give(|b| b.cookie_ack().expect("room")), Err(DropReason::Closed));
+}
+
+// RFC 9260 §9.1, §8.5.1 B: our own ABORT; on the way up it needs a peer that knows of us.
+#[test]
+fn aborting() {
+    for state in STATES {
+        let mut rig = Rig::in_state(state);
+        while rig.event().is_some() {}
+        rig.association.abort(b"enough");
+        let expected: &[&str] = if state == State::CookieWait { &[] } else { &["P: ABORT(12)"] };
+        assert_eq!(rig.sent(), expected, "{state:?}");
+        assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Aborted)));
+        assert!(rig.association.is_done());
+        rig.association.abort(b"again");
+        assert_eq!((rig.event(), rig.sent().len()), (None, 0));
+    }
+}
+
+/// The state after each chunk, and what is sent, for each state: one row per chunk.
+fn table(chunks: &[(&str, WriteAt<'_>)]) -> String {
+    let mut table = String::new();
+    for (name, write) in chunks {
+        for state in STATES {
+            let mut rig = Rig::in_state(state);
+            let tag = rig.association.local_tag();
+            let octets = packet(tag, |b| write(&rig, b));
+            let given = rig.give_octets(&octets);
+            let after = if rig.state() == state { "=" } else { rig.state().name() };
+            let sent = rig.sent().join("; ");
+            let dropped =
+                given.err().map_or(String::new(), |why| format!(" !{}", &why.name()[5..]));
+            table += format!("{name:<17} {:<17} {after}{dropped} {sent}", state.name()).trim_end();
+            table.push('\n');
+        }
+    }
+    table
+}
+
+// RFC 9260 §4, §5.2.3, §5.2.5, §6, §8.3, §8.5.1, §9.2: legal and illegal chunks in every state.
+#[test]
+fn each_chunk_in_each_state() {
+    let last_of_ours = |rig: &Rig| rig.association.local_tsn.sub(1);
+    let seen = table(&[
+        ("DATA", &|_, b| push_data(b, &data(1), b"data")),
+        ("COOKIE-ACK", &|_, b| b.cookie_ack().expect("room")),
+        ("HEARTBEAT", &|_, b| b.heartbeat(b"when").expect("room")),
+        ("SHUTDOWN", &|rig, b| b.shutdown(last_of_ours(rig)).expect("room")),
+        ("SHUTDOWN-ACK", &|_, b| b.shutdown_ack().expect("room")),
+        ("SHUTDOWN-COMPLETE", &|_, b| b.shutdown_complete(false).expect("room")),
+        ("ABORT", &|_, b| b.abort(false, &[]).expect("room")),
+    ]);
+    let expected = include_str!("states.txt");
+    assert_eq!(seen, expected, "\n{seen}");
+}
+
+// RFC 9260 §3.2, table 2: unknown chunks by their high bits.
+#[test]
+fn unknown_chunks() {
+    for (kind, reported, rest_seen) in
+        [(0x3e, false, false), (0x7e, true, false), (0xbe, false, true), (0xfe, true, true)]
+    {
+        let mut rig = Rig::established();
+        let given = rig.give(|b| {
+            b.chunk(kind, 0, b"what").expect("room");
+            push_data(b, &data(1), b"data");
+        });
+        let expected = if rest_seen { Ok(()) } else { Err(DropReason::UnknownChunk) };
+        assert_eq!((given, rig.up.got.len()), (expected, usize::from(rest_seen)), "{kind:x}");
+        let answer: Vec<&str> = [(reported, "ERROR(6)"), (rest_seen, "SACK(1)")]
+            .iter()
+            .filter(|(sent, _)| *sent)
+            .map(|(_, words)| *words)
+            .collect();
+        let answer =
+            if answer.is_empty() { vec![] } else { vec![format!("P: {}", answer.join(" "))] };
+        assert_eq!(rig.sent(), answer);
+    }
+    // A PAD chunk is known (RFC 4820).
+    let mut rig = Rig::established();
+    assert_eq!(rig.give(|b| b.pad(64).expect("room")), Ok(()));
+    assert_eq!(rig.sent(), [""; 0]);
+}
+
+// RFC 9260 §6.5: a stream that there is not.
+#[test]
+fn streams_that_there_are_not() {
+    let mut rig = Rig::established();
+    let beyond = wire::sctp::DataHeader { stream: 10, ..data(1) };
+    rig.give(|b| push_data(b, &beyond, b"data")).expect("counts as received");
+    assert_eq!(rig.sent(), ["P: ERROR(1) SACK(1)"]);
+    assert!(rig.up.got.is_empty());
+}
+
+// RFC 9260 §6.10: what is before a partial chunk is used, it and what follows are not.
+#[test]
+fn partial_chunks_are_dropped() {
+    let mut rig = Rig::established();
+    let mut octets = packet(rig.association.local_tag(), |b| {
+        push_data(b, &data(1), b"good");
+        push_data(b, &data(2), b"partial");
+    });
+    octets.truncate(octets.len() - 4);
+    assert_eq!(rig.give_octets(&octets), Err(DropReason::BadChunk));
+    assert_eq!(rig.sent(), ["P: SACK(1)"]);
+    assert_eq!(rig.up.got, [(0, b"good".to_vec())]);
+}
+
+// RFC 9260 §10: an ICMP message is believed when it quotes a packet of ours.
+#[test]
+fn icmp_that_quotes_us() {
+    let mut rig = Rig::in_state(State::CookieWait);
+    let ours = rig.association.local_tag();
+    assert!(rig.association.is_quoted(Tag::NONE, Some(ours)));
+    assert!(!rig.association.is_quoted(Tag::NONE, Some(Tag(1))));
+    assert!(!rig.association.is_quoted(Tag::NONE, None));
+    rig.association.protocol_unreachable(true);
+    assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Unreachable)));
+
+    let mut rig = Rig::established();
+    assert!(rig.association.is_quoted(PEER_TAG, None));
+    assert!(!rig.association.is_quoted(rig.association.local_tag(), None));
+    // An old INIT means nothing any more.
+    rig.association.protocol_unreachable(true);
+    assert_eq!(rig.state(), State::Established);
+    rig.association.protocol_unreachable(false);
+    assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Unreachable)));
+    assert_eq!(rig.sent(), [""; 0]);
+    assert_eq!(Config::default().max_retransmits, 10);
+}

@@ -7,6 +7,7 @@
 mod frame;
 mod protocol;
 mod rdmap;
+mod sctp;
 mod stream;
 
 /// A fuzz target: its name, which is that of its corpus folder, and what it does with an input.
@@ -28,6 +29,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "mpa_startup", run: stream::mpa_startup },
     Target { name: "mpa_stream", run: stream::mpa_stream },
     Target { name: "rdmap", run: rdmap::rdmap },
+    Target { name: "sctp_packet", run: sctp::sctp_packet },
+    Target { name: "sctp_association", run: sctp::sctp_association },
     #[cfg(feature = "frames")]
     Target { name: "frame", run: frame::frame },
     #[cfg(feature = "frames")]

@@ -1,0 +1,260 @@
+//! SCTP: packets and what is in them, and an association that is fed anything.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use sctp_lite::sctp::{Arrived, Association, Config, Ends, Listener, Secrets, State};
+use sctp_lite::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, TxBatch, Written};
+use wire::Instant;
+use wire::sctp::ddp::ControlRepr;
+use wire::sctp::{Chunk, InitHeader, Packet, PacketBuilder, Parameter, Ports, Tag, Tsn, padded};
+
+/// What is read must be the same once it is written and read again.
+pub(crate) fn sctp_packet(data: &[u8]) {
+    let Ok(packet) = Packet::new(data) else { return };
+    packet.checksum_ok();
+    for raw in packet.chunks() {
+        let Ok(raw) = raw else { break };
+        let Ok(chunk) = Chunk::parse(raw) else { continue };
+        let mut out = vec![0; 12 + padded(raw.octets.len()) + 8 * raw.octets.len()];
+        let mut builder = PacketBuilder::new(&mut out, packet.ports(), packet.tag());
+        if write(&chunk, &mut builder) {
+            let len = builder.finish();
+            let again = Packet::new(&out[..len]).expect("a common header");
+            assert!(again.checksum_ok());
+            let raw = again.chunks().next().expect("one chunk").expect("whole");
+            assert_same(&chunk, &Chunk::parse(raw).expect("well formed"));
+        }
+        if let Chunk::Data(data) = chunk
+            && let Ok(control) = ControlRepr::parse(data.payload)
+        {
+            let mut octets = vec![0; control.wire_len()];
+            control.emit(&mut octets);
+            assert_eq!(ControlRepr::parse(&octets), Ok(control));
+        }
+    }
+}
+
+/// Writes a chunk, if all in it can be read.
+fn write(chunk: &Chunk<'_>, b: &mut PacketBuilder<'_>) -> bool {
+    let done = match chunk {
+        Chunk::Data(data) => {
+            let len = data.payload.len();
+            if len == 0 {
+                return false;
+            }
+            b.data_buffer()[..len].copy_from_slice(data.payload);
+            b.push_data(&data.header, len)
+        }
+        Chunk::Init(init) | Chunk::InitAck(init) => {
+            let Ok(parameters) = init.parameters().collect::<Result<Vec<_>, _>>() else {
+                return false;
+            };
+            match chunk {
+                Chunk::Init(_) => b.init(&init.header, &parameters),
+                _ => b.init_ack(&init.header, &parameters),
+            }
+        }
+        Chunk::Sack(sack) => {
+            let gaps: Vec<_> = sack.gaps().collect();
+            let duplicates: Vec<_> = sack.duplicates().collect();
+            b.sack(sack.header, &gaps, &duplicates)
+        }
+        Chunk::Abort { causes, .. } | Chunk::Error(causes) => {
+            let Ok(causes) = causes.into_iter().collect::<Result<Vec<_>, _>>() else {
+                return false;
+            };
+            match chunk {
+                Chunk::Abort { reflected, .. } => b.abort(*reflected, &causes),
+                _ => b.error(&causes),
+            }
+        }
+        Chunk::Shutdown { cumulative } => b.shutdown(*cumulative),
+        Chunk::CookieEcho(cookie) => b.cookie_echo(cookie),
+        Chunk::HeartbeatAck(value) => b.heartbeat_ack(value),
+        _ => return false,
+    };
+    done.expect("room for what was read");
+    true
+}
+
+fn assert_same(one: &Chunk<'_>, other: &Chunk<'_>) {
+    match (one, other) {
+        // What follows the values that are known is not written again.
+        (Chunk::Init(a), Chunk::Init(b)) | (Chunk::InitAck(a), Chunk::InitAck(b)) => {
+            assert_eq!(a.header, b.header);
+            assert!(a.parameters().eq(b.parameters()));
+        }
+        (Chunk::Error(a), Chunk::Error(b))
+        | (Chunk::Abort { causes: a, .. }, Chunk::Abort { causes: b, .. }) => {
+            assert!(a.into_iter().eq(*b));
+        }
+        _ => assert_eq!(one, other),
+    }
+}
+
+/// Takes everything, and has a few messages to send.
+struct Upper {
+    left: u32,
+}
+
+impl MessageSink for Upper {
+    fn message(&mut self, _now: Instant, message: Received<'_>) -> Taken {
+        let len: usize = message.pieces.iter().map(|piece| piece.len()).sum();
+        if len % 7 == 6 { Taken::No } else { Taken::Yes }
+    }
+
+    fn room(&self) -> u32 {
+        u32::MAX
+    }
+}
+
+impl MessageSource for Upper {
+    fn has_data(&self) -> bool {
+        self.left > 0
+    }
+
+    fn next(&mut self, _most: usize, out: &mut [u8]) -> Option<Written> {
+        let len = (self.left * 100 % 1000 + 1) as u16;
+        out.get_mut(..usize::from(len)).filter(|_| self.left > 0)?.fill(self.left as u8);
+        self.left -= 1;
+        let message = MessageRef { stream: 0, len, tag: u64::from(self.left) };
+        Some(Written { message, ppid: 16, immediate: false })
+    }
+
+    fn again(&mut self, message: MessageRef, out: &mut [u8]) {
+        out.fill(message.tag as u8 + 1);
+    }
+
+    fn acknowledged(&mut self, _message: MessageRef) {}
+
+    fn most_changed(&mut self, _most: usize) {}
+}
+
+#[derive(Default)]
+struct Batch {
+    packets: Vec<Vec<u8>>,
+    room: Vec<u8>,
+}
+
+impl TxBatch for Batch {
+    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.packets.len() >= 64 {
+            return None;
+        }
+        self.room = vec![0; len];
+        Some(&mut self.room)
+    }
+
+    fn commit(&mut self, len: usize) {
+        self.packets.push(self.room[..len].to_vec());
+    }
+}
+
+const PEER_TAG: Tag = Tag(0x0102_0304);
+const PEER_TSN: Tsn = Tsn(0x1000);
+
+fn ends() -> Ends {
+    let local = SocketAddr::from(([10, 0, 0, 1], 9899));
+    Ends { local, remote: ([10, 0, 0, 2], 4000).into() }
+}
+
+/// A packet of the peer with these octets behind its header.
+fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
+    let Ports { source, destination } = ends().ports().reversed();
+    let mut octets = Vec::new();
+    octets.extend(source.to_be_bytes());
+    octets.extend(destination.to_be_bytes());
+    octets.extend(tag.0.to_be_bytes());
+    octets.extend([0; 4]);
+    octets.extend(chunks);
+    octets
+}
+
+/// The octets are packets for an association, each behind its length and how long it takes to come: the
+/// first octet says what the association has seen before.
+pub(crate) fn sctp_association(data: &[u8]) {
+    let Some((&how, mut rest)) = data.split_first() else { return };
+    let mut now = Instant::from_millis(1);
+    let mut upper = Upper { left: u32::from(how >> 4) };
+    let mut association = if how & 1 == 0 { passive(now) } else { active(now) };
+    if how & 2 != 0 {
+        association.shutdown(now);
+    }
+    drive(&mut association, now, &mut upper);
+    while let Some((&[len, wait], after)) = rest.split_first_chunk::<2>() {
+        let (chunks, next) = after.split_at(usize::from(len).min(after.len()));
+        rest = next;
+        now += core::time::Duration::from_millis(u64::from(wait).pow(2));
+        let tag = [association.local_tag(), association.local_tag(), PEER_TAG, Tag::NONE];
+        let octets = packet(tag[usize::from(wait & 3)], chunks);
+        let packet = Packet::new(&octets).expect("a common header");
+        // Why it is dropped does not matter here.
+        let _ = association.input(now, &packet, &mut upper);
+        if association.poll_timeout().is_some_and(|at| at <= now) {
+            association.handle_timeout(now, &mut upper);
+        }
+        drive(&mut association, now, &mut upper);
+    }
+}
+
+fn drive(association: &mut Association, now: Instant, upper: &mut Upper) {
+    let mut batch = Batch::default();
+    association.poll_transmit(now, upper, &mut batch);
+    for octets in batch.packets {
+        let packet = Packet::new(&octets).expect("a common header");
+        assert!(packet.checksum_ok());
+        for raw in packet.chunks() {
+            Chunk::parse(raw.expect("whole")).expect("well formed");
+        }
+    }
+    while association.poll_event().is_some() {}
+}
+
+fn config() -> (Arc<Config>, Arc<Secrets>) {
+    (Arc::new(Config::default()), Arc::new(Secrets::new([1; 16])))
+}
+
+/// In COOKIE-WAIT: it must be up to the octets to get out of it.
+fn active(now: Instant) -> Association {
+    let (config, secrets) = config();
+    Association::connect(config, secrets, ends(), 1480, now)
+}
+
+/// ESTABLISHED, by a cookie.
+fn passive(now: Instant) -> Association {
+    let (config, secrets) = config();
+    let listener = Listener::new(Arc::clone(&config), Arc::clone(&secrets));
+    let header = InitHeader {
+        tag: PEER_TAG,
+        a_rwnd: 65_536,
+        outbound_streams: 16,
+        inbound_streams: 16,
+        initial_tsn: PEER_TSN,
+    };
+    let mut out = [0; 256];
+    let mut builder = PacketBuilder::new(&mut out, ends().ports().reversed(), Tag::NONE);
+    builder.init(&header, &[Parameter::Adaptation(1)]).expect("room");
+    let len = builder.finish();
+    let mut batch = Batch::default();
+    let init = Packet::new(&out[..len]).expect("a packet");
+    assert_eq!(listener.input(now, &ends(), &init, &mut batch), Arrived::Answered);
+    let answer = Packet::new(&batch.packets[0]).expect("a packet");
+    let raw = answer.chunks().next().expect("a chunk").expect("whole");
+    let Ok(Chunk::InitAck(init)) = Chunk::parse(raw) else { panic!("an INIT ACK") };
+    let cookie = init.parameters().find_map(|parameter| match parameter {
+        Ok(Parameter::StateCookie(cookie)) => Some(cookie),
+        _ => None,
+    });
+    let mut builder = PacketBuilder::new(&mut out, ends().ports().reversed(), init.header.tag);
+    builder.cookie_echo(cookie.expect("a cookie")).expect("room");
+    let len = builder.finish();
+    let echo = Packet::new(&out[..len]).expect("a packet");
+    let Arrived::Accept(cookie) = listener.input(now, &ends(), &echo, &mut batch) else {
+        panic!("a good cookie")
+    };
+    let mut association = Association::accept(config, secrets, ends(), 1480, &cookie, now);
+    association.input(now, &echo, &mut Upper { left: 0 }).expect("its own cookie");
+    assert_eq!(association.state(), State::Established);
+    association
+}

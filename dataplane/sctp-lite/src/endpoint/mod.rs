@@ -506,3 +506,6 @@ impl<M: RegionMemory> Endpoint<M> {
 
 /// Unanswered retransmissions in a row that make the path suspect (as R1 of RFC 9293 §3.8.3).
 const SUSPECT: u32 = 3;
+
+#[cfg(test)]
+mod tests;

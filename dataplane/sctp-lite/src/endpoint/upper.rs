@@ -203,7 +203,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    fn occupied(&self) -> usize {
+    pub(super) fn occupied(&self) -> usize {
         self.lines().count()
     }
 

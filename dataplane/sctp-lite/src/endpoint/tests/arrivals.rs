@@ -1,0 +1,237 @@
+//! Two ends over a lower layer that delivers messages in any order, and again what is refused.
+
+use super::host::*;
+use crate::endpoint::*;
+use crate::seam::Taken;
+use ddp::VecMemory;
+use proptest::prelude::*;
+use wire::sctp::ddp::PPID_SEGMENT;
+
+/// Two ends; of what each has sent, what has not arrived is delivered as `choices` say.
+struct Two {
+    hosts: [Host; 2],
+    choices: Vec<u16>,
+    turn: usize,
+}
+
+impl Two {
+    fn new(config: &EndpointConfig, ulp: &UlpConfig, choices: Vec<u16>) -> Two {
+        let host = |initiator| Host::with(config.clone(), initiator, ulp.clone());
+        Two { hosts: [host(true), host(false)], choices, turn: 0 }
+    }
+
+    fn choose(&mut self, n: usize) -> usize {
+        self.turn += 1;
+        usize::from(self.choices[self.turn % self.choices.len()]) % n
+    }
+
+    /// Delivers one message, chosen among all that are under way. False when there is none.
+    fn step(&mut self) -> bool {
+        self.hosts.iter_mut().for_each(Host::pull);
+        let under_way: Vec<(usize, usize)> = (0..2)
+            .flat_map(|side| {
+                let flying = self.hosts[side].flying.iter().enumerate();
+                flying.filter(|(_, f)| !f.arrived).map(move |(i, _)| (side, i)).collect::<Vec<_>>()
+            })
+            .collect();
+        if under_way.is_empty() {
+            return false;
+        }
+        let (from, i) = under_way[self.choose(under_way.len())];
+        let message = self.hosts[from].flying[i].clone();
+        // Each transmission has the same octets.
+        assert_eq!(self.hosts[from].again(message.message), message.octets);
+        let cut = self.choose(message.octets.len() + 1);
+        let (head, tail) = message.octets.split_at(cut);
+        let to = &mut self.hosts[1 - from];
+        let pieces: &[&[u8]] = if cut % 2 == 0 { &[&message.octets] } else { &[head, tail] };
+        let taken = to.hear_raw(message.message.stream, message.ppid, true, pieces);
+        self.hosts[from].flying[i].arrived = taken == Taken::Yes;
+        if self.choose(3) > 0 {
+            self.acknowledge(from);
+        }
+        true
+    }
+
+    fn acknowledge(&mut self, side: usize) {
+        let n = self.hosts[side].flying.iter().take_while(|flying| flying.arrived).count();
+        self.hosts[side].acknowledge(n);
+    }
+
+    /// Until nothing is under way.
+    fn run(&mut self) {
+        for _ in 0..100_000 {
+            if !self.step() {
+                let outstanding = [self.hosts[0].flying.len(), self.hosts[1].flying.len()];
+                self.acknowledge(0);
+                self.acknowledge(1);
+                self.hosts.iter_mut().for_each(Host::pull);
+                if outstanding == [0, 0] && self.hosts.iter().all(|host| host.flying.is_empty()) {
+                    return;
+                }
+            }
+        }
+        panic!("it does not end");
+    }
+}
+
+/// Messages and where they go: true for a Write of this many octets, false for a Send.
+fn messages() -> impl Strategy<Value = Vec<(bool, u16)>> {
+    prop::collection::vec((any::<bool>(), 0u16..5000), 1..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// RFC 5043 §6.1, §10; RFC 5041 §5.3: whatever the order of arrival, whatever is refused on the way,
+    /// every message is placed and delivered once and in order, and sessions follow one another.
+    #[test]
+    fn any_order_of_arrival(
+        choices in prop::collection::vec(any::<u16>(), 64..256),
+        messages in messages(),
+        sessions in 1usize..4,
+        rounds in 1usize..3,
+    ) {
+        let mut two = Two::new(&EndpointConfig::default(), &stream_config().into(), choices);
+        for round in 0..rounds {
+            let open: Vec<SessionId> = (0..sessions).map(|_| two.hosts[0].open(&[round as u8])).collect();
+            two.run();
+            let there: Vec<SessionId> =
+                open.iter().map(|id| two.hosts[1].session(id.stream)).collect();
+            for (i, id) in open.iter().enumerate() {
+                prop_assert!(two.hosts[0].is_established(*id) && two.hosts[1].is_established(there[i]));
+            }
+            let mut expected: Vec<Vec<Vec<u8>>> = vec![Vec::new(); sessions];
+            for (n, (tagged, len)) in messages.iter().enumerate() {
+                let data = vec![(n + round) as u8 | 1; usize::from(*len)];
+                for (i, id) in open.iter().enumerate() {
+                    let at = ((i * messages.len() + n) * 5000) as u64;
+                    let message = match tagged {
+                        true => write_message(at, &data, n as u64),
+                        false => {
+                            expected[i].push(data.clone());
+                            send_message(&data, n as u64)
+                        }
+                    };
+                    two.hosts[0].post(*id, message).expect("room");
+                }
+                two.step();
+            }
+            let answer = two.hosts[1].post(there[0], send_message(b"answer", 77));
+            prop_assert_eq!(answer, Ok(()));
+            two.hosts[0].shutdown(open[0]);
+            for id in &there[1..] {
+                two.hosts[1].shutdown(*id);
+            }
+            two.run();
+            for (i, id) in open.iter().enumerate() {
+                check(&two.hosts[0], *id, &messages);
+                let data = untagged(&two.hosts[1], there[i]);
+                prop_assert_eq!(&data, &expected[i]);
+                let wrote = messages.iter().enumerate().filter(|(_, (tagged, _))| *tagged);
+                for (n, (_, len)) in wrote {
+                    let at = (i * messages.len() + n) * 5000;
+                    let data = vec![(n + round) as u8 | 1; usize::from(*len)];
+                    prop_assert_eq!(&two.hosts[1].memory.to_vec()[at..at + data.len()], &data[..]);
+                }
+                let reasons = [two.hosts[0].reason(*id), two.hosts[1].reason(there[i])];
+                let graceful = |reason: &Option<CloseReason>| {
+                    reason.as_ref().is_some_and(CloseReason::is_graceful)
+                };
+                prop_assert!(reasons.iter().all(graceful), "{:?}", reasons);
+            }
+            prop_assert_eq!(untagged(&two.hosts[0], open[0]), vec![b"answer".to_vec()]);
+            two.hosts.iter().for_each(Host::assert_nothing_left);
+        }
+    }
+
+    /// Whatever messages come, of whatever streams: nothing panics, bounds hold, and what is placed is in the
+    /// region.
+    #[test]
+    fn any_messages(
+        hostile in prop::collection::vec(
+            (0u16..PAIRS + 2, 0u16..8, 0u16..9, prop::collection::vec(any::<u8>(), 0..40), any::<u8>()),
+            1..80,
+        ),
+    ) {
+        let mut host = Host::new(false);
+        for (stream, ssn, function, data, kind) in hostile {
+            let mut octets = ssn.to_be_bytes().to_vec();
+            let ppid = match kind % 8 {
+                0 => { octets.extend_from_slice(&data); PPID_SEGMENT }
+                1 => { octets = data; u32::from(kind) % 20 }
+                2..=3 => { octets = segment(ssn, u64::from(kind) * 4096, &data); PPID_SEGMENT }
+                _ => {
+                    octets.extend_from_slice(&function.to_be_bytes());
+                    octets.extend_from_slice(&data);
+                    17
+                }
+            };
+            host.hear_raw(stream, ppid, kind % 31 != 0, &[&octets]);
+            if kind % 3 == 0 {
+                host.pull();
+            }
+            if kind % 5 == 0 {
+                host.acknowledge_all();
+            }
+            prop_assert!(host.upper.occupied() <= usize::from(PAIRS));
+        }
+        host.pull();
+        host.acknowledge_all();
+        // Every session that began ends, whatever the peer does now.
+        for session in host.sessions() {
+            host.abort(session);
+        }
+        host.pull();
+        host.acknowledge_all();
+        host.pull();
+        host.acknowledge_all();
+        prop_assert_eq!(host.upper.live(), 0);
+        prop_assert_eq!(host.buffers.in_use(), 0);
+        prop_assert!(host.flying.is_empty());
+    }
+}
+
+fn untagged(host: &Host, session: SessionId) -> Vec<Vec<u8>> {
+    let of = |event| match event {
+        ddp::Event::UntaggedDelivered { data, .. } => Some(data),
+        _ => None,
+    };
+    host.ddp_events(session).into_iter().filter_map(of).collect()
+}
+
+/// All messages of the sender completed, in order.
+fn check(host: &Host, session: SessionId, messages: &[(bool, u16)]) {
+    let of = |event| match event {
+        ddp::Event::Sent { cookie } => Some(cookie),
+        _ => None,
+    };
+    let sent: Vec<u64> = host.ddp_events(session).into_iter().filter_map(of).collect();
+    assert_eq!(sent, (0..messages.len() as u64).collect::<Vec<_>>());
+}
+
+/// A source that its program changes is sent again as it was the first time.
+#[test]
+fn unstable_sources_are_kept() {
+    use ddp::RegionMemory;
+    let (mut host, session) = Host::established_active();
+    let memory = VecMemory::new(5000);
+    memory.write(0, &[3; 5000]);
+    let source = ddp::Source::Region { memory: memory.clone(), offset: 0, len: 5000 };
+    let to = ddp::TaggedOffset(0);
+    let message = ddp::Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: 1 };
+    host.post(session, message).expect("room");
+    host.pull();
+    memory.write(0, &[4; 5000]);
+    assert_eq!(host.flying.len(), 4);
+    for flying in host.flying.clone() {
+        assert_eq!(host.again(flying.message), flying.octets);
+    }
+    let kept = |host: &Host| host.upper.line(session).map(|line| line.stats().session.tx.kept);
+    let octets: usize = host.flying.iter().map(|flying| flying.octets.len()).sum();
+    let wanted = if memory.is_stable() { 0 } else { octets as u64 };
+    assert_eq!(kept(&host), Some(wanted));
+    host.acknowledge_all();
+    assert_eq!(kept(&host), Some(0));
+    assert_eq!(host.ddp_events(session), [ddp::Event::Sent { cookie: 1 }]);
+}

@@ -1,0 +1,133 @@
+//! Peers that mean harm: DDP-SSNs, floods of sessions, lengths of private data.
+
+use super::host::*;
+use crate::endpoint::*;
+use crate::seam::Taken;
+use crate::session::SessionError;
+use wire::sctp::ddp::{Function, PPID_CONTROL};
+
+/// RFC 5043 §10: DDP-SSNs far ahead cost nothing but what has come, and no more than a bound.
+#[test]
+fn gaps_cost_what_has_come() {
+    let (mut host, session) = Host::established_passive();
+    let mut refused = 0;
+    for n in 1..=3000_u16 {
+        // Every other one: each is a range of its own.
+        refused += u32::from(host.hear_write(0, n * 2, 0, b"x") == Taken::No);
+    }
+    let stats = host.upper.line(session).expect("it goes on").stats();
+    assert_eq!((stats.session.segments, refused), (1024, 3000 - 1024));
+    assert_eq!(stats.session.refused, u64::from(refused));
+    // DDP's own bound is the same way: refused, not acknowledged, no error.
+    assert_eq!(host.upper.stats.illegal, 0);
+    assert_eq!(host.reason(session), None);
+    // What fills the first gap is taken at any time.
+    assert_eq!(host.hear_write(0, 1, 0, b"x"), Taken::Yes);
+    let stats = host.upper.line(session).expect("it goes on").stats();
+    assert_eq!(stats.ddp.tagged_delivered, 2);
+}
+
+/// DDP's bound on records beyond a gap: what is refused is not acknowledged, and comes again.
+#[test]
+fn ddp_refuses_what_it_cannot_remember() {
+    let config = ddp::StreamConfig { max_ooo_records: 4, ..stream_config() };
+    let mut host = Host::with(EndpointConfig::default(), false, config.into());
+    host.hear(0, 0, Function::Initiate, b"");
+    let session = host.session(0);
+    let taken: Vec<Taken> = (2..8).map(|n| host.hear_write(0, n, 0, b"x")).collect();
+    assert_eq!(taken, [Taken::Yes, Taken::Yes, Taken::Yes, Taken::Yes, Taken::No, Taken::No]);
+    assert_eq!(host.hear_write(0, 1, 0, b"x"), Taken::Yes);
+    assert_eq!(host.hear_write(0, 6, 0, b"x"), Taken::Yes);
+    assert_eq!(host.hear_write(0, 7, 0, b"x"), Taken::Yes);
+    assert_eq!(host.ddp_events(session).len(), 7);
+}
+
+/// Initiates on all streams at once, again and again.
+#[test]
+fn flood_of_sessions() {
+    let mut config = EndpointConfig::default();
+    (config.session.max_sessions, config.session.max_pending) = (4, 2);
+    let mut host = Host::with(config, false, stream_config().into());
+    host.policy = Policy::Wait;
+    for _ in 0..5 {
+        for stream in 0..PAIRS + 3 {
+            host.hear(stream, 0, Function::Initiate, &[1; 512]);
+        }
+        host.pull();
+        host.acknowledge_all();
+    }
+    assert!(host.upper.live() <= 2);
+    assert_eq!(host.upper.stats.unpaired, 15);
+    // One that waits for a decision and is begun again is illegal; the others are turned away.
+    assert!(host.upper.stats.requests <= 10 && host.upper.stats.illegal >= 2);
+    assert!(host.upper.stats.turned_away >= 10, "{:?}", host.upper.stats);
+    assert!(host.upper.occupied() <= usize::from(PAIRS));
+}
+
+/// RFC 5043 §5.2.3: 0 to 512 octets of private data both ways, and no more.
+#[test]
+fn lengths_of_private_data() {
+    for len in [0, 1, 511, 512, 513, 1000] {
+        let data = vec![7; len];
+        let mut host = Host::new(false);
+        assert_eq!(host.hear(0, 0, Function::Initiate, &data), Taken::Yes);
+        assert_eq!(host.sessions().len(), usize::from(len <= 512), "{len}");
+        assert_eq!(host.upper.stats.illegal, u64::from(len > 512));
+
+        let mut host = Host::new(true);
+        let session = host.open(b"");
+        host.pull();
+        host.acknowledge_all();
+        host.hear(0, 0, Function::Accept, &data);
+        assert_eq!(host.is_established(session), len <= 512);
+
+        // Of this end.
+        let mut host = Host::new(true);
+        let open = Open { pd: PD, ulp: stream_config().into(), private_data: data.clone() };
+        let opened = host.upper.open(host.now, StreamId(1), open);
+        assert_eq!(opened.is_ok(), len <= 512, "{opened:?}");
+        host.hear(5, 0, Function::Initiate, b"");
+        host.policy = Policy::Wait;
+        host.hear(6, 0, Function::Initiate, b"");
+        let rejected = host.upper.reject(host.now, host.session(6), &data);
+        assert_eq!(rejected.is_ok(), len <= 512, "{rejected:?}");
+    }
+}
+
+/// Pieces of any size: none, one octet, all.
+#[test]
+fn messages_in_pieces() {
+    let mut host = Host::new(false);
+    let initiate: &[&[u8]] = &[&[0], &[], &[0, 0], &[1, b'h'], b"i"];
+    assert_eq!(host.hear_raw(0, PPID_CONTROL, true, initiate), Taken::Yes);
+    let session = host.session(0);
+    let request = SessionEvent::Request { private_data: b"hi".to_vec(), enhanced: None };
+    assert_eq!(host.told(session)[0], request);
+    let octets = segment(1, 9, b"pieces");
+    let pieces: Vec<&[u8]> = octets.chunks(1).collect();
+    assert_eq!(host.hear_raw(0, 16, true, &pieces), Taken::Yes);
+    assert_eq!(host.memory.to_vec()[9..15], *b"pieces");
+    assert_eq!(host.hear_raw(0, 16, true, &[]), Taken::Yes);
+    // Accept, then Terminate.
+    for _ in 0..2 {
+        host.pull();
+        host.acknowledge_all();
+    }
+    let error = SessionError::Short { seen: 0 };
+    assert_eq!(host.reason(session), Some(CloseReason::Session(error)));
+}
+
+/// One session's faults are no other session's.
+#[test]
+fn a_peer_hurts_its_own_session() {
+    let (mut host, first) = Host::established_passive();
+    host.hear(1, 0, Function::Initiate, b"");
+    let second = host.session(1);
+    host.hear_raw(0, 99, false, &[b"nonsense"]);
+    host.pull();
+    host.acknowledge_all();
+    assert_eq!(host.reason(first), Some(CloseReason::Session(SessionError::Ordered)));
+    assert_eq!(host.hear_write(1, 1, 0, b"good"), Taken::Yes);
+    assert_eq!(host.memory.to_vec()[..4], *b"good");
+    assert_eq!(host.reason(second), None);
+}

@@ -1,0 +1,206 @@
+//! RFC 6581 §7: enhanced session messages.
+
+use super::host::*;
+use crate::endpoint::*;
+use crate::seam::Taken;
+use crate::session::SessionError;
+use ddp::enhanced::{Depths, EnhancedRepr, Readiness, Rtr, RtrSet, Unsuitable};
+use ddp::rdmap;
+use wire::sctp::ddp::Function;
+
+fn rdmap(ird: u16, ord: u16) -> UlpConfig {
+    rdmap::Config { ird, ord, ..rdmap::Config::default() }.into()
+}
+
+fn host(initiator: bool, ulp: UlpConfig) -> Host {
+    Host::with(EndpointConfig::default(), initiator, ulp)
+}
+
+fn data(ird: u16, ord: u16, rtr: Option<RtrSet>, behind: &[u8]) -> Vec<u8> {
+    [&EnhancedRepr { ird, ord, rtr }.emit()[..], behind].concat()
+}
+
+fn depths(host: &Host, session: SessionId) -> Option<Depths> {
+    let params = host.upper.line(session)?.params(0)?;
+    params.agreed.map(|agreed| agreed.depths)
+}
+
+/// The enhanced Initiate carries IRD and ORD before the ULP's private data, and the Accept answers them.
+#[test]
+fn enhanced_accepted_active() {
+    let mut host = host(true, rdmap(8, 16));
+    let session = host.open(b"please");
+    let initiate = data(8, 16, None, b"please");
+    assert_eq!(host.says(), [(0, 0, Function::EnhancedInitiate, initiate)]);
+    host.acknowledge_all();
+    let accept = data(4, 2, None, b"welcome");
+    assert_eq!(host.hear(0, 0, Function::EnhancedAccept, &accept), Taken::Yes);
+    let SessionEvent::Established { private_data, params } = host.told(session)[0].clone() else {
+        panic!("{:?}", host.events);
+    };
+    let agreed = params.agreed.expect("negotiated");
+    assert_eq!((private_data, params.ulp), (b"welcome".to_vec(), UlpKind::Rdmap));
+    assert_eq!(agreed.depths, Depths { ird: 8, ord: 4 });
+    assert_eq!(agreed.peer, Depths { ird: 4, ord: 2 });
+    // RFC 6581 §7: it ends by the plain Terminate.
+    host.shutdown(session);
+    assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])]);
+}
+
+/// The passive side answers in the form of the Initiate.
+#[test]
+fn enhanced_accepted_passive() {
+    let mut host = host(false, rdmap(8, 16));
+    host.policy = Policy::Accept(b"welcome".to_vec());
+    let initiate = data(4, 6, None, b"please");
+    assert_eq!(host.hear(0, 0, Function::EnhancedInitiate, &initiate), Taken::Yes);
+    let session = host.session(0);
+    let enhanced = Some(EnhancedRepr { ird: 4, ord: 6, rtr: None });
+    let private_data = b"please".to_vec();
+    assert_eq!(host.told(session)[0], SessionEvent::Request { private_data, enhanced });
+    let accept = data(6, 4, None, b"welcome");
+    assert_eq!(host.says(), [(0, 0, Function::EnhancedAccept, accept)]);
+    assert_eq!(depths(&host, session), Some(Depths { ird: 6, ord: 4 }));
+}
+
+/// A plain Initiate is answered plainly, whatever is spoken in the session.
+#[test]
+fn plain_is_answered_plainly() {
+    let mut passive = host(false, rdmap(8, 16));
+    passive.hear(0, 0, Function::Initiate, b"please");
+    assert_eq!(passive.says(), [(0, 0, Function::Accept, vec![])]);
+    assert_eq!(depths(&passive, passive.session(0)), None);
+    passive.policy = Policy::Reject(b"no".to_vec());
+    passive.hear(1, 0, Function::Initiate, b"please");
+    assert_eq!(passive.says(), [(1, 0, Function::Reject, b"no".to_vec())]);
+    // Bare DDP opens without it, and so does who is told to.
+    let mut bare = Host::new(true);
+    bare.open(b"");
+    assert_eq!(bare.says()[0].2, Function::Initiate);
+    let mut config = EndpointConfig::default();
+    config.session.open_enhanced = false;
+    let mut plain = Host::with(config, true, rdmap(8, 8));
+    plain.open(b"");
+    assert_eq!(plain.says()[0].2, Function::Initiate);
+}
+
+/// Private data and enhanced data together are at most 512 octets.
+#[test]
+fn enhanced_private_data() {
+    let mut host = host(true, rdmap(1, 1));
+    for (len, fits) in [(508, true), (509, false)] {
+        let open = Open { pd: PD, ulp: rdmap(1, 1), private_data: vec![1; len] };
+        assert_eq!(host.upper.open(host.now, StreamId(1), open).is_ok(), fits);
+    }
+    assert_eq!(host.says()[0].3.len(), 512);
+    let short = host.hear(3, 0, Function::EnhancedInitiate, &[0; 3]);
+    assert_eq!((short, host.upper.stats.illegal), (Taken::Yes, 1));
+}
+
+/// An enhanced Initiate is rejected by an enhanced Reject, which says the ORD that was needed.
+#[test]
+fn enhanced_rejected() {
+    let mut passive = host(false, rdmap(8, 8));
+    passive.policy = Policy::Reject(b"no".to_vec());
+    passive.hear(0, 0, Function::EnhancedInitiate, &data(4, 6, None, b""));
+    assert_eq!(passive.says(), [(0, 0, Function::EnhancedReject, data(4, 6, None, b"no"))]);
+
+    let mut config = EndpointConfig::default();
+    config.session.enhanced.required_ord = 5;
+    let mut passive = Host::with(config, false, rdmap(8, 8));
+    passive.hear(0, 0, Function::EnhancedInitiate, &data(4, 6, None, b""));
+    assert_eq!(passive.says(), [(0, 0, Function::EnhancedReject, data(4, 5, None, b""))]);
+    let reason = passive.reason(passive.session(0)).expect("rejected");
+    let why = Unsuitable::InsufficientIrd { offered: 4, needed: 5 };
+    assert_eq!((reason.numbers(), reason), (Some((2, 0, 6)), CloseReason::Unsuitable(why)));
+
+    for (function, said, enhanced) in [
+        (Function::EnhancedReject, data(4, 5, None, b"no"), Some((4, 5))),
+        (Function::EnhancedReject, vec![], None),
+        // It would not have been accepted in the plain form either.
+        (Function::Reject, b"no".to_vec(), None),
+    ] {
+        let mut active = host(true, rdmap(8, 8));
+        let session = active.open(b"");
+        active.pull();
+        assert_eq!(active.hear(0, 0, function, &said), Taken::Yes);
+        let private_data = if said.is_empty() { vec![] } else { b"no".to_vec() };
+        let enhanced = enhanced.map(|(ird, ord)| EnhancedRepr { ird, ord, rtr: None });
+        let reason = CloseReason::RejectedByPeer { private_data, enhanced };
+        assert_eq!(active.reason(session), Some(reason));
+    }
+}
+
+/// An enhanced Initiate has an enhanced Accept, or none.
+#[test]
+fn plain_accept_of_an_enhanced_initiate() {
+    let mut host = host(true, rdmap(8, 8));
+    let session = host.open(b"");
+    host.pull();
+    host.hear(0, 0, Function::Accept, b"");
+    let error = SessionError::Control { seen: Function::Accept };
+    assert_eq!(host.reason(session), Some(CloseReason::Session(error)));
+    assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])]);
+}
+
+/// RFC 6581 §9.1: an Accept that cannot be lived with is answered by an RDMAP Terminate with layer 2, type 0,
+/// code 6, and the session ends.
+#[test]
+fn unsuitable_accept() {
+    let mut host = host(true, rdmap(2, 8));
+    let session = host.open(b"");
+    host.pull();
+    host.acknowledge_all();
+    host.hear(0, 0, Function::EnhancedAccept, &data(8, 3, None, b""));
+    assert_eq!(host.says(), [(0, 2, Function::Terminate, vec![])]);
+    let terminate = &host.flying[0].octets;
+    // Behind DDP-SSN and DDP header: layer and type in one octet, then the code.
+    assert_eq!(terminate[2 + 18..2 + 20], [0x20, 6]);
+    host.acknowledge_all();
+    let why = Unsuitable::InsufficientIrd { offered: 2, needed: 3 };
+    assert_eq!(host.reason(session), Some(CloseReason::Unsuitable(why)));
+}
+
+/// RFC 6581 §9.2: in the peer-to-peer model the active side begins with a message of no octets, which no ULP
+/// hears of, and only then the passive side speaks.
+#[test]
+fn peer_to_peer() {
+    let mut config = EndpointConfig::default();
+    config.session.enhanced.peer_to_peer = true;
+    let mut active = Host::with(config, true, rdmap(4, 4));
+    let session = active.open(b"");
+    let initiate = data(4, 4, Some(RtrSet::ALL), b"");
+    assert_eq!(active.says(), [(0, 0, Function::EnhancedInitiate, initiate.clone())]);
+    active.acknowledge_all();
+
+    let mut passive = host(false, rdmap(4, 4));
+    passive.hear(0, 0, Function::EnhancedInitiate, &initiate);
+    let there = passive.session(0);
+    assert_eq!(passive.upper.line(there).map(|line| line.state), Some(State::Readying));
+    assert!(!passive.is_established(there));
+    let accept = passive.says()[0].clone();
+    passive.acknowledge_all();
+    assert_eq!(accept.3, data(4, 4, Some(RtrSet::ALL), b""));
+
+    active.hear(0, 0, Function::EnhancedAccept, &accept.3);
+    let agreed = active.upper.line(session).and_then(|line| line.params(0)?.agreed);
+    assert_eq!(agreed.map(|agreed| agreed.readiness), Some(Readiness::Sends(Rtr::Write)));
+    active.pull();
+    assert_eq!(active.flying.len(), 1);
+    let rtr = active.flying[0].octets.clone();
+    passive.hear_raw(0, 16, true, &[&rtr]);
+    assert!(passive.is_established(there));
+    active.acknowledge_all();
+    let quiet =
+        |host: &Host, id| host.told(id).iter().all(|e| !matches!(e, SessionEvent::Rdmap(_)));
+    assert!(quiet(&active, session), "{:?}", active.events);
+    // Who never says that it is ready is given up.
+    let mut passive = host(false, rdmap(4, 4));
+    passive.hear(0, 0, Function::EnhancedInitiate, &initiate);
+    passive.says();
+    passive.acknowledge_all();
+    passive.wait(core::time::Duration::from_secs(10));
+    assert_eq!(passive.says(), [(0, 1, Function::Terminate, vec![])]);
+    passive.acknowledge_all();
+    assert_eq!(passive.reason(passive.session(0)), Some(CloseReason::AnswerTimeout));
+}

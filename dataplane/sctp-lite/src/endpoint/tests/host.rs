@@ -1,0 +1,372 @@
+//! All sessions of one end without SCTP below: messages in, messages out, acknowledgements by hand.
+
+use crate::endpoint::upper::{Up, Upper};
+use crate::endpoint::*;
+use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken};
+use core::time::Duration;
+use ddp::{
+    Access, BufferPool, MESSAGE_QUEUE, Message, PostError, QueueConfig, Source, Stag, StagEntry,
+    StagTable, StreamConfig, TaggedOffset, VecMemory,
+};
+use std::collections::VecDeque;
+use wire::sctp::ddp::{ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT};
+
+pub(super) const STAG: Stag = Stag(0x0102_0300);
+pub(super) const PD: PdId = PdId(1);
+pub(super) const REGION: usize = 1 << 20;
+pub(super) const MOST: usize = 1452;
+pub(super) const PAIRS: u16 = 8;
+
+/// What to do with a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Policy {
+    Accept(Vec<u8>),
+    Reject(Vec<u8>),
+    Wait,
+}
+
+/// A message that was written and is not acknowledged.
+#[derive(Clone, Debug)]
+pub(super) struct Flying {
+    pub(super) message: MessageRef,
+    pub(super) ppid: u32,
+    pub(super) immediate: bool,
+    pub(super) octets: Vec<u8>,
+    pub(super) arrived: bool,
+}
+
+/// One end.
+pub(super) struct Host {
+    pub(super) upper: Upper<VecMemory>,
+    pub(super) now: Instant,
+    pub(super) policy: Policy,
+    pub(super) ulp: UlpConfig,
+    pub(super) memory: VecMemory,
+    pub(super) stags: StagTable<VecMemory>,
+    pub(super) buffers: BufferPool,
+    pub(super) events: Vec<Event>,
+    pub(super) flying: VecDeque<Flying>,
+    streams: u64,
+}
+
+pub(super) fn stream_config() -> StreamConfig {
+    StreamConfig {
+        queues: vec![
+            QueueConfig { qn: MESSAGE_QUEUE, buffers: 64, buffer_size: 16 * 1024 },
+            QueueConfig::error_queue(),
+        ],
+        ..StreamConfig::default()
+    }
+}
+
+/// A region that peers may write and read.
+pub(super) fn region(memory: &VecMemory) -> StagTable<VecMemory> {
+    let mut stags = StagTable::new();
+    let entry = StagEntry {
+        stag: STAG,
+        pd: PD,
+        stream: None,
+        base_to: TaggedOffset(0),
+        len: REGION as u64,
+        access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::ATOMIC,
+        memory: memory.clone(),
+        memory_offset: 0,
+    };
+    stags.insert(entry).expect("a new table");
+    stags
+}
+
+pub(super) fn write_message(to: u64, octets: &[u8], cookie: u64) -> Message<VecMemory> {
+    let source = Source::Octets(octets.into());
+    Message::Tagged { stag: STAG, to: TaggedOffset(to), rsvd_ulp: 0, source, cookie }
+}
+
+pub(super) fn send_message(octets: &[u8], cookie: u64) -> Message<VecMemory> {
+    let source = Source::Octets(octets.into());
+    Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie }
+}
+
+impl Host {
+    pub(super) fn with(config: EndpointConfig, initiator: bool, ulp: UlpConfig) -> Host {
+        let peer = PeerId::of([10, 0, 0, 9].into());
+        let now = Instant::from_millis(1000);
+        let mut upper = Upper::new(Arc::new(config), peer, initiator, PAIRS);
+        upper.up(now, PAIRS);
+        assert_eq!(upper.poll_event(), Some(Event::Up { streams: PAIRS }));
+        let memory = VecMemory::new(REGION);
+        Host {
+            upper,
+            now,
+            policy: Policy::Accept(Vec::new()),
+            ulp,
+            stags: region(&memory),
+            memory,
+            buffers: BufferPool::new(1 << 22),
+            events: Vec::new(),
+            flying: VecDeque::new(),
+            streams: 0,
+        }
+    }
+
+    pub(super) fn new(initiator: bool) -> Host {
+        Host::with(EndpointConfig::default(), initiator, stream_config().into())
+    }
+
+    fn id(&mut self) -> StreamId {
+        self.streams += 1;
+        StreamId(self.streams)
+    }
+
+    pub(super) fn cx<R>(
+        &mut self,
+        f: impl FnOnce(&mut Upper<VecMemory>, &mut Context<'_, VecMemory>) -> R,
+    ) -> R {
+        let Host { upper, stags, buffers, .. } = self;
+        f(upper, &mut Context { stags, buffers })
+    }
+
+    pub(super) fn open(&mut self, private_data: &[u8]) -> SessionId {
+        let open = Open { pd: PD, ulp: self.ulp.clone(), private_data: private_data.to_vec() };
+        let id = self.id();
+        self.upper.open(self.now, id, open).expect("a free pair of streams")
+    }
+
+    pub(super) fn accept(&mut self, session: SessionId, private_data: &[u8]) {
+        let (now, id, ulp) = (self.now, self.id(), self.ulp.clone());
+        let answer = (id, PD, private_data, ulp);
+        self.cx(|upper, cx| upper.accept(now, session, answer, cx)).expect("a request");
+        self.settle();
+    }
+
+    pub(super) fn reject(&mut self, session: SessionId, private_data: &[u8]) {
+        self.upper.reject(self.now, session, private_data).expect("a request");
+        self.settle();
+    }
+
+    pub(super) fn post(
+        &mut self,
+        session: SessionId,
+        message: Message<VecMemory>,
+    ) -> Result<(), PostError> {
+        let now = self.now;
+        let posted = self.upper.with(session.stream, now, |line, _| {
+            let full = line.full.as_mut().filter(|_| line.state == State::Established);
+            full.and_then(|full| full.stream.as_ddp_mut().map(|stream| stream.post(message)))
+        });
+        posted.flatten().unwrap_or(Err(PostError::Closed))
+    }
+
+    pub(super) fn shutdown(&mut self, session: SessionId) {
+        let why = CloseReason::LocalShutdown;
+        self.upper.with(session.stream, self.now, |line, env| line.shutdown(why, env));
+        self.settle();
+    }
+
+    pub(super) fn abort(&mut self, session: SessionId) {
+        let (now, why) = (self.now, CloseReason::LocalAbort);
+        self.cx(|upper, cx| upper.with(session.stream, now, |line, env| line.abort(why, env, cx)));
+        self.settle();
+    }
+
+    /// Time passes.
+    pub(super) fn wait(&mut self, time: Duration) {
+        self.now += time;
+        let now = self.now;
+        self.cx(|upper, cx| upper.handle_timeout(now, cx));
+        self.settle();
+    }
+
+    /// What follows every call, and what the owner does.
+    pub(super) fn settle(&mut self) {
+        let now = self.now;
+        loop {
+            self.cx(|upper, cx| upper.settle(now, cx));
+            let Some(event) = self.upper.poll_event() else { break };
+            self.events.push(event.clone());
+            let Event::Session(id, event) = event else { continue };
+            match (event, self.policy.clone()) {
+                (SessionEvent::Request { .. }, Policy::Accept(data)) => self.accept(id, &data),
+                (SessionEvent::Request { .. }, Policy::Reject(data)) => self.reject(id, &data),
+                (SessionEvent::Ddp(ddp::Event::UntaggedDelivered { qn, .. }), _) => {
+                    let posted = self.upper.with(id.stream, now, |line, _| {
+                        let full = line.full.as_mut()?;
+                        Some(full.stream.as_ddp_mut()?.post_buffers(qn, 1))
+                    });
+                    assert_ne!(posted, Some(None));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A message of the peer comes.
+    pub(super) fn hear_raw(
+        &mut self,
+        stream: u16,
+        ppid: u32,
+        unordered: bool,
+        pieces: &[&[u8]],
+    ) -> Taken {
+        let now = self.now;
+        let taken = self.cx(|upper, cx| {
+            let mut up = Up { upper, cx: Some(cx), now };
+            up.message(now, Received { stream, ppid, unordered, pieces })
+        });
+        self.settle();
+        taken
+    }
+
+    pub(super) fn hear(&mut self, stream: u16, ssn: u16, function: Function, data: &[u8]) -> Taken {
+        let repr = ControlRepr { ssn: DdpSsn(ssn), function, private_data: data };
+        let mut octets = vec![0; repr.wire_len()];
+        repr.emit(&mut octets);
+        self.hear_raw(stream, PPID_CONTROL, true, &[&octets])
+    }
+
+    /// A whole tagged message in one segment.
+    pub(super) fn hear_write(&mut self, stream: u16, ssn: u16, to: u64, data: &[u8]) -> Taken {
+        let octets = segment(ssn, to, data);
+        self.hear_raw(stream, PPID_SEGMENT, true, &[&octets])
+    }
+
+    /// Writes what it may.
+    pub(super) fn pull(&mut self) {
+        let now = self.now;
+        loop {
+            let mut room = [0; MOST];
+            let mut up = Up { upper: &mut self.upper, cx: None, now };
+            let has_data = up.has_data();
+            let written = up.next(MOST, &mut room);
+            assert_eq!(has_data, written.is_some(), "has_data tells what next does");
+            let Some(written) = written else { break };
+            let octets = room[..usize::from(written.message.len)].to_vec();
+            let (message, immediate) = (written.message, written.immediate);
+            let ppid = written.ppid;
+            self.flying.push_back(Flying { message, ppid, immediate, octets, arrived: false });
+        }
+    }
+
+    /// What it says now: control messages as (stream, DDP-SSN, function, private data).
+    pub(super) fn says(&mut self) -> Vec<(u16, u16, Function, Vec<u8>)> {
+        let before = self.flying.len();
+        self.pull();
+        let controls = self.flying.iter().skip(before).filter(|flying| flying.ppid == PPID_CONTROL);
+        controls
+            .map(|flying| {
+                let repr = ControlRepr::parse(&flying.octets).expect("a control message");
+                let data = repr.private_data.to_vec();
+                (flying.message.stream, repr.ssn.0, repr.function, data)
+            })
+            .collect()
+    }
+
+    /// The peer acknowledges the first `n` messages that are outstanding.
+    pub(super) fn acknowledge(&mut self, n: usize) {
+        for flying in self.flying.drain(..n).collect::<Vec<_>>() {
+            let mut up = Up { upper: &mut self.upper, cx: None, now: self.now };
+            up.acknowledged(flying.message);
+        }
+        self.settle();
+    }
+
+    pub(super) fn acknowledge_all(&mut self) {
+        self.acknowledge(self.flying.len());
+    }
+
+    /// The octets that a retransmission would have.
+    pub(super) fn again(&mut self, message: MessageRef) -> Vec<u8> {
+        let mut out = vec![0xee; usize::from(message.len)];
+        let mut up = Up { upper: &mut self.upper, cx: None, now: self.now };
+        up.again(message, &mut out);
+        out
+    }
+
+    /// What the owner was told of a session.
+    pub(super) fn told(&self, session: SessionId) -> Vec<SessionEvent> {
+        let of = |event: &Event| match event {
+            Event::Session(id, event) if *id == session => Some(event.clone()),
+            _ => None,
+        };
+        self.events.iter().filter_map(of).collect()
+    }
+
+    /// Sessions that the owner was told of, in order.
+    pub(super) fn sessions(&self) -> Vec<SessionId> {
+        let mut all = Vec::new();
+        for event in &self.events {
+            if let Event::Session(id, _) = event
+                && !all.contains(id)
+            {
+                all.push(*id);
+            }
+        }
+        all
+    }
+
+    /// The latest session of the owner on a stream.
+    pub(super) fn session(&self, stream: u16) -> SessionId {
+        let sessions = self.sessions();
+        let of = |id: &&SessionId| id.stream == stream;
+        *sessions.iter().rfind(of).expect("a session on the stream")
+    }
+
+    pub(super) fn reason(&self, session: SessionId) -> Option<CloseReason> {
+        self.told(session).into_iter().find_map(|event| match event {
+            SessionEvent::Closed { reason, .. } => Some(reason),
+            _ => None,
+        })
+    }
+
+    pub(super) fn is_established(&self, session: SessionId) -> bool {
+        self.told(session).iter().any(|event| matches!(event, SessionEvent::Established { .. }))
+    }
+
+    pub(super) fn ddp_events(&self, session: SessionId) -> Vec<ddp::Event> {
+        let of = |event| match event {
+            SessionEvent::Ddp(event) => Some(event),
+            _ => None,
+        };
+        self.told(session).into_iter().filter_map(of).collect()
+    }
+
+    /// Nothing is left of any session.
+    pub(super) fn assert_nothing_left(&self) {
+        assert_eq!(self.upper.occupied(), 0, "streams are in use");
+        assert_eq!((self.upper.live(), self.buffers.in_use()), (0, 0));
+        assert_eq!(self.upper.poll_timeout(), None);
+        assert!(self.flying.is_empty());
+    }
+
+    /// An active end with an established session on stream 0.
+    pub(super) fn established_active() -> (Host, SessionId) {
+        let mut host = Host::new(true);
+        let session = host.open(b"");
+        assert_eq!(host.says(), [(0, 0, Function::Initiate, vec![])]);
+        host.acknowledge_all();
+        assert_eq!(host.hear(0, 0, Function::Accept, b""), Taken::Yes);
+        assert!(host.is_established(session));
+        (host, session)
+    }
+
+    /// A passive end with an established session on stream 0, its Accept acknowledged.
+    pub(super) fn established_passive() -> (Host, SessionId) {
+        let mut host = Host::new(false);
+        assert_eq!(host.hear(0, 0, Function::Initiate, b""), Taken::Yes);
+        let session = host.session(0);
+        assert!(host.is_established(session));
+        assert_eq!(host.says(), [(0, 0, Function::Accept, vec![])]);
+        host.acknowledge_all();
+        (host, session)
+    }
+}
+
+/// A DDP segment message: a whole tagged message.
+pub(super) fn segment(ssn: u16, to: u64, data: &[u8]) -> Vec<u8> {
+    let mut octets = ssn.to_be_bytes().to_vec();
+    let mut header = [0; wire::ddp::TAGGED_HEADER_LEN];
+    let (version, to) = (ddp::DdpVersion::V1, TaggedOffset(to));
+    wire::ddp::TaggedRepr { last: true, version, rsvd_ulp: 0, stag: STAG, to }.emit(&mut header);
+    octets.extend_from_slice(&header);
+    octets.extend_from_slice(data);
+    octets
+}

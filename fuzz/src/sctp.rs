@@ -192,7 +192,7 @@ pub(crate) fn sctp_association(data: &[u8]) {
         // Why it is dropped does not matter here.
         let _ = association.input(now, &packet, &mut upper);
         if association.poll_timeout().is_some_and(|at| at <= now) {
-            association.handle_timeout(now, &mut upper);
+            association.handle_timeout(now);
         }
         drive(&mut association, now, &mut upper);
     }

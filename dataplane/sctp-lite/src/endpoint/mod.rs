@@ -240,8 +240,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Time has passed. Follow it with [`poll_transmit`](Self::poll_transmit).
     pub fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.now = now;
-        let up = &mut Up { upper: &mut self.upper, cx: Some(&mut *cx), now };
-        self.association.handle_timeout(now, up);
+        self.association.handle_timeout(now);
         self.upper.handle_timeout(now, cx);
         if self.idle_deadline().is_some_and(|deadline| deadline <= now) {
             self.upper.close(&CloseReason::Idle, now);

@@ -1,9 +1,10 @@
 //! What an operator can choose about SCTP, with defaults. Checked where the configuration is read.
 
 use core::time::Duration;
+use std::sync::Arc;
 
-use super::pending::SendConfig;
 use super::receive::ReceiveConfig;
+use super::send::SendConfig;
 
 /// The parameters of an association. Shared by many, never changed.
 #[derive(Clone, Debug)]
@@ -28,9 +29,9 @@ pub struct Config {
     /// Bound on the time of a shutdown (T5-shutdown-guard); five times RTO.Max is recommended (RFC 9260 §9.2).
     pub shutdown_guard: Duration,
     /// Receiving.
-    pub receive: ReceiveConfig,
+    pub receive: Arc<ReceiveConfig>,
     /// Sending, retransmission time-outs among it.
-    pub send: SendConfig,
+    pub send: Arc<SendConfig>,
 }
 
 impl Default for Config {
@@ -46,8 +47,8 @@ impl Default for Config {
             max_retransmits: 10,
             heartbeat_interval: Some(Duration::from_secs(30)),
             shutdown_guard: Duration::from_secs(300),
-            receive: ReceiveConfig::default(),
-            send: SendConfig::default(),
+            receive: Arc::default(),
+            send: Arc::default(),
         }
     }
 }

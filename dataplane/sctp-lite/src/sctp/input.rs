@@ -7,8 +7,8 @@ use wire::sctp::{Cause, Causes, Chunk, Data, Packet, RawChunk, Sack, Tag, Tsn, c
 use super::association::{Association, CloseReason, Event, Fault, MAX_REASON};
 use super::drop_reason::DropReason;
 use super::output::{Farewell, Reply};
-use super::pending::Acknowledged;
 use super::receive::{Arrival, Violation};
+use super::send::{Acknowledged, BadSack};
 use super::state::{State, Transition};
 use super::timers::Timer;
 use crate::seam::{MessageSink, MessageSource};
@@ -149,16 +149,19 @@ impl Association {
         if !self.state.sends_data() {
             return Err(DropReason::UnexpectedChunk); // RFC 9260 §6
         }
-        let acknowledged = self.sender.sack(now, sack, source);
+        let acknowledged = self.sender.on_sack(now, sack, source);
         self.acknowledged(acknowledged)
     }
 
-    fn acknowledged(&mut self, acknowledged: Acknowledged) -> Result<After, DropReason> {
+    fn acknowledged(
+        &mut self,
+        acknowledged: Result<Acknowledged, BadSack>,
+    ) -> Result<After, DropReason> {
         match acknowledged {
-            Acknowledged::Progress => self.errors = 0, // RFC 9260 §8.1
-            Acknowledged::Nothing => {}
-            Acknowledged::Stale => return Err(DropReason::BadSack),
-            Acknowledged::NeverSent => {
+            Ok(Acknowledged::Progress) => self.errors = 0, // RFC 9260 §8.1
+            Ok(Acknowledged::Nothing) => {}
+            Ok(Acknowledged::Stale) | Err(BadSack::Block) => return Err(DropReason::BadSack),
+            Err(BadSack::Unsent) => {
                 let cause = Cause::ProtocolViolation(b"acknowledgement of what was never sent");
                 self.abort_with(cause, CloseReason::Fault(Fault::NeverSent));
                 return Ok(After::Stop(Some(DropReason::Violation)));
@@ -176,7 +179,7 @@ impl Association {
     ) -> Result<After, DropReason> {
         match self.state {
             State::Established | State::ShutdownPending | State::ShutdownReceived => {
-                let acknowledged = self.sender.cumulative(now, cumulative, source);
+                let acknowledged = self.sender.on_shutdown(now, cumulative, source);
                 let after = self.acknowledged(acknowledged);
                 if self.go(Transition::PeerShutdown) {
                     self.timers.set(Timer::Guard, now + self.config.shutdown_guard);

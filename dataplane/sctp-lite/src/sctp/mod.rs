@@ -10,7 +10,7 @@
 //!
 //! ```text
 //!  input(now, packet, upper)        for each packet between its two ends, checksum verified
-//!  handle_timeout(now, upper)       when poll_timeout() has come
+//!  handle_timeout(now)              when poll_timeout() has come
 //!  poll_transmit(now, upper, tx)    after a burst of the two above, or when the upper layer has new data or room
 //!  poll_event()                     until it says None
 //!  poll_timeout()                   last, to know when to come back
@@ -36,9 +36,9 @@ mod input;
 mod listener;
 mod negotiate;
 mod output;
-mod pending;
 pub mod receive;
 mod secrets;
+pub mod send;
 mod state;
 mod stats;
 mod timeouts;
@@ -52,7 +52,6 @@ pub use config::Config;
 pub use cookie::{COOKIE_LEN, Cookie};
 pub use drop_reason::DropReason;
 pub use listener::{Arrived, Listener, out_of_the_blue};
-pub use pending::{SendConfig, Sender};
 pub use secrets::{Ends, Secrets};
 pub use state::State;
 pub use stats::Stats;

@@ -84,7 +84,12 @@ impl Association {
             State::Closed => {}
             State::CookieWait => self.send_init(now, tx),
             State::CookieEchoed => self.send_cookie(now, tx),
-            _ => while self.send_packet(now, upper, tx) {},
+            _ => {
+                while self.send_packet(now, upper, tx) {}
+                if self.state.sends_data() {
+                    self.sender.written(now, upper);
+                }
+            }
         }
     }
 
@@ -204,7 +209,7 @@ impl Association {
     ) -> bool {
         self.advance_shutdown(upper);
         let room = upper.room();
-        let data = self.state.sends_data() && self.sender.is_ready(now, upper);
+        let data = self.state.sends_data() && self.sender.wants_packet(now, upper);
         let acknowledges = self.state.receives_data();
         let sack_due = acknowledges && self.receiver.sack_due(room);
         let control =
@@ -230,12 +235,8 @@ impl Association {
             let _ = self.receiver.write_sack(room, &mut packet);
         }
         self.write_shutdown(now, &mut packet);
-        if data {
-            let before = packet.len();
-            self.sender.fill(now, &mut packet, upper);
-            if packet.len() > before {
-                self.data_sent = now;
-            }
+        if data && self.sender.write(now, &mut packet, upper) > 0 {
+            self.data_sent = now;
         }
         if packet.is_empty() {
             // Nothing of it fits an empty packet: it never will.

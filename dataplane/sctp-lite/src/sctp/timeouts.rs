@@ -4,9 +4,9 @@ use wire::Instant;
 use wire::sctp::{Cause, Tag};
 
 use super::association::{Association, CloseReason};
+use super::send::Expired;
 use super::state::State;
 use super::timers::Timer;
-use crate::seam::MessageSource;
 
 impl Association {
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
@@ -19,7 +19,7 @@ impl Association {
     }
 
     /// Time has passed.
-    pub fn handle_timeout(&mut self, now: Instant, source: &mut impl MessageSource) {
+    pub fn handle_timeout(&mut self, now: Instant) {
         if self.state == State::Closed {
             return;
         }
@@ -45,7 +45,7 @@ impl Association {
             return;
         }
         self.receiver.handle_timeout(now);
-        if self.sender.handle_timeout(now, source) {
+        if self.sender.handle_timeout(now) == Expired::T3 {
             self.count_error();
         }
     }

@@ -36,6 +36,8 @@ pub struct Congestion {
     max_cwnd: u32,
     /// In the slow start that follows a time-out, one segment per acknowledgement (RFC 3465 §2.3).
     after_timeout: bool,
+    /// Segments below which the threshold does not come.
+    floor: u8,
     /// When the first slow start ends.
     hystart: Lazy<HyStart>,
 }
@@ -53,6 +55,7 @@ impl Congestion {
             smss: smss as u32,
             max_cwnd: u32::try_from(config.max_cwnd()).unwrap_or(u32::MAX),
             after_timeout: false,
+            floor: 2, // RFC 5681 §3.1 (4), RFC 8312 §4.5
             hystart: Lazy::new(),
         }
     }
@@ -67,6 +70,12 @@ impl Congestion {
         if let Algorithm::Cubic(cubic) = &mut self.algorithm {
             cubic.relax();
         }
+    }
+
+    /// With a threshold of at least `segments` segments (RFC 9260 §7.2.3: four).
+    #[must_use]
+    pub fn with_floor(self, segments: u8) -> Self {
+        Congestion { floor: segments, ..self }
     }
 
     /// Octets that may be in flight.
@@ -176,6 +185,15 @@ impl Congestion {
         self.on_limited_by_source();
     }
 
+    /// Nothing was sent for so many time-outs: by half for each, but not below `least` segments (RFC 9260
+    /// §7.2.1). The threshold remembers the window.
+    pub fn decay(&mut self, timeouts: u32, least: u32) {
+        self.remember();
+        let floor = self.cwnd.min(self.smss() * u64::from(least));
+        self.cwnd = (self.cwnd >> timeouts.min(63)).max(floor);
+        self.on_limited_by_source();
+    }
+
     /// No more than `used` octets of the window were used for a time-out (RFC 2861 §3.2).
     pub fn on_unused(&mut self, used: u64, initial_segments: u32) {
         let used = used.max(self.smss() * u64::from(initial_segments.max(1)));
@@ -202,7 +220,7 @@ impl Congestion {
             Algorithm::NewReno(_) => NewReno::reduce(flight),
             Algorithm::Cubic(cubic) => cubic.reduce(cwnd, smss),
         };
-        reduced.max(2 * self.smss()) // RFC 5681 §3.1 (4), RFC 8312 §4.5
+        reduced.max(u64::from(self.floor) * self.smss())
     }
 }
 

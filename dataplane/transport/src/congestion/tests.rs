@@ -247,3 +247,26 @@ fn there_is_room_to_send_again_beside_new_data() {
     c.after_new_data(0);
     assert_eq!(c.cwnd(), 3 * SMSS, "nor less");
 }
+
+// RFC 9260 §7.2.1: by half for each time-out without data, not below four segments; the threshold remembers.
+#[test]
+fn a_window_decays_while_nothing_is_sent() {
+    let mut c = congestion(CongestionControl::Cubic);
+    for _ in 0..10 {
+        c.on_ack(Instant::ZERO, 8 * SMSS, RTT);
+    }
+    let before = c.cwnd();
+    c.decay(1, 4);
+    assert_eq!(c.cwnd(), before / 2);
+    assert!(c.in_slow_start() && c.ssthresh() >= before / 4 * 3);
+    c.decay(100, 4);
+    assert_eq!(c.cwnd(), 4 * SMSS);
+}
+
+// RFC 9260 §7.2.3.
+#[test]
+fn the_threshold_can_have_another_floor() {
+    let mut c = congestion(CongestionControl::NewReno).with_floor(4);
+    c.on_loss(SMSS);
+    assert_eq!((c.ssthresh(), c.cwnd()), (4 * SMSS, 4 * SMSS));
+}

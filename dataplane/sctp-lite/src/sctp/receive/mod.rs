@@ -16,6 +16,8 @@
 mod config;
 mod fragments;
 
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
 use transport::ranges::{Range, Ranges};
 use transport::seq::{ExtSeq, SeqNumber};
@@ -128,13 +130,13 @@ pub struct Receiver {
     ack_at: Option<Instant>,
     /// The a_rwnd of the last SACK, less what has arrived since.
     advertised: u32,
-    config: ReceiveConfig,
+    config: Arc<ReceiveConfig>,
     stats: ReceiveStats,
 }
 
 impl Receiver {
     /// For a peer whose first TSN is `initial_tsn` and which may use `streams` streams.
-    pub fn new(config: &ReceiveConfig, initial_tsn: Tsn, streams: u16) -> Self {
+    pub fn new(config: &Arc<ReceiveConfig>, initial_tsn: Tsn, streams: u16) -> Self {
         Receiver {
             next: ExtSeq::initial(SeqNumber(initial_tsn.0)),
             gaps: Ranges::default(),

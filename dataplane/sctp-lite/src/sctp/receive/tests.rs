@@ -45,7 +45,11 @@ fn config() -> ReceiveConfig {
 
 fn side_with(config: &ReceiveConfig) -> Side {
     let sink = Sink { messages: Vec::new(), refuse: false, room: u32::MAX };
-    Side { receiver: Receiver::new(config, Tsn(FIRST), 4), sink, now: Instant::from_millis(1000) }
+    Side {
+        receiver: Receiver::new(&Arc::new(config.clone()), Tsn(FIRST), 4),
+        sink,
+        now: Instant::from_millis(1000),
+    }
 }
 
 fn side() -> Side {

@@ -48,7 +48,7 @@ fn an_idle_peer_is_asked() {
         let interval = Duration::from_secs(30);
         assert!(silence >= interval + rto / 2 && silence <= interval + rto * 3 / 2, "{silence:?}");
         rig.now = at;
-        rig.association.handle_timeout(at, &mut rig.up);
+        rig.association.handle_timeout(at);
         let packets = rig.packets();
         assert_eq!(rig.words(&packets[0]), "P: HEARTBEAT");
         rig.now += Duration::from_millis(20);
@@ -83,7 +83,7 @@ fn one_answer_is_enough() {
             let packets = loop {
                 let at = rig.association.poll_timeout().expect("a heartbeat to come");
                 rig.now = at;
-                rig.association.handle_timeout(at, &mut rig.up);
+                rig.association.handle_timeout(at);
                 let packets = rig.packets();
                 if !packets.is_empty() {
                     break packets;
@@ -93,7 +93,7 @@ fn one_answer_is_enough() {
         }
         // After its time-out.
         rig.now += Duration::from_secs(10);
-        rig.association.handle_timeout(rig.now, &mut rig.up);
+        rig.association.handle_timeout(rig.now);
         let value = last.expect("sent");
         assert_eq!(rig.give(|b| b.heartbeat_ack(&value).expect("room")), Ok(()));
         assert_eq!(rig.association.errors, 0);

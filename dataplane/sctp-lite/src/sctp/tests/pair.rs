@@ -173,9 +173,8 @@ impl Net {
         }
         for host in [0, 1] {
             if self.hosts[host].poll_timeout().is_some_and(|at| at <= self.now) {
-                let Host { association, up, .. } = &mut self.hosts[host];
-                if let Some(association) = association {
-                    association.handle_timeout(self.now, up);
+                if let Some(association) = &mut self.hosts[host].association {
+                    association.handle_timeout(self.now);
                 }
                 self.drive(host);
             }

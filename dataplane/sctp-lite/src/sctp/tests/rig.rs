@@ -315,7 +315,7 @@ impl Rig {
         while let Some(at) = self.association.poll_timeout().filter(|at| *at <= until) {
             assert!(at >= self.now || sent.len() < 1000, "a timer that never ends");
             self.now = self.now.max(at);
-            self.association.handle_timeout(self.now, &mut self.up);
+            self.association.handle_timeout(self.now);
             let seconds = self.now.saturating_since(from).as_secs();
             sent.extend(self.sent().into_iter().map(|words| (seconds, words)));
         }

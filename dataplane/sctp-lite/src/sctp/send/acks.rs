@@ -1,0 +1,241 @@
+//! What the peer's SACKs say about what was sent (RFC 9260 §6.2.1, §6.7).
+
+use transport::delivery::Delivery;
+use transport::ranges::Range;
+use transport::seq::{ExtSeq, SeqNumber};
+use wire::Instant;
+use wire::sctp::{GapBlock, Sack, Tsn};
+
+use super::Sender;
+use super::recover::Told;
+use crate::seam::MessageSource;
+
+/// Duplicate TSNs of one SACK that are looked at.
+const MAX_DUPLICATES: usize = 32;
+
+/// SACKs in a row that must lack what had been reported before it counts as taken back.
+const RENEGED: u8 = 3;
+
+/// What a SACK, or a SHUTDOWN, did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Acknowledged {
+    /// Something was acknowledged or reported that had not been before: the peer lives, its error counter is
+    /// cleared (RFC 9260 §8.1).
+    Progress,
+    /// Nothing new.
+    Nothing,
+    /// It is older than one before, and nothing of it was used.
+    Stale,
+}
+
+/// A SACK that no receiver of what was sent can have written. Nothing of it was believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadSack {
+    /// It acknowledges a TSN that was never sent.
+    #[error("acknowledges a TSN that was never sent")]
+    Unsent,
+    /// A Gap Ack Block ends before it starts, or starts at the cumulative TSN.
+    #[error("has an impossible Gap Ack Block")]
+    Block,
+}
+
+/// Gap Ack Blocks as they are counted while they are taken in.
+#[derive(Clone, Copy, Default)]
+struct Blocks {
+    news: bool,
+    /// TSNs in them, if they are sorted and apart.
+    covered: Option<u64>,
+    /// End of the last.
+    top: ExtSeq,
+}
+
+impl Sender {
+    /// A SACK. An old one changes nothing.
+    pub fn on_sack(
+        &mut self,
+        now: Instant,
+        sack: &Sack<'_>,
+        source: &mut impl MessageSource,
+    ) -> Result<Acknowledged, BadSack> {
+        self.stats.sacks += 1;
+        let una = self.check(sack.header.cumulative, sack.gaps())?;
+        if una < self.board.una {
+            self.stats.old_sacks += 1; // RFC 9260 §6.2.1 D i
+            return Ok(Acknowledged::Stale);
+        }
+        let told = self.take_in(now, una, sack, source);
+        self.after_ack(now, &told);
+        Ok(progress(told.advanced || told.sack_news))
+    }
+
+    /// The cumulative TSN of a SHUTDOWN (RFC 9260 §9.2): an acknowledgement without Gap Ack Blocks, which
+    /// takes nothing back.
+    pub fn on_shutdown(
+        &mut self,
+        now: Instant,
+        cumulative: Tsn,
+        source: &mut impl MessageSource,
+    ) -> Result<Acknowledged, BadSack> {
+        let una = self.check(cumulative, core::iter::empty())?;
+        if una < self.board.una {
+            return Ok(Acknowledged::Stale);
+        }
+        let mut told = self.told(now, una, false);
+        self.advance(&mut told, source);
+        self.rack.on_delivery(now, &told.delivery);
+        self.after_ack(now, &told);
+        Ok(progress(told.advanced))
+    }
+
+    /// The number after the cumulative TSN, if all that is acknowledged was sent and the blocks are such.
+    fn check(
+        &mut self,
+        cumulative: Tsn,
+        mut gaps: impl Iterator<Item = GapBlock>,
+    ) -> Result<ExtSeq, BadSack> {
+        let una = self.board.una.near(SeqNumber(cumulative.0)).plus(1);
+        let sent = self.board.nxt().since(una);
+        let wrong = if una > self.board.nxt() {
+            Some(BadSack::Unsent)
+        } else {
+            gaps.find_map(|gap| match gap {
+                // RFC 9260 §3.3.4: the one after the cumulative TSN is missing.
+                GapBlock { start, end } if start < 2 || end < start => Some(BadSack::Block),
+                GapBlock { end, .. } if u64::from(end) > sent => Some(BadSack::Unsent),
+                _ => None,
+            })
+        };
+        match wrong {
+            Some(wrong) => {
+                self.stats.bad_sacks += 1;
+                Err(wrong)
+            }
+            None => Ok(una),
+        }
+    }
+
+    fn told(&self, now: Instant, una: ExtSeq, has_data: bool) -> Told {
+        Told {
+            una,
+            has_data,
+            delivery: Delivery::new(now, None, self.rack.min_rtt(), self.rack.fack()),
+            advanced: una > self.board.una,
+            duplicate: None,
+            sack_news: false,
+            bare: false,
+            flight: self.board.nxt().since(self.board.una),
+            pipe: self.board.pipe(),
+        }
+    }
+
+    /// Lets the board have it.
+    fn take_in(
+        &mut self,
+        now: Instant,
+        una: ExtSeq,
+        sack: &Sack<'_>,
+        source: &mut impl MessageSource,
+    ) -> Told {
+        let mut told = self.told(now, una, source.has_data());
+        self.heard = true;
+        self.advance(&mut told, source);
+        let blocks = self.sack(una, sack.gaps(), &mut told.delivery);
+        told.sack_news = blocks.news;
+        self.watch_reneging(una, sack, blocks, &mut told.delivery);
+        self.rack.on_delivery(now, &told.delivery);
+        told.duplicate = self.duplicates(sack.duplicates());
+        told.bare = sack.gaps().len() == 0 && !told.advanced && told.flight > 0;
+        self.set_window(sack.header.a_rwnd);
+        told
+    }
+
+    /// The Cumulative TSN Ack Point moves (RFC 9260 §6.7: what it passes is forgotten).
+    fn advance(&mut self, told: &mut Told, source: &mut impl MessageSource) {
+        if told.advanced {
+            let acknowledged = &mut self.stats.octets_acknowledged;
+            self.board.acknowledge(told.una, &mut told.delivery, |message| {
+                *acknowledged += u64::from(message.len);
+                source.acknowledged(message);
+            });
+            self.timeouts_in_a_row = 0;
+        }
+        told.delivery.highest = told.delivery.highest.max(self.board.una);
+    }
+
+    fn sack(
+        &mut self,
+        una: ExtSeq,
+        gaps: impl Iterator<Item = GapBlock>,
+        delivery: &mut Delivery,
+    ) -> Blocks {
+        let mut blocks = Blocks { covered: Some(0), top: una, ..Blocks::default() };
+        for GapBlock { start, end } in gaps {
+            let block =
+                Range { start: una.plus(u64::from(start) - 1), end: una.plus(u64::from(end)) };
+            blocks.news |= self.board.sack(block, delivery);
+            let sorted = block.start > blocks.top;
+            blocks.covered = blocks.covered.filter(|_| sorted).map(|n| n + block.len());
+            blocks.top = blocks.top.max(block.end);
+        }
+        blocks
+    }
+
+    /// RFC 9260 §6.2.1 D iii: what was reported and is missing now, below what is reported, may have been
+    /// thrown away. One such SACK may also be late; after several in a row only what the last one says is
+    /// believed. Reports above the highest of this SACK may have been left out for want of room.
+    fn watch_reneging(
+        &mut self,
+        una: ExtSeq,
+        sack: &Sack<'_>,
+        blocks: Blocks,
+        delivery: &mut Delivery,
+    ) {
+        let lacks = blocks.covered.is_some_and(|n| n < self.board.sacked_below(blocks.top));
+        self.reneging = if lacks { self.reneging + 1 } else { 0 };
+        if self.reneging >= RENEGED {
+            self.reneging = 0;
+            self.stats.reneged += 1;
+            self.board.forget_sacks();
+            let mut known = *delivery;
+            self.sack(una, sack.gaps(), &mut known);
+        }
+    }
+
+    /// Duplicate TSNs say what D-SACK says for TCP (RFC 2883): what was sent again had arrived before.
+    /// Returns the end of the last one. A peer that tells of more than was sent twice is not believed.
+    fn duplicates(&mut self, tsns: impl Iterator<Item = Tsn>) -> Option<ExtSeq> {
+        let mut last = None;
+        for tsn in tsns.take(MAX_DUPLICATES) {
+            let tsn = self.board.una.near(SeqNumber(tsn.0));
+            if tsn >= self.board.nxt() || self.stats.duplicates_reported > self.stats.retransmitted
+            {
+                continue;
+            }
+            self.stats.duplicates_reported += 1;
+            self.rack.on_d_sack(self.board.una, self.board.nxt());
+            if let Some(episode) = &mut self.episode {
+                episode.on_d_sack(tsn.plus(1), 1);
+            }
+            last = last.max(Some(tsn.plus(1)));
+        }
+        last
+    }
+
+    /// RFC 9260 §6.2.1 D ii.
+    fn set_window(&mut self, a_rwnd: u32) {
+        let opened = self.a_rwnd == 0 && a_rwnd > 0;
+        self.a_rwnd = u64::from(a_rwnd);
+        if opened {
+            self.probe_due = false;
+        }
+        if opened && core::mem::take(&mut self.probing) {
+            // What the peer refused while its window was closed has to go again now.
+            self.rtt.forget_backoff();
+            self.board.mark_all_lost();
+        }
+    }
+}
+
+fn progress(made: bool) -> Acknowledged {
+    if made { Acknowledged::Progress } else { Acknowledged::Nothing }
+}

@@ -1,0 +1,280 @@
+//! What was sent and is not acknowledged: one record of 32 octets per DATA chunk, in the order of TSNs, and
+//! what the peer reported in Gap Ack Blocks.
+//!
+//! ```text
+//!   cumulative TSN + 1                                      next TSN
+//!     |  record  | record |  record  | record |  record  |
+//!        lost      SACKed    in flight  SACKed   in flight
+//! ```
+//!
+//! The estimate of what is in the network (pipe) is kept up to date record by record. Blocks that a SACK
+//! repeats cost a look-up each, whatever they cover. What is lost is found in `detect`, by time (RACK).
+
+use std::collections::VecDeque;
+
+use transport::delivery::{By, Delivery, Transmission};
+use transport::ranges::{Range, Ranges};
+use transport::seq::ExtSeq;
+use wire::Instant;
+
+use super::record::{AGAIN, LOST, OPENS, Record, SACKED};
+use crate::seam::MessageRef;
+
+/// Most ranges of SACKed TSNs remembered. What would need more is ignored: the peer says it again.
+const MAX_SACKED_RANGES: usize = 512;
+
+/// The board of an association.
+#[derive(Debug)]
+pub(super) struct Board {
+    pub(super) records: VecDeque<Record>,
+    /// The TSN after the Cumulative TSN Ack Point: that of the first record.
+    pub(super) una: ExtSeq,
+    pub(super) sacked: Ranges,
+    /// Octets in the network (RFC 6675 §4, SetPipe).
+    pipe: u64,
+    /// Octets of all chunks.
+    flight: u64,
+    /// Octets of user data that the peer has not reported.
+    outstanding: u64,
+    /// Records that are lost and not sent again.
+    awaiting: u64,
+    /// SACKed records that were the first of their packets.
+    sacked_packets: u64,
+    /// Records that were sent again and not SACKed since.
+    out_again: u64,
+    /// Every record below is SACKed, lost, or was sent again.
+    pub(super) loss_edge: ExtSeq,
+    /// Retransmissions by time.
+    pub(super) resent: VecDeque<(ExtSeq, Instant)>,
+    /// HighRxt: where the search for the next retransmission starts.
+    pub(super) high_rxt: ExtSeq,
+}
+
+impl Board {
+    /// Empty; the first record has the TSN `una`.
+    pub(super) fn new(una: ExtSeq) -> Self {
+        Board {
+            records: VecDeque::new(),
+            una,
+            sacked: Ranges::default(),
+            pipe: 0,
+            flight: 0,
+            outstanding: 0,
+            awaiting: 0,
+            sacked_packets: 0,
+            out_again: 0,
+            loss_edge: una,
+            resent: VecDeque::new(),
+            high_rxt: una,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The next TSN.
+    pub(super) fn nxt(&self) -> ExtSeq {
+        self.una.plus(self.records.len() as u64)
+    }
+
+    pub(super) fn pipe(&self) -> u64 {
+        self.pipe
+    }
+
+    /// Octets of all chunks that are sent and not acknowledged.
+    pub(super) fn flight(&self) -> u64 {
+        self.flight
+    }
+
+    pub(super) fn outstanding(&self) -> u64 {
+        self.outstanding
+    }
+
+    /// Packets beyond gaps that have arrived: RACK.segs_sacked (RFC 8985 §5.2).
+    pub(super) fn sacked_packets(&self) -> u64 {
+        self.sacked_packets
+    }
+
+    /// True while a retransmission may be in the network.
+    pub(super) fn resent_in_flight(&self) -> bool {
+        self.out_again > 0
+    }
+
+    /// True while something is lost and not sent again.
+    pub(super) fn awaits_retransmission(&self) -> bool {
+        self.awaiting > 0
+    }
+
+    /// True when the oldest chunk was reported and is not acknowledged: the peer has thrown it away.
+    pub(super) fn head_sacked(&self) -> bool {
+        self.records.front().is_some_and(|r| r.is(SACKED))
+    }
+
+    /// A chunk was sent for the first time.
+    pub(super) fn push(&mut self, record: Record) {
+        self.count(&record, |total, n| *total += n);
+        self.records.push_back(record);
+    }
+
+    /// Everything below `una` is acknowledged (RFC 9260 §6.7); `gone` hears of each message.
+    pub(super) fn acknowledge(
+        &mut self,
+        una: ExtSeq,
+        delivery: &mut Delivery,
+        mut gone: impl FnMut(MessageRef),
+    ) {
+        while self.una < una
+            && let Some(record) = self.records.pop_front()
+        {
+            self.una = self.una.plus(1);
+            delivery.ambiguous |= record.sends > 1;
+            if !record.is(SACKED) {
+                delivery.octets += record.chunk_len();
+                let sent = Transmission { at: record.sent_at, end: self.una };
+                delivery.take(sent, record.sends > 1, By::CumulativeAck);
+            }
+            self.count(&record, |total, n| *total -= n);
+            gone(record.message());
+        }
+        if !self.sacked.is_empty() {
+            self.sacked.remove_below(una);
+        }
+        self.loss_edge = self.loss_edge.max(una);
+        self.high_rxt = self.high_rxt.max(una);
+        if self.records.is_empty() {
+            self.resent.clear();
+        }
+    }
+
+    /// A Gap Ack Block, within what is outstanding. Returns whether it told anything new.
+    pub(super) fn sack(&mut self, block: Range, delivery: &mut Delivery) -> bool {
+        let mut at = block.start;
+        let mut news = false;
+        while let Some(gap) = self.sacked.first_gap(at, block.end) {
+            if self.sacked.len() >= MAX_SACKED_RANGES && !self.sacked.touches(gap) {
+                break;
+            }
+            self.sacked.insert(gap);
+            for index in self.index(gap.start)..self.index(gap.end) {
+                let record = self.records[index];
+                let sent = Transmission { at: record.sent_at, end: self.tsn(index).plus(1) };
+                delivery.octets += record.chunk_len();
+                delivery.take(sent, record.sends > 1, By::Sack);
+                self.mark(index, |r| r.marks |= SACKED);
+            }
+            news = true;
+            at = gap.end;
+        }
+        news
+    }
+
+    /// TSNs below `end` that are SACKed.
+    pub(super) fn sacked_below(&self, end: ExtSeq) -> u64 {
+        let above = self.sacked.iter().rev().take_while(|range| range.end > end);
+        let above = above.map(|range| range.end.since(range.start.max(end))).sum::<u64>();
+        self.sacked.octets() - above
+    }
+
+    /// Forgets all that was SACKed: the peer has reneged (RFC 9260 §6.2.1 D iii).
+    pub(super) fn forget_sacks(&mut self) {
+        self.sacked.clear();
+        for i in 0..self.records.len() {
+            if self.records[i].is(SACKED) {
+                self.mark(i, |r| r.marks &= !SACKED);
+            }
+        }
+        self.loss_edge = self.una;
+    }
+
+    /// Everything that is not SACKed is lost.
+    pub(super) fn mark_all_lost(&mut self) {
+        self.mark_lost_if(|_| true);
+        self.resent.clear();
+    }
+
+    /// What is longer than a path carries now is lost (RFC 8899 §4.4).
+    pub(super) fn mark_longer_lost(&mut self, most: usize) {
+        self.mark_lost_if(|r| usize::from(r.len) > most);
+    }
+
+    fn mark_lost_if(&mut self, lost: impl Fn(&Record) -> bool) {
+        for i in 0..self.records.len() {
+            if !self.records[i].is(SACKED) && lost(&self.records[i]) {
+                self.mark(i, |r| r.marks = (r.marks | LOST) & !AGAIN);
+            }
+        }
+        self.high_rxt = self.una;
+    }
+
+    /// What was thought lost was not: it is in the network or has arrived.
+    pub(super) fn forget_losses(&mut self) {
+        for i in 0..self.records.len() {
+            if self.records[i].is(LOST) {
+                self.mark(i, |r| r.marks &= !LOST);
+            }
+        }
+        self.loss_edge = self.una;
+    }
+
+    /// Index of the next chunk that is lost and not sent again (RFC 6675 §4, NextSeg rule 1).
+    pub(super) fn next_lost(&self) -> Option<usize> {
+        if self.awaiting == 0 {
+            return None;
+        }
+        let from = self.index(self.high_rxt).min(self.records.len());
+        (from..self.records.len()).chain(0..from).find(|i| self.records[*i].awaits_retransmission())
+    }
+
+    /// Index of the last chunk that is not SACKed.
+    pub(super) fn last(&self) -> Option<usize> {
+        (0..self.records.len()).rev().find(|i| !self.records[*i].is(SACKED))
+    }
+
+    /// The chunk at `index` was sent again now, as the first of its packet or not. A `probe`, of a window or
+    /// of the tail, is not the next of those that are lost.
+    pub(super) fn resent(&mut self, index: usize, now: Instant, opens: bool, probe: bool) {
+        self.mark(index, |r| {
+            r.marks = (r.marks | AGAIN) & !OPENS | if opens { OPENS } else { 0 };
+            r.sends = r.sends.saturating_add(1);
+            r.sent_at = now;
+        });
+        let tsn = self.tsn(index);
+        self.note_resent(tsn, now);
+        if !probe {
+            self.high_rxt = self.high_rxt.max(tsn.plus(1));
+        }
+    }
+
+    pub(super) fn tsn(&self, index: usize) -> ExtSeq {
+        self.una.plus(index as u64)
+    }
+
+    pub(super) fn index(&self, tsn: ExtSeq) -> usize {
+        tsn.since(self.una) as usize
+    }
+
+    /// Changes a record and what is counted of it.
+    pub(super) fn mark(&mut self, index: usize, change: impl FnOnce(&mut Record)) {
+        let before = self.records[index];
+        self.count(&before, |total, n| *total -= n);
+        change(&mut self.records[index]);
+        let after = self.records[index];
+        self.count(&after, |total, n| *total += n);
+    }
+
+    /// Adds a record to what is counted, or takes it off.
+    fn count(&mut self, record: &Record, change: impl Fn(&mut u64, u64)) {
+        change(&mut self.pipe, record.in_pipe());
+        change(&mut self.flight, record.chunk_len());
+        change(&mut self.outstanding, record.outstanding());
+        change(&mut self.awaiting, u64::from(record.awaits_retransmission()));
+        let packet = record.marks & (SACKED | OPENS) == SACKED | OPENS;
+        change(&mut self.sacked_packets, u64::from(packet));
+        change(&mut self.out_again, u64::from(record.is_out_again()));
+    }
+}

@@ -1,0 +1,78 @@
+//! What an operator can choose about sending, with defaults.
+
+use core::time::Duration;
+
+use transport::{CongestionControl, Parameters};
+
+/// The parameters of the send half of an association. Shared by many, never changed.
+#[derive(Clone, Debug)]
+pub struct SendConfig {
+    /// RTO.Initial (RFC 9260 §16).
+    pub initial_rto: Duration,
+    /// RTO.Min; one second is suggested (RFC 9260 §16), the default is what most hosts use for TCP.
+    pub min_rto: Duration,
+    /// RTO.Max, at least 60 s (RFC 9260 §6.3.1 C7).
+    pub max_rto: Duration,
+    /// Congestion control.
+    pub congestion: CongestionControl,
+    /// Initial window in packets; without, what RFC 9260 §7.2.1 says: two to four.
+    pub initial_window: Option<u32>,
+    /// Bound on the congestion window, octets.
+    pub max_cwnd: u64,
+    /// Spread what the congestion window allows over the round trip, where that is long enough to.
+    pub pacing: bool,
+    /// Max.Burst (RFC 9260 §16): packets that leave at once beyond what was just acknowledged, where pacing
+    /// does not spread them.
+    pub max_burst: u32,
+    /// Ask by a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
+    pub tail_loss_probe: bool,
+    /// Set the I bit on the last message that there is, and where a window is full (RFC 9260 §6.1).
+    pub ask_at_end: bool,
+    /// Most messages that are sent and not acknowledged, at most 65 535; each takes a record of 32 octets.
+    pub max_records: usize,
+}
+
+impl Default for SendConfig {
+    fn default() -> Self {
+        SendConfig {
+            initial_rto: Duration::from_secs(1),
+            min_rto: Duration::from_millis(200),
+            max_rto: Duration::from_secs(60),
+            congestion: CongestionControl::Cubic,
+            initial_window: None,
+            max_cwnd: 1 << 30,
+            pacing: true,
+            max_burst: 4,
+            tail_loss_probe: true,
+            ask_at_end: true,
+            max_records: 32 * 1024,
+        }
+    }
+}
+
+impl SendConfig {
+    /// The initial window in packets of at most `smss` octets of DATA chunks (RFC 9260 §7.2.1).
+    pub(super) fn initial_packets(&self, smss: usize) -> u32 {
+        const LEAST: usize = 4404;
+        let window = (4 * smss).min(LEAST.max(2 * smss));
+        self.initial_window.unwrap_or((window / smss.max(1)) as u32).max(1)
+    }
+}
+
+impl Parameters for SendConfig {
+    fn initial_rto(&self) -> Duration {
+        self.initial_rto
+    }
+    fn min_rto(&self) -> Duration {
+        self.min_rto
+    }
+    fn max_rto(&self) -> Duration {
+        self.max_rto
+    }
+    fn congestion(&self) -> CongestionControl {
+        self.congestion
+    }
+    fn max_cwnd(&self) -> u64 {
+        self.max_cwnd
+    }
+}

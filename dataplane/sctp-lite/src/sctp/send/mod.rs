@@ -1,0 +1,252 @@
+//! The send half of an association (RFC 9260 §6.1, §6.2.1, §6.3, §7): what is in flight, what the peer and
+//! the path let us send, and what its SACKs mean.
+//!
+//! Messages go out unordered and never cut up, pulled from a [`MessageSource`] straight into packets; what
+//! remains of one is a record of 32 octets, and a retransmission asks for the same octets again.
+//!
+//! Losses are found and repaired as RFC 8985 and RFC 6937 have it for TCP, the window grows by CUBIC: what
+//! RFC 9260 §7.2 asks for, three missing reports and the halves of Reno, is the slower of the two where
+//! packets are lost at random. `congestion = NewReno` follows the letter.
+//!
+//! Its owner calls:
+//!
+//! ```text
+//!  on_sack, on_shutdown      for what the peer acknowledges
+//!  handle_timeout(now)       when poll_timeout() has come
+//!  wants_packet, write       after a burst of these, or when the source has new data, until either says no;
+//!  written                   then once
+//! ```
+//!
+//! Left out: fragmentation, order within a stream, several paths.
+
+mod acks;
+mod board;
+mod config;
+mod detect;
+mod output;
+mod record;
+mod recover;
+mod stats;
+mod timers;
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use transport::congestion::Congestion;
+use transport::episode::Episode;
+use transport::pacing::{Pace, Pacer};
+use transport::rack::Rack;
+use transport::recovery::Phase;
+use transport::rtt::RttEstimator;
+use transport::seq::{ExtSeq, SeqNumber};
+use transport::tlp::TailLoss;
+use transport::usage::Usage;
+use wire::Instant;
+use wire::sctp::{COMMON_HEADER_LEN, DATA_HEADER_LEN, SACK_FIXED_LEN, Tsn};
+
+use self::board::Board;
+use self::timers::Timers;
+use crate::seam::MessageSource;
+
+pub use acks::{Acknowledged, BadSack};
+pub use config::SendConfig;
+pub use stats::SendStats;
+pub use timers::Expired;
+
+/// What a packet needs besides the user data of one message: its header, that of the DATA chunk, and room for
+/// a SACK beside it (RFC 9260 §6.9).
+const OVERHEAD: usize = COMMON_HEADER_LEN + DATA_HEADER_LEN + SACK_FIXED_LEN;
+
+/// The send half of an association.
+#[derive(Debug)]
+pub struct Sender {
+    board: Board,
+    phase: Phase,
+    cc: Congestion,
+    rtt: RttEstimator,
+    rack: Rack,
+    tlp: TailLoss,
+    pacer: Pacer,
+    usage: Usage,
+    /// The present loss episode, or the last one while it can still prove spurious.
+    episode: Option<Box<Episode>>,
+    timers: Timers,
+    /// The a_rwnd that the peer has told last.
+    a_rwnd: u64,
+    /// Longest SCTP packet that the path carries.
+    packet_len: usize,
+    /// Longest message that an empty packet carries.
+    most: usize,
+    most_news: bool,
+    /// The first retransmission of a recovery goes whatever the congestion window.
+    force: bool,
+    /// A probe of a closed window is due.
+    probe_due: bool,
+    /// The window was probed and has not opened since.
+    probing: bool,
+    /// Packets that may leave at once (Max.Burst).
+    burst: u64,
+    /// Time-outs in a row without progress.
+    timeouts_in_a_row: u32,
+    /// A SACK came since the last time-out.
+    heard: bool,
+    /// SACKs in a row that lacked what had been reported (RFC 9260 §6.2.1 D iii).
+    reneging: u8,
+    /// When data was sent last.
+    last_sent: Instant,
+    /// The congestion window is what stopped the last packet.
+    cwnd_limited: bool,
+    config: Arc<SendConfig>,
+    stats: SendStats,
+}
+
+impl Sender {
+    /// For an association whose first TSN is `initial_tsn`, with a peer that has told `a_rwnd` octets of room,
+    /// over a path that carries SCTP packets of `packet_len` octets.
+    pub fn new(
+        config: &Arc<SendConfig>,
+        initial_tsn: Tsn,
+        a_rwnd: u32,
+        packet_len: usize,
+        now: Instant,
+    ) -> Self {
+        let una = ExtSeq::initial(SeqNumber(initial_tsn.0));
+        let smss = packet_len.saturating_sub(COMMON_HEADER_LEN).max(DATA_HEADER_LEN + 4);
+        Sender {
+            board: Board::new(una),
+            phase: Phase::Open,
+            cc: Congestion::new(config, smss, config.initial_packets(smss)).with_floor(4),
+            rtt: RttEstimator::new(config),
+            rack: Rack::new(),
+            tlp: TailLoss::new(),
+            pacer: Pacer::new(),
+            usage: Usage::new(),
+            episode: None,
+            timers: Timers::default(),
+            a_rwnd: u64::from(a_rwnd),
+            packet_len,
+            most: most(packet_len),
+            most_news: true,
+            force: false,
+            probe_due: false,
+            probing: false,
+            burst: u64::from(config.max_burst),
+            timeouts_in_a_row: 0,
+            heard: false,
+            reneging: 0,
+            last_sent: now,
+            cwnd_limited: false,
+            config: config.clone(),
+            stats: SendStats::default(),
+        }
+    }
+
+    /// The TSN that the next new DATA chunk gets.
+    pub fn next_tsn(&self) -> Tsn {
+        Tsn(self.board.nxt().wire().0)
+    }
+
+    /// True when everything that was sent is acknowledged (RFC 9260 §9.2).
+    pub fn is_idle(&self) -> bool {
+        self.board.is_empty()
+    }
+
+    /// Messages that are sent and not acknowledged.
+    pub fn in_flight(&self) -> usize {
+        self.board.len()
+    }
+
+    /// Longest message that a packet carries now, octets.
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
+    /// The peer's window as the last SACK had it, octets.
+    pub fn peer_window(&self) -> u64 {
+        self.a_rwnd
+    }
+
+    /// Congestion window, octets of DATA chunks.
+    pub fn cwnd(&self) -> u64 {
+        self.cc.cwnd()
+    }
+
+    /// Octets of DATA chunks that are thought to be in the network.
+    pub fn pipe(&self) -> u64 {
+        self.board.pipe()
+    }
+
+    /// Smoothed round trip, once measured.
+    pub fn srtt(&self) -> Option<Duration> {
+        self.rtt.srtt()
+    }
+
+    /// RTO: also of T1 and T2, and part of the interval of HEARTBEATs (RFC 9260 §8.3).
+    pub fn rto(&self) -> Duration {
+        self.rtt.rto(&self.config)
+    }
+
+    /// What was counted.
+    pub fn stats(&self) -> SendStats {
+        self.stats
+    }
+
+    /// A round trip was measured by a HEARTBEAT (RFC 9260 §8.3), or by a handshake without retransmission.
+    pub fn measured(&mut self, rtt: Duration) {
+        self.rtt.sample(rtt, 1, &self.config);
+        self.tlp.measured();
+    }
+
+    /// The path carries SCTP packets of `len` octets from now on (RFC 9260 §7.3): what was longer is lost.
+    pub fn set_packet_len(&mut self, len: usize) {
+        if len == self.packet_len {
+            return;
+        }
+        let shrank = len < self.packet_len;
+        self.packet_len = len;
+        self.most = most(len);
+        self.most_news = true;
+        self.cc.set_smss(self.smss());
+        if shrank {
+            self.board.mark_longer_lost(self.most);
+        }
+    }
+
+    /// Longest SCTP packet for the next call of [`write`](Self::write): what the path carries, or more when
+    /// a message has to go again that was sent when it carried more. Such a packet has to be fragmented by IP
+    /// (RFC 9260 §6.9).
+    pub fn packet_len(&self) -> usize {
+        let again = self.next_lost_len().unwrap_or(0);
+        self.packet_len.max(COMMON_HEADER_LEN + wire::sctp::padded(DATA_HEADER_LEN + again))
+    }
+
+    /// Octets of the DATA chunks of a full packet (PMDCS).
+    fn smss(&self) -> usize {
+        self.packet_len.saturating_sub(COMMON_HEADER_LEN).max(DATA_HEADER_LEN + 4)
+    }
+
+    /// Room that the peer has for new data (RFC 9260 §6.2.1 B, D ii).
+    fn rwnd(&self) -> u64 {
+        self.a_rwnd.saturating_sub(self.board.outstanding())
+    }
+
+    fn pace(&self) -> Option<Pace> {
+        if !self.config.pacing {
+            return None;
+        }
+        let smss = self.smss() as u64;
+        Pace::new(self.cc.cwnd(), smss, self.rtt.srtt(), self.cc.in_slow_start())
+    }
+
+    /// Tells the source what changed.
+    fn announce(&mut self, source: &mut impl MessageSource) {
+        if core::mem::take(&mut self.most_news) {
+            source.most_changed(self.most);
+        }
+    }
+}
+
+/// Longest message in a packet of `packet_len` octets, a multiple of four.
+fn most(packet_len: usize) -> usize {
+    packet_len.saturating_sub(OVERHEAD).max(4) & !3
+}

@@ -1,0 +1,401 @@
+//! Which DATA chunks go into the next packet (RFC 9260 §6.1, §6.10): what is lost, then what is new.
+
+use transport::frto::{Frto, NEW_SEGMENTS};
+use transport::recovery::{Choice, NextSeg, Phase};
+use wire::Instant;
+use wire::sctp::{DataHeader, PacketBuilder, Tsn};
+
+use super::Sender;
+use super::record::{IMMEDIATE, OPENS, Record};
+use crate::seam::MessageSource;
+
+/// With a window below so many packets each of them asks for its SACK.
+const FEW: u64 = 2;
+
+/// What the next packet is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Plan {
+    /// What is lost, and new data behind it.
+    Lost,
+    New,
+    /// A tail loss probe.
+    TailProbe,
+    /// A probe of a closed window.
+    WindowProbe,
+    Nothing,
+}
+
+impl Sender {
+    /// True when [`write`](Self::write) has something for a packet now, or the source might. Sets the timer
+    /// for the next burst.
+    pub fn wants_packet(&mut self, now: Instant, source: &mut impl MessageSource) -> bool {
+        self.announce(source);
+        self.plan(now, source) != Plan::Nothing
+    }
+
+    /// Adds DATA chunks to a packet and returns how many: none when there is nothing to send now, or nothing
+    /// that fits this packet.
+    pub fn write(
+        &mut self,
+        now: Instant,
+        packet: &mut PacketBuilder<'_>,
+        source: &mut impl MessageSource,
+    ) -> usize {
+        self.restart_after_idle(now, source);
+        let plan = self.plan(now, source);
+        let before = self.board.pipe();
+        let chunks = match plan {
+            Plan::Nothing => 0,
+            Plan::Lost => self.write_lost(now, packet, source),
+            Plan::New => self.write_new(now, packet, source),
+            Plan::TailProbe => self.write_tail_probe(now, packet, source),
+            Plan::WindowProbe => self.write_window_probe(now, packet, source),
+        };
+        if chunks > 0 {
+            self.last_sent = now;
+            self.burst = self.burst.saturating_sub(1);
+            let octets = self.board.pipe() - before;
+            if let Some(pace) = self.pace() {
+                self.pacer.on_sent(now, octets, pace);
+            }
+            if let Some(episode) = &mut self.episode {
+                episode.prr.on_sent(octets);
+            }
+            self.note_usage(now, false);
+        } else if plan == Plan::New {
+            self.decline_frto();
+        }
+        chunks
+    }
+
+    /// Nothing more is written now: arms what is needed for it to go on.
+    pub fn written(&mut self, now: Instant, source: &mut impl MessageSource) {
+        if core::mem::take(&mut self.cwnd_limited) {
+            self.note_usage(now, true);
+        }
+        if self.board.is_empty() {
+            if source.has_data() {
+                self.arm_window_probe(now);
+            }
+        } else if self.timers_stopped() {
+            self.restart_rto(now); // RFC 9260 §6.3.2 R1
+        }
+    }
+
+    fn plan(&mut self, now: Instant, source: &mut impl MessageSource) -> Plan {
+        if self.probe_due {
+            return Plan::WindowProbe;
+        }
+        if self.tlp.due {
+            return Plan::TailProbe;
+        }
+        let has_data = source.has_data();
+        let choice = Choice {
+            cwnd_open: self.cwnd_open(),
+            force: self.force,
+            lost: self.board.awaits_retransmission(),
+            new: has_data && self.board.len() < self.max_records() && self.rwnd() > 0,
+            asking: self.asking(),
+        };
+        let plan = match choice.next() {
+            NextSeg::Lost => Plan::Lost,
+            NextSeg::New => Plan::New,
+            NextSeg::CwndFull => {
+                self.cwnd_limited = true;
+                Plan::Nothing
+            }
+            NextSeg::None => Plan::Nothing,
+        };
+        if plan == Plan::Nothing || self.force {
+            return plan;
+        }
+        match self.pace() {
+            Some(_) => {
+                if let Some(at) = self.pacer.wait(now) {
+                    self.stats.paced_waits += 1;
+                    self.timers.pace = Some(at);
+                    return Plan::Nothing;
+                }
+            }
+            // RFC 9260 §6.1 D
+            None if self.board.pipe() == 0 => {
+                self.burst = self.burst.max(u64::from(self.config.max_burst));
+            }
+            None if self.burst == 0 => return Plan::Nothing,
+            None => {}
+        }
+        plan
+    }
+
+    /// RFC 9260 §6.1 B: one packet may go beyond the window. In recovery what is sent is in step with what
+    /// is delivered (RFC 6937), where the nearest number of packets counts.
+    fn cwnd_open(&self) -> bool {
+        let pipe = self.board.pipe();
+        let slack = if self.phase.is_reducing() { self.smss() as u64 / 2 } else { 0 };
+        pipe == 0 || pipe + slack < self.cc.cwnd()
+    }
+
+    /// F-RTO asks with new data whether anything is lost at all (RFC 5682 §2.1 step 2b).
+    fn asking(&self) -> Option<u8> {
+        let episode = self.episode.as_ref().filter(|e| e.frto == Frto::NewData);
+        episode.map(|episode| episode.frto_new)
+    }
+
+    /// There was no new data after all: recovery as usual.
+    fn decline_frto(&mut self) {
+        if self.asking() == Some(NEW_SEGMENTS)
+            && let Some(episode) = &mut self.episode
+        {
+            episode.frto = Frto::Off;
+        }
+    }
+
+    fn max_records(&self) -> usize {
+        self.config.max_records.min(usize::from(u16::MAX))
+    }
+
+    /// Octets of user data of the next message that is lost.
+    pub(super) fn next_lost_len(&self) -> Option<usize> {
+        self.board.next_lost().map(|index| usize::from(self.board.records[index].len))
+    }
+
+    // --- retransmissions ----------------------------------------------------------------------------
+
+    /// As many lost chunks as fit, in the order of their TSNs, and new ones behind them (RFC 9260 §6.1 C,
+    /// §6.3.3 E3, §6.10).
+    fn write_lost(
+        &mut self,
+        now: Instant,
+        packet: &mut PacketBuilder<'_>,
+        source: &mut impl MessageSource,
+    ) -> usize {
+        let mut chunks = 0;
+        let mut last = None;
+        while let Some(index) = self.board.next_lost() {
+            if last.is_some_and(|last| index <= last)
+                || !self.write_again(now, index, chunks == 0, false, packet, source)
+            {
+                return chunks;
+            }
+            chunks += 1;
+            last = Some(index);
+        }
+        if self.phase == Phase::Open && self.asking().is_none() {
+            chunks += self.fill(now, chunks, packet, source);
+        }
+        chunks
+    }
+
+    fn write_again(
+        &mut self,
+        now: Instant,
+        index: usize,
+        opens: bool,
+        probe: bool,
+        packet: &mut PacketBuilder<'_>,
+        source: &mut impl MessageSource,
+    ) -> bool {
+        let record = self.board.records[index];
+        let len = usize::from(record.len);
+        if packet.data_room() < len {
+            return false;
+        }
+        source.again(record.message(), &mut packet.data_buffer()[..len]);
+        let mut header = self.header(self.board.tsn(index).wire().0, &record);
+        // RFC 9260 §6.1: nothing may follow that makes the peer acknowledge it.
+        header.immediate |= self.config.ask_at_end;
+        if packet.push_data(&header, len).is_err() {
+            return false;
+        }
+        self.board.resent(index, now, opens, probe);
+        self.force = false;
+        self.stats.retransmitted += 1;
+        self.stats.octets_retransmitted += len as u64;
+        if let Some(episode) = &mut self.episode {
+            episode.on_resent(now, 1);
+        }
+        if index == 0 {
+            self.restart_rto(now); // RFC 9260 §6.1, §7.2.4 (4)
+        }
+        true
+    }
+
+    // --- new data -----------------------------------------------------------------------------------
+
+    fn write_new(
+        &mut self,
+        now: Instant,
+        packet: &mut PacketBuilder<'_>,
+        source: &mut impl MessageSource,
+    ) -> usize {
+        let chunks = self.fill(now, 0, packet, source);
+        if chunks > 0
+            && let Some(episode) = &mut self.episode
+        {
+            episode.frto_new = episode.frto_new.saturating_sub(1);
+        }
+        chunks
+    }
+
+    /// New messages until the packet is full, behind `already` chunks.
+    fn fill(
+        &mut self,
+        now: Instant,
+        already: usize,
+        packet: &mut PacketBuilder<'_>,
+        source: &mut impl MessageSource,
+    ) -> usize {
+        let mut chunks = 0;
+        let rwnd = self.rwnd();
+        let mut room = usize::try_from(rwnd).unwrap_or(usize::MAX); // RFC 9260 §6.1 A
+        while self.board.len() < self.max_records() {
+            let Some(len) = self.write_message(now, room, already + chunks == 0, packet, source)
+            else {
+                break;
+            };
+            room -= len;
+            chunks += 1;
+        }
+        chunks
+    }
+
+    /// One new message of at most `room` octets; its length.
+    fn write_message(
+        &mut self,
+        now: Instant,
+        room: usize,
+        opens: bool,
+        packet: &mut PacketBuilder<'_>,
+        source: &mut impl MessageSource,
+    ) -> Option<usize> {
+        let room = packet.data_room().min(self.most).min(room);
+        if room == 0 {
+            return None;
+        }
+        let written = source.next(self.most, &mut packet.data_buffer()[..room])?;
+        let len = usize::from(written.message.len);
+        let mut marks = if opens { OPENS } else { 0 };
+        if written.immediate || self.asks(source) {
+            marks |= IMMEDIATE;
+        }
+        let record = Record {
+            sent_at: now,
+            tag: written.message.tag,
+            ppid: written.ppid,
+            stream: written.message.stream,
+            len: written.message.len,
+            marks,
+            sends: 1,
+        };
+        let header = self.header(self.board.nxt().wire().0, &record);
+        // A source that says nothing, or more than there is room for, has written no message.
+        packet.push_data(&header, len).ok()?;
+        self.board.push(record);
+        self.stats.chunks += 1;
+        self.stats.octets += len as u64;
+        self.timer_after_send(now);
+        Some(len)
+    }
+
+    /// RFC 9260 §6.1: a SACK without delay helps when nothing follows, or when few packets fill the window.
+    fn asks(&self, source: &impl MessageSource) -> bool {
+        let few = self.cc.cwnd() < FEW * self.smss() as u64;
+        self.config.ask_at_end && (few || !source.has_data())
+    }
+
+    fn header(&self, tsn: u32, record: &Record) -> DataHeader {
+        DataHeader {
+            tsn: Tsn(tsn),
+            stream: record.stream,
+            ssn: 0,
+            ppid: record.ppid,
+            immediate: record.is(IMMEDIATE),
+            // RFC 5043: everything is unordered; never cut up.
+            unordered: true,
+            begin: true,
+            end: true,
+        }
+    }
+
+    // --- probes -------------------------------------------------------------------------------------
+
+    /// TLP_send_probe of RFC 8985 §7.3: new data if there is and the peer's window takes it, whatever the
+    /// congestion window; else the last chunk again.
+    fn write_tail_probe(
+        &mut self,
+        now: Instant,
+        packet: &mut PacketBuilder<'_>,
+        source: &mut impl MessageSource,
+    ) -> usize {
+        if self.board.is_empty() || self.a_rwnd == 0 {
+            self.tlp.due = false;
+            return 0;
+        }
+        let mut chunks = 0;
+        if source.has_data() && self.rwnd() > 0 {
+            chunks = self.fill(now, 0, packet, source);
+        }
+        let is_retrans = chunks == 0;
+        if is_retrans
+            && let Some(last) = self.board.last()
+            && self.write_again(now, last, true, true, packet, source)
+        {
+            chunks = 1;
+        }
+        if chunks > 0 {
+            self.tlp.sent(self.board.nxt(), is_retrans);
+            self.stats.tail_loss_probes += 1;
+            self.restart_rto(now);
+        } else if packet.is_empty() {
+            self.tlp.due = false;
+        }
+        chunks
+    }
+
+    /// RFC 9260 §6.1 A: what is outstanding again, or one new message.
+    fn write_window_probe(
+        &mut self,
+        now: Instant,
+        packet: &mut PacketBuilder<'_>,
+        source: &mut impl MessageSource,
+    ) -> usize {
+        let sent = if self.board.is_empty() {
+            self.write_message(now, usize::MAX, true, packet, source).is_some()
+        } else {
+            self.write_again(now, 0, true, true, packet, source)
+        };
+        if sent {
+            self.probe_due = false;
+            self.probing = true;
+            self.stats.window_probes += 1;
+        } else if packet.is_empty() {
+            self.probe_due = false;
+        }
+        usize::from(sent)
+    }
+
+    // --- how much of the window is used -------------------------------------------------------------
+
+    /// RFC 9260 §7.2.1: the window comes down by half for each RTO without data.
+    fn restart_after_idle(&mut self, now: Instant, source: &mut impl MessageSource) {
+        if !self.board.is_empty() || !source.has_data() {
+            return;
+        }
+        let rto = self.rtt.rto(&self.config).as_nanos().max(1);
+        let idle = now.saturating_since(self.last_sent).as_nanos() / rto;
+        if idle > 0 {
+            self.last_sent = now;
+            self.cc.decay(u32::try_from(idle).unwrap_or(u32::MAX), 4);
+        }
+    }
+
+    /// RFC 2861 §3.2, RFC 7661 §4.3.
+    fn note_usage(&mut self, now: Instant, limited: bool) {
+        let board = &self.board;
+        self.usage.note(now, limited, board.pipe(), board.una, board.nxt());
+        let rto = self.rtt.rto(&self.config);
+        if let Some(used) = self.usage.unused_for(now, rto) {
+            self.cc.on_unused(used, self.config.initial_packets(self.smss()));
+        }
+    }
+}

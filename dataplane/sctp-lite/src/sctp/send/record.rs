@@ -1,0 +1,72 @@
+//! The record of one DATA chunk in flight: 32 octets.
+
+use wire::Instant;
+use wire::sctp::{DATA_HEADER_LEN, padded};
+
+use crate::seam::MessageRef;
+
+/// One DATA chunk in flight; its TSN is its place on the board.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    pub(super) sent_at: Instant,
+    /// The source's name for the message.
+    pub(super) tag: u64,
+    pub(super) ppid: u32,
+    pub(super) stream: u16,
+    /// Octets of user data.
+    pub(super) len: u16,
+    pub(super) marks: u8,
+    /// Transmissions, saturating.
+    pub(super) sends: u8,
+}
+
+const _: () = assert!(size_of::<Record>() == 32);
+
+/// The first of its packet.
+pub(super) const OPENS: u8 = 1;
+/// The peer reported it as received.
+pub(super) const SACKED: u8 = 1 << 1;
+/// Considered lost.
+pub(super) const LOST: u8 = 1 << 2;
+/// Sent again since it was considered lost, or without being so.
+pub(super) const AGAIN: u8 = 1 << 3;
+/// To be acknowledged at once: the I bit.
+pub(super) const IMMEDIATE: u8 = 1 << 4;
+
+impl Record {
+    pub(super) fn is(&self, mark: u8) -> bool {
+        self.marks & mark != 0
+    }
+
+    /// Octets of the chunk, its header and pad counted (RFC 9260 §7.2).
+    pub(super) fn chunk_len(&self) -> u64 {
+        padded(DATA_HEADER_LEN + usize::from(self.len)) as u64
+    }
+
+    /// Octets of it that are thought to be in the network (RFC 6675 §4, SetPipe).
+    pub(super) fn in_pipe(&self) -> u64 {
+        if self.is(SACKED) {
+            return 0;
+        }
+        let copies = u64::from(!self.is(LOST)) + u64::from(self.is(AGAIN));
+        copies * self.chunk_len()
+    }
+
+    /// Octets of user data for which the peer may need room (RFC 9260 §6.2.1).
+    pub(super) fn outstanding(&self) -> u64 {
+        if self.is(SACKED) { 0 } else { u64::from(self.len) }
+    }
+
+    pub(super) fn awaits_retransmission(&self) -> bool {
+        self.marks & (SACKED | LOST | AGAIN) == LOST
+    }
+
+    /// It was sent again and that one may be in the network.
+    pub(super) fn is_out_again(&self) -> bool {
+        self.marks & (SACKED | AGAIN) == AGAIN
+    }
+
+    pub(super) fn message(&self) -> MessageRef {
+        MessageRef { stream: self.stream, len: self.len, tag: self.tag }
+    }
+}

@@ -330,11 +330,15 @@ impl Connection {
         on_event: &mut dyn FnMut(ServeEvent),
     ) {
         let result = self.read(listener, buffer, on_event).and_then(|()| self.write());
-        if let Err(outcome) = result {
-            self.outcome = Some(outcome);
-            return;
+        match result {
+            Ok(()) => self.check_time(&listener.config),
+            Err(outcome) => self.outcome = Some(outcome),
         }
-        self.check_time(&listener.config);
+        // As the appliance does: a start-up that has failed is not closed in order.
+        if let Some(Outcome::Startup(_)) = self.outcome {
+            // A socket that is gone already needs no reset.
+            let _ = self.socket.reset_on_close();
+        }
     }
 
     fn read(

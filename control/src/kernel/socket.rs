@@ -105,6 +105,11 @@ impl Socket {
         }
     }
 
+    /// Nothing of this connection counts: closing the socket resets it.
+    pub(super) fn reset_on_close(&self) -> io::Result<()> {
+        socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))
+    }
+
     /// What to wait for in a [`wait`].
     pub(super) fn interest(&self, read: bool, write: bool) -> PollFd<'_> {
         let mut flags = PollFlags::empty();

@@ -233,6 +233,19 @@ fn a_refused_revision_is_a_start_up_error_on_both_sides() {
     assert_eq!(*outcome(&run.events), expected);
 }
 
+/// As the appliance does it: who does not speak MPA gets a reset, not an end in order.
+#[test]
+fn a_failed_start_up_is_reset() {
+    let run = with_listener(listen_config(V4, Config::default(), 1000), |address, _| {
+        let mut peer = TcpStream::connect(address).expect("connected");
+        peer.write_all(b"GET / HTTP/1.1\r\n").expect("written");
+        peer.read(&mut [0]).map_err(|error| error.kind())
+    });
+    assert_eq!(run.result, Err(std::io::ErrorKind::ConnectionReset));
+    let expected = Outcome::Startup(StartupError::BadKey { at: 0 });
+    assert_eq!(*outcome(&run.events), expected);
+}
+
 #[test]
 fn a_peer_that_does_not_speak_mpa_is_named() {
     let dir = tempfile::tempdir().expect("a directory");

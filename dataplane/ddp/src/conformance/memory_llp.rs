@@ -379,9 +379,7 @@ fn as_rdmap(message: Message<VecMemory>) -> WorkRequest<VecMemory> {
         Message::Tagged { stag, to, source, cookie, .. } => {
             WorkRequest::Write { stag, to, source, cookie }
         }
-        Message::Untagged { source, cookie, .. } => {
-            WorkRequest::Send { source, solicited: false, invalidate: None, cookie }
-        }
+        Message::Untagged { source, cookie, .. } => WorkRequest::send(source, cookie),
     }
 }
 

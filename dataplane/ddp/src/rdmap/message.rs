@@ -73,6 +73,11 @@ pub enum WorkRequest<M> {
 }
 
 impl<M> WorkRequest<M> {
+    /// A Send that asks for nothing else.
+    pub fn send(source: Source<M>, cookie: u64) -> WorkRequest<M> {
+        WorkRequest::Send { source, solicited: false, invalidate: None, cookie }
+    }
+
     /// The caller's name for it.
     pub fn cookie(&self) -> u64 {
         match self {

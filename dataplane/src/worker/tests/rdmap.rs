@@ -154,7 +154,7 @@ impl Bench {
 
 fn send(octets: &[u8]) -> WorkRequest<Memory> {
     let source = Source::Octets(octets.into());
-    WorkRequest::Send { source, solicited: false, invalidate: None, cookie: 0 }
+    WorkRequest::send(source, 0)
 }
 
 fn read(len: u32) -> WorkRequest<Memory> {

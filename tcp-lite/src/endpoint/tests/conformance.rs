@@ -53,9 +53,7 @@ fn post(node: &mut Node, message: Message<VecMemory>) -> Result<(), PostError> {
         Message::Tagged { stag, to, source, cookie, .. } => {
             WorkRequest::Write { stag, to, source, cookie }
         }
-        Message::Untagged { source, cookie, .. } => {
-            WorkRequest::Send { source, solicited: false, invalidate: None, cookie }
-        }
+        Message::Untagged { source, cookie, .. } => WorkRequest::send(source, cookie),
     })
 }
 

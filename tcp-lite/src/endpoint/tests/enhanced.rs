@@ -35,7 +35,7 @@ pub(super) fn rdmap(ird: u16, ord: u16) -> UlpConfig {
 
 fn send(octets: &[u8]) -> WorkRequest<ddp::VecMemory> {
     let source = ddp::Source::Octets(octets.into());
-    WorkRequest::Send { source, solicited: false, invalidate: None, cookie: 7 }
+    WorkRequest::send(source, 7)
 }
 
 /// FPDUs without markers and CRC.

@@ -154,7 +154,7 @@ fn octets(data: &[u8]) -> Source<VecMemory> {
 }
 
 fn send(data: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
-    WorkRequest::Send { source: octets(data), solicited: false, invalidate: None, cookie }
+    WorkRequest::send(octets(data), cookie)
 }
 
 fn write(at: u64, data: &[u8], cookie: u64) -> WorkRequest<VecMemory> {

@@ -183,7 +183,7 @@ fn impossible_operations_are_refused() {
     assert_eq!(a.stream.post(wrapping), Err(PostError::ToWrap { to: u64::MAX, len: 2 }));
     let memory = VecMemory::new(10);
     let source = Source::Region { memory, offset: 8, len: 3 };
-    let outside = WorkRequest::Send { source, solicited: false, invalidate: None, cookie: 1 };
+    let outside = WorkRequest::send(source, 1);
     let error = PostError::OutOfBounds { offset: 8, end: 11, len: 10 };
     assert_eq!(a.stream.post(outside), Err(error));
     a.post(send(b"1", 1));

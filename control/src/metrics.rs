@@ -3,6 +3,7 @@
 //! | metric | labels | from |
 //! |---|---|---|
 //! | `ddpd_worker_NAME_total` | `worker` | a worker's counters |
+//! | `ddpd_worker_NAME` | `worker` | its values that go up and down |
 //! | `ddpd_drops_total` | `worker`, `reason` | its drops |
 //! | `ddpd_protocol_errors_total` | `worker`, `error` | its protocol errors |
 //! | `ddpd_port_NAME_total` | `port` | a port's counters |
@@ -17,7 +18,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use crate::api::{Counters, Stats};
 
@@ -32,10 +33,13 @@ pub fn render(stats: &Stats) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("ddpd");
     let workers: Vec<(String, &Counters)> =
         stats.workers.iter().map(|worker| (worker.worker.to_string(), &worker.counters)).collect();
-    register_each(&mut registry, "worker", &workers);
+    register_each::<Counter>(&mut registry, "worker", &workers);
+    let gauges: Vec<(String, &Counters)> =
+        stats.workers.iter().map(|worker| (worker.worker.to_string(), &worker.gauges)).collect();
+    register_each::<Gauge>(&mut registry, "worker", &gauges);
     let ports: Vec<(String, &Counters)> =
         stats.ports.iter().map(|port| (port.port.clone(), &port.counters)).collect();
-    register_each(&mut registry, "port", &ports);
+    register_each::<Counter>(&mut registry, "port", &ports);
     register_control(&mut registry, &stats.control);
 
     let (drops, errors) = (CounterFamily::default(), CounterFamily::default());
@@ -55,7 +59,7 @@ pub fn render(stats: &Stats) -> Result<String, fmt::Error> {
 
     for (name, &value) in &stats.gauges {
         let gauge: Gauge = Gauge::default();
-        gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        gauge.take(value);
         registry.register(metric_name(name), help("the appliance", name), gauge);
     }
     let mut text = String::new();
@@ -63,17 +67,40 @@ pub fn render(stats: &Stats) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// One family per counter name, labelled with whose it is.
-fn register_each(registry: &mut Registry, owner: &'static str, sources: &[(String, &Counters)]) {
+/// A metric that gets its value once.
+trait Value: Metric + Clone + Default {
+    fn take(&self, value: u64);
+}
+
+impl Value for Counter {
+    fn take(&self, value: u64) {
+        self.inc_by(value);
+    }
+}
+
+impl Value for Gauge {
+    fn take(&self, value: u64) {
+        self.set(i64::try_from(value).unwrap_or(i64::MAX));
+    }
+}
+
+/// One family per name, labelled with whose value it is.
+fn register_each<V: Value>(
+    registry: &mut Registry,
+    owner: &'static str,
+    sources: &[(String, &Counters)],
+) where
+    Family<Labels, V>: Metric,
+{
     let mut names: Vec<&String> =
         sources.iter().flat_map(|(_, counters)| counters.keys()).collect();
     names.sort();
     names.dedup();
     for name in names {
-        let family = CounterFamily::default();
+        let family = Family::<Labels, V>::default();
         for (id, counters) in sources {
             if let Some(&value) = counters.get(name) {
-                family.get_or_create(&vec![(owner, id.clone())]).inc_by(value);
+                family.get_or_create(&vec![(owner, id.clone())]).take(value);
             }
         }
         registry.register(format!("{owner}_{}", metric_name(name)), help(owner, name), family);
@@ -115,6 +142,7 @@ mod tests {
                 WorkerStats {
                     worker: 0,
                     counters: counters(&[("rx_frames", 7)]),
+                    gauges: counters(&[("neighbours", 3)]),
                     drops: counters(&[("bad_checksum", 2)]),
                     errors: counters(&[("ddp_1_02", 1)]),
                 },
@@ -133,6 +161,8 @@ mod tests {
             "ddpd_worker_rx_frames_total{worker=\"0\"} 7",
             "ddpd_worker_rx_frames_total{worker=\"1\"} 9",
             "ddpd_worker_polls_total{worker=\"1\"} 3",
+            "ddpd_worker_neighbours{worker=\"0\"} 3",
+            "# TYPE ddpd_worker_neighbours gauge",
             "ddpd_drops_total{worker=\"0\",reason=\"bad_checksum\"} 2",
             "ddpd_protocol_errors_total{worker=\"0\",error=\"ddp_1_02\"} 1",
             "ddpd_port_rx_octets_total{port=\"p\\\"0\"} 5",

@@ -21,8 +21,8 @@ mod worker;
 
 pub use api::{
     Command, CommandError, Connect, ConnectError, Counters, Dataplane, DataplaneConfig, DropReason,
-    Event, Full, Idle, InterfaceConfig, InterfaceId, Limits, ListenerConfig, ListenerId, Load,
-    LoadKind, LoadReport, NeighbourInfo, PortAttachment, PortId, PostFailure, Route, Service,
-    Sources, StartError, StreamInfo, SynCookieMode, Ticket, Window, WorkerConfig, WorkerHandle,
-    WorkerId,
+    Event, Full, Idle, InterfaceConfig, InterfaceId, Kind as CounterKind, Limits, ListenerConfig,
+    ListenerId, Load, LoadKind, LoadReport, NeighbourInfo, PortAttachment, PortId, PostFailure,
+    Route, Service, Sources, StartError, StreamInfo, SynCookieMode, Ticket, Window, WorkerConfig,
+    WorkerHandle, WorkerId,
 };

@@ -447,6 +447,9 @@ pub struct WorkerStats {
     pub worker: u32,
     /// What it did.
     pub counters: Counters,
+    /// What goes up and down.
+    #[serde(default)]
+    pub gauges: Counters,
     /// What it dropped, by reason.
     pub drops: Counters,
     /// Protocol errors, by `layer_code`.
@@ -471,6 +474,9 @@ pub struct JobInfo {
     pub kind: String,
     /// The file; empty when a region of the appliance takes its place.
     pub file: PathBuf,
+    /// That region, into which octets are got.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
     /// Address and port of the peer.
     pub remote: String,
     /// How far it is.

@@ -1,5 +1,7 @@
 //! The passive side: streams that peers ask for are accepted within limits, or refused.
 
+use std::ops::Range;
+
 use dataplane::memory::Memory;
 use dataplane::{Command, Event, Service};
 use ddp::{PdId, StreamId, VersionPolicy};
@@ -7,7 +9,7 @@ use tcp_lite::mpa::Revision;
 
 use super::core::{Core, Loading, Then};
 use super::loader::Wanted;
-use super::services::{has_slots, rdmap_config, worker_service};
+use super::services::{rdmap_config, worker_service};
 use super::streams::{State, Stream, new_stream, stream_config};
 use crate::advert::{self, Advertised};
 use crate::api::EventKind;
@@ -43,8 +45,8 @@ impl Core {
         }
         found.accepted += 1;
         let (pd, queues) = (found.pd, found.section.queues.clone());
-        let slots = has_slots(found);
-        let listed = if slots { Vec::new() } else { found.section.regions.clone() };
+        let listed =
+            if found.section.has_slots() { Vec::new() } else { found.section.regions.clone() };
         let rdmap = found.section.ulp.rdmap().is_some();
         let slot = match self.take_slot(stream, listener, pd) {
             Ok(slot) => slot,
@@ -60,7 +62,8 @@ impl Core {
         };
         self.tally.accepted += 1;
         let (regions, exclusive) = self.take_regions(&listed, stream);
-        let waits = slot.is_some() || !exclusive.is_empty();
+        let has_slot = slot.is_some();
+        let waits = has_slot || !exclusive.is_empty();
         let state = if waits { State::Binding } else { State::Accepting };
         let fresh = new_stream(interface, local, remote, state, pd);
         let peer_reads = enhanced.is_some_and(|said| said.ord > 0);
@@ -69,7 +72,7 @@ impl Core {
         self.tell(stream.worker(), Command::Credits { listener, more: 1 });
         if !exclusive.is_empty() {
             self.clear_and_bind(stream, exclusive, rdmap);
-        } else if slot.is_none() {
+        } else if !has_slot {
             self.accept(stream);
         }
     }
@@ -86,12 +89,12 @@ impl Core {
     }
 
     /// Of these regions, those in which the next stream's peer could read what another one wrote.
-    pub(super) fn dirty(&self, exclusive: &[String], rdmap: bool) -> Vec<(Memory, u64)> {
+    pub(super) fn dirty(&self, exclusive: &[String], rdmap: bool) -> Vec<(Memory, Range<u64>)> {
         let dirty = |name: &String| {
             let region = self.regions.get(name)?;
             // Bare DDP cannot read.
             let clears = rdmap && region.section.clear_between_peers && region.written;
-            clears.then(|| (region.memory.clone(), region.len))
+            clears.then(|| (region.memory.clone(), 0..region.len))
         };
         exclusive.iter().filter_map(dirty).collect()
     }
@@ -102,14 +105,21 @@ impl Core {
         exclusive: &[String],
         result: Result<(), String>,
     ) {
-        match (self.streams.contains_key(&id), result) {
-            (true, Ok(())) => self.bind_written(id, exclusive),
-            (true, Err(reason)) => {
+        if !self.streams.contains_key(&id) {
+            return; // it has gone meanwhile, and left nothing behind
+        }
+        let is_its = |name: &String| {
+            self.regions.get(name).is_some_and(|r| r.is_live() && r.bound == Some(id))
+        };
+        // A region that was removed meanwhile leaves nothing to bind, and nobody who would go on.
+        let gone = exclusive.iter().find(|name| !is_its(name));
+        let gone = gone.map_or(Ok(()), |name| Err(format!("region {name} is gone")));
+        match result.and(gone) {
+            Ok(()) => self.bind_written(id, exclusive),
+            Err(reason) => {
                 self.warn(reason);
-                self.tell(id.worker(), Command::Close { stream: id, abort: true });
+                self.hang_up(id, true);
             }
-            // It has gone meanwhile, and left nothing behind.
-            (false, _) => {}
         }
     }
 

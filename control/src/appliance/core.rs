@@ -347,6 +347,7 @@ impl Core {
             Some(Loading::Clear { stream, exclusive }) => {
                 self.on_cleared(stream, &exclusive, result.map(drop));
             }
+            Some(Loading::ClearSlot(taken)) => self.on_slot_cleared(&taken, result.map(drop)),
             Some(Loading::ClearFor(plan)) => self.on_cleared_for(plan, result.map(drop)),
             Some(Loading::Reload) => self.on_reload_loaded(id, result),
             None => self.tally.unexpected_events += 1,

@@ -33,6 +33,16 @@ pub(super) struct Fetch {
     offset: u64,
 }
 
+impl Fetch {
+    /// The region that the octets go to, if it is one.
+    pub(super) fn region(&self) -> Option<&str> {
+        match &self.sink {
+            GetSink::Region { name, .. } => Some(name),
+            GetSink::File(_) => None,
+        }
+    }
+}
+
 impl Core {
     pub(super) fn get(&mut self, spec: GetSpec, now: Instant) -> Result<JobInfo, ApiError> {
         let GetSpec { via, source, length, sink } = spec;

@@ -22,7 +22,7 @@ use super::core::{Core, Loading, Post};
 use super::gets::Fetch;
 use super::loader::{Loaded, Wanted};
 use super::render;
-use super::streams::{State, has_ended};
+use super::streams::has_ended;
 use crate::advert::Advertised;
 use crate::api::{
     ApiError, Counters, ErrorKind, EventKind, JobInfo, JobState, PutSpec, PutTarget, Via,
@@ -248,12 +248,7 @@ impl Core {
         }
         match stream.filter(|_| opened) {
             // The peer's own end, and with it what it thought of the messages, is awaited.
-            Some(stream) => {
-                if let Some(known) = self.streams.get_mut(&stream) {
-                    known.state = State::Closing;
-                }
-                self.tell(stream.worker(), Command::Close { stream, abort: false });
-            }
+            Some(stream) => self.hang_up(stream, false),
             None => self.end_job(id, JobState::Done, None),
         }
     }
@@ -318,16 +313,14 @@ impl Core {
         job.memory = None;
         job.error = error.clone();
         let (stream, opened) = (job.stream, matches!(job.via, Via::Connect(_)));
-        if let Some(id) = stream
-            && let Some(known) = self.streams.get_mut(&id)
-        {
-            if opened {
-                known.state = State::Closing;
-                let abort = state != JobState::Done;
-                self.tell(id.worker(), Command::Close { stream: id, abort });
-            } else {
-                known.job = None;
+        match stream {
+            Some(stream) if opened => self.hang_up(stream, state != JobState::Done),
+            Some(stream) => {
+                if let Some(known) = self.streams.get_mut(&stream) {
+                    known.job = None;
+                }
             }
+            None => {}
         }
         let error = error.map(|error| error.message);
         self.log.push(EventKind::JobFinished { job: id, error });
@@ -373,6 +366,10 @@ impl Job {
                 Work::Get(_) => "get".into(),
             },
             file: self.file.clone(),
+            region: match &self.work {
+                Work::Get(fetch) => fetch.region().map(str::to_owned),
+                Work::Put => None,
+            },
             remote: self.remote.clone(),
             state: self.state,
             total: self.total,

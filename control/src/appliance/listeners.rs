@@ -89,6 +89,7 @@ impl Core {
     ) -> Result<(Listener, Vec<String>), ApiError> {
         self.may_add_listener(&section)?;
         let (pd, moved) = self.domain_for(&section)?;
+        self.check_pieces(&section)?;
         let files = self.open_queue_files(&section, None)?;
         let serving = self.serving(&section);
         let listener = Listener {
@@ -121,7 +122,30 @@ impl Core {
                 section.port, section.interface
             )));
         }
+        let cut = |other: &&Listener| {
+            (section.has_slots() || other.section.has_slots())
+                && section.regions.iter().any(|name| other.section.regions.contains(name))
+        };
+        if let Some(other) = self.listeners.values().find(cut) {
+            return Err(ApiError::conflict(format!(
+                "listeners `{name}` and `{}` name the same region: the pieces of a service's streams need \
+                 one of their own",
+                other.section.name
+            )));
+        }
         check_advertisement(section)
+    }
+
+    /// A region that is to be cut into pieces has no users: their pieces would be others.
+    fn check_pieces(&self, section: &ListenerSection) -> Result<(), ApiError> {
+        let used = |name: &&String| self.regions.get(*name).is_some_and(|r| !r.users.is_empty());
+        match section.regions.iter().find(used) {
+            Some(region) if section.has_slots() => Err(ApiError::conflict(format!(
+                "listener `{}`: region `{region}` is used by streams of before: close them first",
+                section.name
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// The interface is there and has the address.
@@ -414,6 +438,9 @@ impl Core {
         old: &Listener,
     ) -> Result<Changed, ApiError> {
         self.may_add_listener(section)?;
+        if serves_otherwise(&old.section, section) {
+            self.check_pieces(section)?;
+        }
         let (pd, moved) = self.domain_for(section)?;
         let files = self.open_queue_files(section, Some(old))?;
         Ok(Changed { pd, moved, files })
@@ -461,7 +488,7 @@ impl Core {
 
 /// The advertisement of its regions fits into the private data.
 fn check_advertisement(section: &ListenerSection) -> Result<(), ApiError> {
-    if section.ulp.rdmap().is_some_and(|rdmap| rdmap.service.has_slots()) {
+    if section.has_slots() {
         return match section.regions.len() {
             1 => Ok(()),
             _ => Err(ApiError::bad_request(format!(
@@ -485,10 +512,10 @@ fn check_advertisement(section: &ListenerSection) -> Result<(), ApiError> {
 
 /// What streams of the listener have of it would not hold any more.
 fn serves_otherwise(old: &ListenerSection, new: &ListenerSection) -> bool {
-    let slots = |s: &ListenerSection| s.ulp.rdmap().is_some_and(|r| r.service.has_slots());
     let service = |s: &ListenerSection| s.ulp.rdmap().map(|r| (r.service, r.message_size));
     service(old) != service(new)
-        || slots(old) && (&old.regions, old.limits.streams) != (&new.regions, new.limits.streams)
+        || old.has_slots()
+            && (&old.regions, old.limits.streams) != (&new.regions, new.limits.streams)
 }
 
 /// The workers must be told of the difference.

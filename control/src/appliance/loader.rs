@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -31,8 +32,8 @@ pub enum Wanted {
         /// The file; made anew.
         path: PathBuf,
     },
-    /// Zeros in all of these, each with its octets.
-    Clear(Vec<(Memory, u64)>),
+    /// Zeros in these octets of these.
+    Clear(Vec<(Memory, Range<u64>)>),
 }
 
 /// A request, numbered by the control thread.
@@ -137,7 +138,7 @@ pub fn load(wanted: &Wanted) -> Result<Loaded, String> {
             Ok(Loaded { memory: memory.clone(), len: *len, file: None })
         }
         Wanted::Clear(all) => {
-            all.iter().for_each(|(memory, len)| clear(memory, *len));
+            all.iter().for_each(|(memory, octets)| clear(memory, octets));
             // Nothing is made: the one octet stands for it.
             scratch(1)
         }
@@ -168,11 +169,11 @@ fn save(memory: &Memory, len: u64, path: &Path) -> std::io::Result<()> {
     file.sync_all()
 }
 
-fn clear(memory: &Memory, len: u64) {
+fn clear(memory: &Memory, octets: &Range<u64>) {
     let zeros = vec![0; COPY];
-    let mut at = 0;
-    while at < len {
-        let n = (len - at).min(COPY as u64);
+    let mut at = octets.start;
+    while at < octets.end {
+        let n = (octets.end - at).min(COPY as u64);
         memory.write(at, &zeros[..n as usize]);
         at += n;
     }

@@ -120,6 +120,8 @@ pub(super) enum Loading {
         stream: StreamId,
         exclusive: Vec<String>,
     },
+    /// A slot is cleared before another stream gets it.
+    ClearSlot(TakenSlot),
     /// The regions of an active open are cleared before its peer is told of them.
     ClearFor(Box<ConnectPlan>),
     Reload,

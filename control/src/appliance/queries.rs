@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use dataplane::{Command, NeighbourInfo};
+use dataplane::{Command, CounterKind, NeighbourInfo};
 use ddp::StreamId;
 
 use super::core::{Core, Phase, StreamsFor, Then};
@@ -64,7 +64,7 @@ impl Core {
                 .into(),
                 streams: counters.streams.get() as u32,
                 busy: None,
-                counters: render::worker_counters(counters),
+                counters: render::worker_values(counters, CounterKind::Counter),
             })
             .collect()
     }
@@ -156,14 +156,15 @@ impl Core {
         workers
             .map(|(worker, (counters, totals))| {
                 let mut all = totals.counters().clone();
-                all.extend(render::worker_counters(counters));
+                all.extend(render::worker_values(counters, CounterKind::Counter));
+                let gauges = render::worker_values(counters, CounterKind::Gauge);
                 let mut drops = render::stream_drops(totals);
                 let reasons = counters.drops.iter();
                 drops.extend(
                     reasons.map(|(layer, reason, count)| (format!("{layer}_{reason}"), count)),
                 );
                 let errors = totals.errors().clone();
-                WorkerStats { worker: worker as u32, counters: all, drops, errors }
+                WorkerStats { worker: worker as u32, counters: all, gauges, drops, errors }
             })
             .collect()
     }

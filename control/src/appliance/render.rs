@@ -1,6 +1,6 @@
 //! From what layers count and know to the API's objects. Names are stable.
 
-use dataplane::{Counters as WorkerCounters, StreamInfo as WorkerStream};
+use dataplane::{CounterKind, Counters as WorkerCounters, StreamInfo as WorkerStream};
 use ddp::ErrorCode;
 use ddp::last_message::LastMessage;
 use ddp::rdmap;
@@ -191,10 +191,13 @@ pub(super) fn stream_drops(totals: &Totals) -> Counters {
 }
 
 /// A worker's counters, without its drops.
-pub(super) fn worker_counters(counters: &WorkerCounters) -> Counters {
+/// A worker's values of one kind.
+pub(super) fn worker_values(counters: &WorkerCounters, wanted: CounterKind) -> Counters {
     let mut out = Counters::new();
-    counters.for_each(|name, _, _, value| {
-        out.insert(name.to_owned(), value);
+    counters.for_each(|name, kind, _, value| {
+        if kind == wanted {
+            out.insert(name.to_owned(), value);
+        }
     });
     out
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dataplane::Command;
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, Qn, Source, StreamId};
 
@@ -64,8 +63,7 @@ impl Core {
         send.started = now;
         let source = Source::Octets(Arc::clone(&send.data));
         if self.streams.get(&id).is_some_and(|stream| stream.rdmap) {
-            let request =
-                WorkRequest::Send { source, solicited: false, invalidate: None, cookie: 0 };
+            let request = WorkRequest::send(source, 0);
             return self.post_rdmap(id, request, None, Post::Send(Box::new(send)));
         }
         let message = Message::Untagged { qn: send.queue, rsvd_ulp: [0; 5], source, cookie: 0 };
@@ -83,7 +81,7 @@ impl Core {
         if let Err(error) = result {
             let message = format!("not delivered: {}", error.message);
             send.answer.send(Err(ApiError { message, ..error }));
-            self.end_of_send(id, send.opened);
+            self.end_if_opened(id, send.opened);
             return;
         }
         let time_us = u64::try_from(now.duration_since(send.started).as_micros());
@@ -100,7 +98,7 @@ impl Core {
             }
             _ => {
                 send.answer.send(Ok(Reply::Sent(sent)));
-                self.end_of_send(id, send.opened);
+                self.end_if_opened(id, send.opened);
             }
         }
     }
@@ -112,7 +110,7 @@ impl Core {
             let send = stream.awaiting.remove(at);
             let sent = send.sent.unwrap_or_default();
             send.answer.send(Ok(Reply::Sent(Sent { reply: Some(data), ..sent })));
-            self.end_of_send(id, send.opened);
+            self.end_if_opened(id, send.opened);
             return None;
         }
         // The answer may overtake the acknowledgement of what it answers.
@@ -149,15 +147,13 @@ impl Core {
                 ended.push((id, send.opened));
             }
         }
-        ended.into_iter().for_each(|(id, opened)| self.end_of_send(id, opened));
+        ended.into_iter().for_each(|(id, opened)| self.end_if_opened(id, opened));
     }
 
-    fn end_of_send(&mut self, id: StreamId, opened: bool) {
-        if let Some(stream) = self.streams.get_mut(&id)
-            && opened
-        {
-            stream.state = State::Closing;
-            self.tell(id.worker(), Command::Close { stream: id, abort: false });
+    /// An operation is over: a stream that was opened for it ends.
+    pub(super) fn end_if_opened(&mut self, id: StreamId, opened: bool) {
+        if opened {
+            self.hang_up(id, false);
         }
     }
 }

@@ -4,21 +4,22 @@
 //! as many equal pieces as it may have streams; each stream gets one, with an STag that only it may use:
 //!
 //! ```text
-//!  free --Incoming, AddStag--> in use --Closed, RemoveStag--> (all workers have let go) --cleared--> free
+//!  free --Incoming, AddStag--> in use --Closed, RemoveStag--> (all workers have let go) --Clear--> free
 //! ```
 //!
 //! so that nobody sees what another stream left, and nothing is placed for a stream that is gone.
 
 use std::time::Instant;
 
+use dataplane::memory::Memory;
 use dataplane::{Command, Event, ListenerId, Sources, Ticket};
 use ddp::rdmap::{self, Outcome, Terminate, WorkRequest};
-use ddp::{Access, MESSAGE_QUEUE, RegionMemory as _, Source, Stag, StagEntry, StreamId};
+use ddp::{Access, MESSAGE_QUEUE, Source, Stag, StagEntry, StreamId};
 use ddp::{TaggedOffset, VersionPolicy};
 use std::sync::Arc;
 
-use super::core::{Core, Post, Then};
-use super::listeners::Listener;
+use super::core::{Core, Loading, Post, Then};
+use super::loader::Wanted;
 use super::streams::{State, Stream};
 use crate::api::{ApiError, EventKind};
 use crate::config::{Delivery, RdmapSection, ServiceKind};
@@ -33,12 +34,16 @@ pub(super) struct Serving {
     each: u64,
 }
 
-/// A piece of a listener's region.
-#[derive(Clone, Copy, Debug)]
+/// A piece of a listener's region, and the stream that has it.
+#[derive(Clone, Debug)]
 pub(super) struct TakenSlot {
     pub number: u32,
     pub slot: Slot,
     pub listener: ListenerId,
+    /// Not looked up: the listener, and the region, may be gone by the time it is cleared.
+    memory: Memory,
+    region: String,
+    stream: StreamId,
 }
 
 /// What follows when an operation of a service is complete.
@@ -108,15 +113,14 @@ impl Core {
             _ => Access::NONE,
         };
         let (memory, len) = (region.memory.clone(), each);
-        let base_to = TaggedOffset(offset);
         let entry = StagEntry {
             stag,
             pd,
             stream: Some(id),
-            base_to,
+            base_to: TaggedOffset(offset),
             len,
             access,
-            memory,
+            memory: memory.clone(),
             memory_offset: offset,
         };
         self.broadcast(Then::Bound { stream: id }, |ticket| Command::AddStag {
@@ -124,18 +128,13 @@ impl Core {
             ticket,
         });
         let slot = Slot { stag, to: offset, len };
-        Ok(Some(TakenSlot { number, slot, listener }))
+        Ok(Some(TakenSlot { number, slot, listener, memory, region: name, stream: id }))
     }
 
     /// A stream with a slot is gone: no worker may use it any more, then it is cleared.
-    pub(super) fn release_slot(&mut self, id: StreamId, stream: &Stream) {
-        let Some(taken) = stream.slot else { return };
-        let name = self.slot_region(taken.listener);
-        if let Some(region) = name.and_then(|name| self.regions.get_mut(&name)) {
-            region.users.remove(&id);
-        }
-        let stag = taken.slot.stag;
-        let sources = Sources::Wait;
+    pub(super) fn release_slot(&mut self, stream: &Stream) {
+        let Some(taken) = stream.slot.clone() else { return };
+        let (stag, sources) = (taken.slot.stag, Sources::Wait);
         self.broadcast(Then::SlotFreed { taken }, |ticket| Command::RemoveStag {
             stag,
             sources,
@@ -144,16 +143,18 @@ impl Core {
     }
 
     pub(super) fn on_slot_freed(&mut self, taken: TakenSlot) {
-        const ZEROS: [u8; 4096] = [0; 4096];
-        self.stags.release(taken.slot.stag);
-        if let Some(region) = self.slot_region(taken.listener).and_then(|n| self.regions.get(&n)) {
-            let mut at = taken.slot.to;
-            let end = (at + taken.slot.len).min(region.len);
-            while at < end {
-                let n = (end - at).min(ZEROS.len() as u64);
-                region.memory.write(at, &ZEROS[..n as usize]);
-                at += n;
-            }
+        let Slot { stag, to, len } = taken.slot;
+        self.stags.release(stag);
+        let octets = to..to.saturating_add(len);
+        self.load(Wanted::Clear(vec![(taken.memory.clone(), octets)]), Loading::ClearSlot(taken));
+    }
+
+    pub(super) fn on_slot_cleared(&mut self, taken: &TakenSlot, result: Result<(), String>) {
+        if let Err(reason) = result {
+            return self.warn(format!("region {} loses a piece: {reason}", taken.region));
+        }
+        if let Some(region) = self.regions.get_mut(&taken.region) {
+            region.users.remove(&taken.stream);
         }
         self.free_slot(taken.listener, taken.number);
     }
@@ -164,16 +165,12 @@ impl Core {
         }
     }
 
-    fn slot_region(&mut self, listener: ListenerId) -> Option<String> {
-        self.listener_by_id(listener)?.section.regions.first().cloned()
-    }
-
     /// A stream of an RDMAP listener is being accepted.
     pub(super) fn service_opened(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get(&id) else { return };
         let arrival = Arrival {
             peer: stream.remote.ip(),
-            slot: stream.slot.map(|taken| taken.slot),
+            slot: stream.slot.as_ref().map(|taken| taken.slot),
             reads: stream.peer_reads,
         };
         if let Some(serving) = self.serving_of(id) {
@@ -181,11 +178,16 @@ impl Core {
         }
     }
 
-    pub(super) fn service_closed(&mut self, id: StreamId, listener: Option<ListenerId>) {
+    pub(super) fn service_closed(
+        &mut self,
+        id: StreamId,
+        listener: Option<ListenerId>,
+        now: Instant,
+    ) {
         let mut actions = Actions::new();
         let listener = listener.and_then(|listener| self.listener_by_id(listener));
         if let Some(serving) = listener.and_then(|listener| listener.serving.as_mut()) {
-            serving.service.closed(id, &mut actions);
+            serving.service.closed(id, now, &mut actions);
         }
         self.act(actions);
     }
@@ -222,18 +224,12 @@ impl Core {
     fn act(&mut self, actions: Actions) {
         for (id, action) in actions {
             let Some(stream) = self.streams.get(&id) else { continue };
-            let slot = stream.slot.map(|taken| taken.slot);
-            let memory = stream.slot.and_then(|taken| {
-                let name = self.slot_region(taken.listener)?;
-                Some(self.regions.get(&name)?.memory.clone())
-            });
+            let own = stream.slot.as_ref().map(|taken| (taken.slot, taken.memory.clone()));
             let cookie = 0;
-            match (action, slot.zip(memory)) {
+            match (action, own) {
                 (Action::GiveBack, _) => self.give_back(id, MESSAGE_QUEUE),
                 (Action::Send { octets, answers }, _) => {
-                    let source = Source::Octets(Arc::from(octets));
-                    let request =
-                        WorkRequest::Send { source, solicited: false, invalidate: None, cookie };
+                    let request = WorkRequest::send(Source::Octets(Arc::from(octets)), cookie);
                     let after = if answers { AfterPost::GiveBack } else { AfterPost::Nothing };
                     self.post_rdmap(id, request, None, Post::Service(after));
                 }
@@ -273,21 +269,19 @@ impl Core {
 
     /// The peer's program does not speak as the service expects.
     fn end_service(&mut self, id: StreamId, reason: String) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        if stream.state == State::Closing {
+        if self.streams.get(&id).is_none_or(|stream| stream.state == State::Closing) {
             return;
         }
-        stream.state = State::Closing;
         let (stream, layer, code) = (Core::api_id(id), "service".to_owned(), String::new());
         self.log.push(EventKind::StreamError { stream, layer, code, reason });
-        self.tell(id.worker(), Command::Close { stream: id, abort: false });
+        self.hang_up(id, false);
     }
 
     /// Starts an operation and remembers whose it is.
     pub(super) fn post_rdmap(
         &mut self,
         id: StreamId,
-        request: WorkRequest<dataplane::memory::Memory>,
+        request: WorkRequest<Memory>,
         region: Option<Stag>,
         post: Post,
     ) {
@@ -354,13 +348,11 @@ impl Core {
         stream.received = stream.received.wrapping_add(1);
         let number = stream.received;
         let queue = stream.queues.first().map(|queue| queue.deliver_to.clone());
-        let serves = self.serving_of(id).map(|s| !matches!(s.service, Service::Region));
+        let serves = self.serving_of(id).map(|s| !matches!(s.service, Service::Passive));
         match (serves, queue) {
             (Some(true), _) => self.serve(id, Input::Received(data), now),
             (_, Some(Delivery::Echo)) => {
-                let source = Source::Octets(Arc::from(data));
-                let request =
-                    WorkRequest::Send { source, solicited: false, invalidate: None, cookie: 0 };
+                let request = WorkRequest::send(Source::Octets(Arc::from(data)), 0);
                 self.post_rdmap(id, request, None, Post::Service(AfterPost::GiveBack));
             }
             _ => self.deliver_untagged(id, MESSAGE_QUEUE, ddp::Msn(number), data),
@@ -418,10 +410,7 @@ impl Core {
     }
 }
 
-fn write(
-    source: Source<dataplane::memory::Memory>,
-    at: Place,
-) -> WorkRequest<dataplane::memory::Memory> {
+fn write(source: Source<Memory>, at: Place) -> WorkRequest<Memory> {
     WorkRequest::Write { stag: at.stag, to: TaggedOffset(at.to), source, cookie: 0 }
 }
 
@@ -450,9 +439,4 @@ pub(super) fn rdmap_config(
         version,
         ..rdmap::Config::default()
     }
-}
-
-/// True for a listener whose service has pieces of its region, which is not advertised.
-pub(super) fn has_slots(listener: &Listener) -> bool {
-    listener.section.ulp.rdmap().is_some_and(|rdmap| rdmap.service.has_slots())
 }

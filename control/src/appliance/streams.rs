@@ -258,8 +258,8 @@ impl Core {
         }
         self.announce(&stream.regions, id, Kind::Closed);
         self.release_regions(&stream.regions, id);
-        self.service_closed(id, stream.listener);
-        self.release_slot(id, &stream);
+        self.service_closed(id, stream.listener, now);
+        self.release_slot(&stream);
         self.fail_ping(id, has_ended(error.clone()));
         if let Some(listener) = stream.listener {
             if let Some(found) = self.listener_by_id(listener) {
@@ -303,14 +303,21 @@ impl Core {
     pub(super) fn close_stream(&mut self, id: StreamId, abort: bool, answer: Answer) {
         match self.streams.get_mut(&id) {
             Some(stream) => {
-                stream.state = State::Closing;
                 stream.closing.push(answer);
-                self.tell(id.worker(), Command::Close { stream: id, abort });
+                self.hang_up(id, abort);
             }
             None => {
                 let id = Core::api_id(id);
                 answer.send(Err(ApiError::not_found(format!("there is no stream {id}"))));
             }
+        }
+    }
+
+    /// Ends a stream; its end will be reported.
+    pub(super) fn hang_up(&mut self, id: StreamId, abort: bool) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.state = State::Closing;
+            self.tell(id.worker(), Command::Close { stream: id, abort });
         }
     }
 

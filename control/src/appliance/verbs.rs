@@ -189,8 +189,7 @@ impl Core {
                 return self.fail_ping(id, ApiError::peer_refused(sentence));
             }
         };
-        let source = Source::Octets(Arc::from(octets));
-        let request = WorkRequest::Send { source, solicited: false, invalidate: None, cookie: 0 };
+        let request = WorkRequest::send(Source::Octets(Arc::from(octets)), 0);
         self.post_rdmap(id, request, None, Post::Ping);
     }
 
@@ -221,10 +220,7 @@ impl Core {
 
     fn end_ping(&mut self, id: StreamId, abort: bool) -> Option<PendingPing> {
         let pending = self.pings.remove(&id)?;
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.state = State::Closing;
-            self.tell(id.worker(), Command::Close { stream: id, abort });
-        }
+        self.hang_up(id, abort);
         if let Some(stag) = pending.stag {
             self.remove_sink(stag);
         }
@@ -283,7 +279,8 @@ impl Core {
     pub(super) fn post_atomic(&mut self, id: StreamId, mut pending: PendingAtomic, now: Instant) {
         let known = self.streams.get(&id);
         let regions = known.map(|stream| stream.peer_regions.as_slice()).unwrap_or_default();
-        match place(&pending.target, 8, regions, Need::Atomic) {
+        let placed = place(&pending.target, 8, regions, Need::Atomic);
+        match placed.and_then(|(stag, to)| aligned(&pending.target, to).map(|()| (stag, to))) {
             Ok((stag, to)) => {
                 pending.started = now;
                 let (op, to) = (pending.operation, TaggedOffset(to));
@@ -317,13 +314,6 @@ impl Core {
         self.end_if_opened(id, pending.opened);
     }
 
-    fn end_if_opened(&mut self, id: StreamId, opened: bool) {
-        if let Some(stream) = self.streams.get_mut(&id).filter(|_| opened) {
-            stream.state = State::Closing;
-            self.tell(id.worker(), Command::Close { stream: id, abort: false });
-        }
-    }
-
     /// The peer of a stream that stands and that no job has. `rdmap`: it must speak RDMAP.
     pub(super) fn usable(&self, id: StreamId, rdmap: bool) -> Result<String, ApiError> {
         let shown = Core::api_id(id);
@@ -341,5 +331,20 @@ impl Core {
             }
             Some(stream) => Ok(stream.remote.to_string()),
         }
+    }
+}
+
+/// RFC 7306 §5: the memory of an atomic operation is 64-bit aligned. What a bare TO stands for only the peer
+/// knows; an advertised region begins where memory is aligned, or its TOs are addresses.
+fn aligned(target: &PutTarget, to: u64) -> Result<(), ApiError> {
+    match target {
+        PutTarget::Region { name, offset }
+            if !offset.is_multiple_of(8) && !to.is_multiple_of(8) =>
+        {
+            Err(ApiError::bad_request(format!(
+                "offset {offset} of the peer's region `{name}` is not 64-bit aligned, as atomics must be"
+            )))
+        }
+        _ => Ok(()),
     }
 }

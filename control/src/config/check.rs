@@ -239,8 +239,7 @@ pub(super) fn listener_regions(listener: &ListenerSection, regions: &[String]) -
 /// The region of a service whose streams have a piece of it each: it serves this listener alone, and the
 /// pieces are worth something.
 fn slots(listener: &ListenerSection, places: &Places, sections: &Sections, sink: &Sink) {
-    let has_slots = |l: &ListenerSection| l.ulp.rdmap().is_some_and(|r| r.service.has_slots());
-    if !has_slots(listener) {
+    if !listener.has_slots() {
         return;
     }
     for name in &listener.regions {

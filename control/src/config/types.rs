@@ -198,6 +198,13 @@ pub struct ListenerSection {
     pub limits: ListenerLimits,
 }
 
+impl ListenerSection {
+    /// Each of its streams has a piece of its one region for itself.
+    pub fn has_slots(&self) -> bool {
+        self.ulp.rdmap().is_some_and(|rdmap| rdmap.service.has_slots())
+    }
+}
+
 /// MPA parameters of a listener (RFC 5044 §7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MpaSection {

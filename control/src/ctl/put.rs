@@ -55,7 +55,7 @@ pub(super) fn appliance(put: Put, client: &Client, output: &mut Output<'_>) -> R
     let target = match (place(&put)?, put.stag.zip(put.to)) {
         (_, Some((stag, to))) => PutTarget::Tagged { stag, to },
         (Some(region), None) => PutTarget::Region { name: region.name, offset: region.offset },
-        (None, None) => return Err(no_place()),
+        (None, None) => return Err(no_place(put.url.peer.scheme())),
     };
     let via = match put.stream {
         Some(id) => Via::Stream(id),
@@ -125,7 +125,7 @@ pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
     let target = match (place(&put)?, put.stag.zip(put.to)) {
         (_, Some((stag, to))) => kernel::Target::Stag { stag, to },
         (Some(region), None) => kernel::Target::Region { name: region.name, offset: region.offset },
-        (None, None) => return Err(no_place()),
+        (None, None) => return Err(no_place(put.url.peer.scheme())),
     };
     let total = std::fs::metadata(&put.file).map_err(|error| unreadable(&put.file, &error))?.len();
     let request = kernel::PutRequest {
@@ -211,11 +211,11 @@ fn place(put: &Put) -> Result<Option<super::RegionAt>, Failure> {
     }
 }
 
-pub(super) fn no_place() -> Failure {
-    Failure::new(
-        Exit::Usage,
-        "no region is named: write tcp://HOST:PORT/REGION, or give --stag and --to",
-    )
+/// Neither a region nor an STag: `scheme` is what a URL with one begins with.
+pub(super) fn no_place(scheme: &str) -> Failure {
+    let sentence =
+        format!("no region is named: write {scheme}HOST:PORT/REGION, or give --stag and --to");
+    Failure::new(Exit::Usage, sentence)
 }
 
 fn unreadable(file: &Path, error: &std::io::Error) -> Failure {

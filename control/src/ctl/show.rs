@@ -302,6 +302,7 @@ pub(super) fn stats(stats: &Stats, all: bool) -> String {
     };
     section("now".into(), &stats.gauges);
     for worker in &stats.workers {
+        section(format!("worker {}: now", worker.worker), &worker.gauges);
         section(format!("worker {}", worker.worker), &worker.counters);
         section(format!("worker {}: dropped", worker.worker), &worker.drops);
         section(format!("worker {}: protocol errors", worker.worker), &worker.errors);
@@ -315,7 +316,7 @@ pub(super) fn stats(stats: &Stats, all: bool) -> String {
 
 pub(super) fn jobs(jobs: &[JobInfo]) -> String {
     table(
-        &["JOB", "KIND", "STATE", "DONE", "OF", "SECONDS", "PEER", "FILE", "ERROR"],
+        &["JOB", "KIND", "STATE", "DONE", "OF", "SECONDS", "PEER", "FILE OR REGION", "ERROR"],
         jobs.iter().map(|job| {
             vec![
                 job.id.to_string(),
@@ -325,7 +326,7 @@ pub(super) fn jobs(jobs: &[JobInfo]) -> String {
                 octets(job.total),
                 format!("{:.3}", job.seconds),
                 job.remote.clone(),
-                job.file.display().to_string(),
+                job.region.clone().unwrap_or_else(|| job.file.display().to_string()),
                 or_dash(job.error.as_ref()),
             ]
         }),

@@ -169,10 +169,11 @@ fn what_put_refuses_before_it_asks_anybody() {
     let file = fake.dir().join("file");
     std::fs::write(&file, "content").unwrap();
     let file = file.to_str().unwrap();
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["/none", "tcp://10.0.0.2:1/r"], "/none: No such file or directory"),
         (&["--kernel", "/none", "tcp://10.0.0.2:1/r"], "/none: No such file or directory"),
-        (&[file, "tcp://10.0.0.2:1"], "no region is named"),
+        (&[file, "tcp://10.0.0.2:1"], "no region is named: write tcp://"),
+        (&[file, "rdmap://10.0.0.2:1"], "no region is named: write rdmap://"),
         (&[file, "tcp://10.0.0.2:1/r", "--stag", "1", "--to", "0"], "both name the place"),
         (&[file, "tcp://10.0.0.2:1/r", "--mpa-rev", "start-key"], "a Start Key carries no region"),
         (&[file, "tcp://10.0.0.2:1", "--stag", "1"], "--to"),

@@ -76,6 +76,14 @@ impl Peer {
         Peer { ulp: UlpChoice::Rdmap, ..self.clone() }
     }
 
+    /// What a URL of the peer begins with.
+    pub fn scheme(&self) -> &'static str {
+        match self.ulp {
+            UlpChoice::Ddp => DDP,
+            UlpChoice::Rdmap => RDMAP,
+        }
+    }
+
     /// The peer's address; a name is looked up on this host.
     pub fn resolve(&self) -> std::io::Result<SocketAddr> {
         let mut addresses = (self.host.as_str(), self.port).to_socket_addrs()?;

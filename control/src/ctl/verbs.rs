@@ -96,7 +96,7 @@ fn source(place: &Place, verbs: &Verbs) -> Result<(PutTarget, Via), Failure> {
             let message = "the region and --stag both name the place: leave one out";
             return Err(Failure::new(Exit::Usage, message));
         }
-        (None, None) => return Err(put::no_place()),
+        (None, None) => return Err(put::no_place(url.peer.rdmap().scheme())),
     };
     let via = match verbs.stream {
         Some(id) => Via::Stream(id),

@@ -7,8 +7,8 @@
 //! | service | what it does |
 //! |---|---|
 //! | region | nothing: peers use the advertised regions |
-//! | echo | every Send comes back |
-//! | sink | every Send is counted and thrown away |
+//! | echo | nothing: the worker sends every Send back |
+//! | sink | nothing: the worker throws Sends away |
 //! | rping | the server of librdmacm's rping |
 //! | perftest | the server of `ib_{write,read,send}_{bw,lat} -R` |
 //!
@@ -122,17 +122,8 @@ pub struct Arrival {
 /// The service of one listener.
 #[derive(Debug)]
 pub enum Service {
-    /// Nothing.
-    Region,
-    /// Sends come back.
-    Echo,
-    /// Sends are thrown away; how many, and their octets.
-    Sink {
-        /// Sends.
-        messages: u64,
-        /// Octets in them.
-        octets: u64,
-    },
+    /// Nothing is done here: the worker answers, or the peers use the regions.
+    Passive,
     /// rping's server, per stream.
     Rping(HashMap<StreamId, Rping>),
     /// perftest's servers.
@@ -143,9 +134,7 @@ impl Service {
     /// The service of a listener. `message_size`: what perftest's write latency test writes first.
     pub fn new(kind: ServiceKind, message_size: u32) -> Service {
         match kind {
-            ServiceKind::Region => Service::Region,
-            ServiceKind::Echo => Service::Echo,
-            ServiceKind::Sink => Service::Sink { messages: 0, octets: 0 },
+            ServiceKind::Region | ServiceKind::Echo | ServiceKind::Sink => Service::Passive,
             ServiceKind::Rping => Service::Rping(HashMap::new()),
             ServiceKind::Perftest => Service::Perftest(Perftest::new(message_size)),
         }
@@ -154,7 +143,7 @@ impl Service {
     /// A stream was accepted; its peer may be sending already.
     pub fn opened(&mut self, stream: StreamId, arrival: Arrival) {
         match self {
-            Service::Region | Service::Echo | Service::Sink { .. } => {}
+            Service::Passive => {}
             Service::Rping(sessions) => {
                 if let Some(slot) = arrival.slot {
                     sessions.insert(stream, Rping::new(slot));
@@ -167,19 +156,7 @@ impl Service {
     /// Something happened on a stream.
     pub fn input(&mut self, stream: StreamId, input: Input, now: Instant, out: &mut Actions) {
         match self {
-            Service::Region => give_back(stream, &input, out),
-            Service::Echo => {
-                if let Input::Received(octets) = input {
-                    out.push_back((stream, Action::Send { octets, answers: true }));
-                }
-            }
-            Service::Sink { messages, octets } => {
-                if let Input::Received(data) = &input {
-                    *messages += 1;
-                    *octets += data.len() as u64;
-                }
-                give_back(stream, &input, out);
-            }
+            Service::Passive => {}
             Service::Rping(sessions) => {
                 if let Some(session) = sessions.get_mut(&stream) {
                     session.input(input, |action| out.push_back((stream, action)));
@@ -190,11 +167,11 @@ impl Service {
     }
 
     /// A stream is gone, or its regions no longer serve it.
-    pub fn closed(&mut self, stream: StreamId, out: &mut Actions) {
+    pub fn closed(&mut self, stream: StreamId, now: Instant, out: &mut Actions) {
         match self {
-            Service::Region | Service::Echo | Service::Sink { .. } => {}
+            Service::Passive => {}
             Service::Rping(sessions) => drop(sessions.remove(&stream)),
-            Service::Perftest(perftest) => perftest.closed(stream, out),
+            Service::Perftest(perftest) => perftest.closed(stream, now, out),
         }
     }
 
@@ -216,46 +193,9 @@ impl Service {
     /// Streams that the service keeps something about.
     pub fn sessions(&self) -> usize {
         match self {
-            Service::Region | Service::Echo | Service::Sink { .. } => 0,
+            Service::Passive => 0,
             Service::Rping(sessions) => sessions.len(),
             Service::Perftest(perftest) => perftest.sessions(),
         }
-    }
-}
-
-fn give_back(stream: StreamId, input: &Input, out: &mut Actions) {
-    if matches!(input, Input::Received(_)) {
-        out.push_back((stream, Action::GiveBack));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ONE: StreamId = StreamId(1);
-
-    #[test]
-    fn echo_answers_and_sink_counts() {
-        let now = Instant::now();
-        let mut out = Actions::new();
-        let mut echo = Service::new(ServiceKind::Echo, 1);
-        echo.input(ONE, Input::Received(vec![1, 2]), now, &mut out);
-        let answer = Action::Send { octets: vec![1, 2], answers: true };
-        assert_eq!(out.pop_front(), Some((ONE, answer)));
-        let mut sink = Service::new(ServiceKind::Sink, 1);
-        sink.input(ONE, Input::Received(vec![1, 2]), now, &mut out);
-        sink.input(ONE, Input::Written { len: 9 }, now, &mut out);
-        assert_eq!(out, [(ONE, Action::GiveBack)]);
-        assert!(matches!(sink, Service::Sink { messages: 1, octets: 2 }));
-    }
-
-    #[test]
-    fn a_region_gives_receive_buffers_back_and_keeps_nothing() {
-        let mut out = Actions::new();
-        let mut region = Service::new(ServiceKind::Region, 1);
-        region.input(ONE, Input::Received(vec![7]), Instant::now(), &mut out);
-        assert_eq!(out, [(ONE, Action::GiveBack)]);
-        assert_eq!(region.sessions(), 0);
     }
 }

@@ -23,7 +23,8 @@
 //!
 //! *Which data stream belongs to which control stream.* Answers to message 5 wait for each other, so that
 //! one client of a host opens its data stream at a time; at its message 6 the one stream of that host that
-//! has not said a version is its data stream.
+//! came since and has not said a version is its data stream. A client has [`OPENING`] for that: one that
+//! does nothing does not keep the others of its host waiting.
 
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,8 @@ use super::{Action, Actions, Arrival, Input, Place, Slot};
 /// Silence after the tenth control message that means the latency of Writes. No other program is silent:
 /// its first message is on the way, and has arrived whole by then.
 const WRITE_LATENCY_SILENCE: Duration = Duration::from_secs(3);
+/// Time in which a client has to open its data stream when it has been told to.
+const OPENING: Duration = Duration::from_secs(10);
 /// Octets of a control message that says where memory is.
 const DEST: usize = 56;
 /// Octets of the first control message.
@@ -53,6 +56,8 @@ const MAX_ANSWERING: u32 = 4;
 #[derive(Debug)]
 pub struct Perftest {
     conns: BTreeMap<StreamId, Conn>,
+    /// Streams that have come so far.
+    arrivals: u64,
     /// Octets of the first Write of the latency test.
     message_size: u32,
 }
@@ -60,6 +65,8 @@ pub struct Perftest {
 #[derive(Debug)]
 struct Conn {
     peer: IpAddr,
+    /// The how many-th stream it is.
+    number: u64,
     slot: Option<Slot>,
     reads: bool,
     role: Role,
@@ -78,7 +85,7 @@ struct Control {
     /// Messages received.
     messages: u32,
     /// Its client was told to open the data stream and has not said that it has.
-    opening: bool,
+    opening: Option<Opening>,
     data: Option<StreamId>,
     /// A message whose answer waits.
     held: Option<Vec<u8>>,
@@ -86,6 +93,14 @@ struct Control {
     memory: Option<Place>,
     /// When silence on the data stream has its meaning.
     silent_until: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Opening {
+    /// Streams that had come before; none of them is the data stream.
+    after: u64,
+    /// When it is given up.
+    until: Instant,
 }
 
 #[derive(Debug)]
@@ -106,12 +121,14 @@ struct Data {
 
 impl Perftest {
     pub(super) fn new(message_size: u32) -> Perftest {
-        Perftest { conns: BTreeMap::new(), message_size }
+        Perftest { conns: BTreeMap::new(), arrivals: 0, message_size }
     }
 
     pub(super) fn opened(&mut self, stream: StreamId, arrival: Arrival) {
         let Arrival { peer, slot, reads } = arrival;
-        self.conns.insert(stream, Conn { peer, slot, reads, role: Role::Unknown });
+        self.arrivals += 1;
+        let number = self.arrivals;
+        self.conns.insert(stream, Conn { peer, number, slot, reads, role: Role::Unknown });
     }
 
     pub(super) fn sessions(&self) -> usize {
@@ -132,7 +149,7 @@ impl Perftest {
                 let peer = conn.peer;
                 answer(stream, octets, out);
                 // One stream less that could be another client's data stream.
-                self.go_on(peer, out);
+                self.go_on(peer, now, out);
             }
             (Role::Unknown, Input::Received(_)) => {
                 let sentence = "perftest: the first Send is no version of perftest with -R";
@@ -142,14 +159,14 @@ impl Perftest {
                 control.messages = control.messages.saturating_add(1);
                 let peer = conn.peer;
                 self.control(stream, octets, now, out);
-                self.go_on(peer, out);
+                self.go_on(peer, now, out);
             }
             (Role::Data(_), input) => self.data(stream, input, out),
             (Role::Unknown | Role::Control(_), _) => {}
         }
     }
 
-    pub(super) fn closed(&mut self, stream: StreamId, out: &mut Actions) {
+    pub(super) fn closed(&mut self, stream: StreamId, now: Instant, out: &mut Actions) {
         let Some(conn) = self.conns.remove(&stream) else { return };
         if let Role::Control(Control { data: Some(data), .. }) = conn.role
             && self.conns.contains_key(&data)
@@ -158,14 +175,41 @@ impl Perftest {
             out.push_back((data, Action::End(sentence)));
         }
         // Who waited for it to open its data stream need not any more.
-        self.go_on(conn.peer, out);
+        self.go_on(conn.peer, now, out);
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.controls().filter_map(|(_, control)| control.silent_until).min()
+        let deadlines = |control: &Control| {
+            [control.silent_until, control.opening.map(|opening| opening.until)]
+        };
+        self.controls().flat_map(|(_, control)| deadlines(control)).flatten().min()
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, out: &mut Actions) {
+        self.expire_openings(now, out);
+        self.end_silences(now, out);
+    }
+
+    /// Who was to open a data stream and has not makes room for the others of its host.
+    fn expire_openings(&mut self, now: Instant, out: &mut Actions) {
+        let mut late = Vec::new();
+        for (&id, conn) in &mut self.conns {
+            if let Role::Control(control) = &mut conn.role
+                && control.opening.take_if(|opening| opening.until <= now).is_some()
+            {
+                late.push((id, conn.peer));
+            }
+        }
+        for (id, peer) in late {
+            let seconds = OPENING.as_secs();
+            let sentence = format!("perftest: no second stream for its data within {seconds} s");
+            out.push_back((id, Action::End(sentence)));
+            self.go_on(peer, now, out);
+        }
+    }
+
+    /// Silence on a data stream has lasted: its client measures the latency of Writes.
+    fn end_silences(&mut self, now: Instant, out: &mut Actions) {
         let mut silent = Vec::new();
         for (&id, conn) in &mut self.conns {
             if let Role::Control(control) = &mut conn.role
@@ -193,9 +237,7 @@ impl Perftest {
     /// A control message; its number has been counted.
     fn control(&mut self, stream: StreamId, octets: Vec<u8>, now: Instant, out: &mut Actions) {
         let slot = self.data_slot(stream);
-        let Some(Conn { role: Role::Control(control), .. }) = self.conns.get_mut(&stream) else {
-            return;
-        };
+        let Some(control) = self.control_of(stream) else { return };
         if control.held.is_some() {
             let sentence = "perftest: a control message before the last one was answered";
             out.push_back((stream, Action::End(sentence.into())));
@@ -229,15 +271,13 @@ impl Perftest {
 
     /// Silence means nothing if the client reads, or has sent something already.
     fn wait_for_silence(&mut self, stream: StreamId) {
-        let Some(Conn { role: Role::Control(control), .. }) = self.conns.get(&stream) else {
-            return;
-        };
-        let data = control.data.and_then(|data| self.conns.get(&data));
-        let silent = data.is_some_and(|conn| match &conn.role {
-            Role::Data(data) => !conn.reads && data.sends == 0 && data.writes == 0,
-            _ => false,
+        let Some(control) = self.control_of(stream) else { return };
+        let data = control.data;
+        let silent = data.and_then(|data| self.conns.get(&data)).is_some_and(|conn| {
+            let sent = |data: &Data| data.sends > 0 || data.writes > 0;
+            matches!(&conn.role, Role::Data(data) if !conn.reads && !sent(data))
         });
-        if let Some(Conn { role: Role::Control(control), .. }) = self.conns.get_mut(&stream)
+        if let Some(control) = self.control_of(stream)
             && !silent
         {
             control.silent_until = None;
@@ -245,8 +285,8 @@ impl Perftest {
     }
 
     /// Answers what had to wait: one client of a host opens its data stream at a time.
-    fn go_on(&mut self, peer: IpAddr, out: &mut Actions) {
-        let opening = |conn: &Conn| matches!(&conn.role, Role::Control(c) if c.opening);
+    fn go_on(&mut self, peer: IpAddr, now: Instant, out: &mut Actions) {
+        let opening = |conn: &Conn| matches!(&conn.role, Role::Control(c) if c.opening.is_some());
         let of_peer = |(_, conn): &(&StreamId, &Conn)| conn.peer == peer;
         if let Some((&stream, _)) = self.conns.iter().filter(of_peer).find(|(_, c)| opening(c)) {
             self.pair(stream, peer, out);
@@ -257,8 +297,9 @@ impl Perftest {
         let waits = |conn: &Conn| matches!(&conn.role, Role::Control(c) if c.messages == 5 && c.held.is_some());
         let next = self.conns.iter().filter(of_peer).find(|(_, conn)| waits(conn));
         let Some((&stream, _)) = next else { return };
-        if let Some(Conn { role: Role::Control(control), .. }) = self.conns.get_mut(&stream) {
-            control.opening = true;
+        let opening = Opening { after: self.arrivals, until: now + OPENING };
+        if let Some(control) = self.control_of(stream) {
+            control.opening = Some(opening);
             if let Some(octets) = control.held.take() {
                 answer(stream, octets, out);
             }
@@ -267,14 +308,13 @@ impl Perftest {
 
     /// The client says that its data stream stands: it is the one that has said nothing.
     fn pair(&mut self, stream: StreamId, peer: IpAddr, out: &mut Actions) {
-        let Some(Conn { role: Role::Control(control), .. }) = self.conns.get(&stream) else {
-            return;
-        };
+        let Some(control) = self.control_of(stream) else { return };
+        let Some(Opening { after, .. }) = control.opening else { return };
         if control.messages < 6 || control.held.is_none() {
             return;
         }
         let unknown = |(_, conn): &(&StreamId, &Conn)| {
-            conn.peer == peer && matches!(conn.role, Role::Unknown)
+            conn.peer == peer && conn.number > after && matches!(conn.role, Role::Unknown)
         };
         let mut candidates = self.conns.iter().filter(unknown).map(|(&id, _)| id);
         let data = match (candidates.next(), candidates.next()) {
@@ -299,8 +339,8 @@ impl Perftest {
             };
             conn.role = Role::Data(fresh);
         }
-        if let Some(Conn { role: Role::Control(control), .. }) = self.conns.get_mut(&stream) {
-            control.opening = false;
+        if let Some(control) = self.control_of(stream) {
+            control.opening = None;
             control.data = Some(data);
             if let Some(octets) = control.held.take() {
                 answer(stream, octets, out);
@@ -358,6 +398,13 @@ impl Perftest {
             }
             (Input::Written { .. }, None) => data.writes += 1,
             (Input::ReadDone, _) => {}
+        }
+    }
+
+    fn control_of(&mut self, stream: StreamId) -> Option<&mut Control> {
+        match &mut self.conns.get_mut(&stream)?.role {
+            Role::Control(control) => Some(control),
+            _ => None,
         }
     }
 

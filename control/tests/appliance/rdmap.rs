@@ -249,7 +249,7 @@ fn wrong_uses_end_in_a_terminate_and_change_nothing() {
     let base = |name: &str| ddpd.region(name).base_to.parse::<u64>().unwrap();
     let via = json!({ "connect": to(7471) });
     for (n, (target, code)) in [
-        (region("counter", 4), "0/2/07"),
+        (tagged("counter", base("counter") + 4), "0/2/07"),
         (tagged("box", base("box")), "0/1/02"),
         (tagged("counter", base("counter") + 4096), "0/1/01"),
         (json!({ "tagged": { "stag": stag("box") ^ 1, "to": 0 } }), "0/1/00"),
@@ -264,9 +264,11 @@ fn wrong_uses_end_in_a_terminate_and_change_nothing() {
         assert_eq!(terminates(&ddpd, n + 1), code);
         wait_for_nth(&ddpd.sink, n + 1, |kind| matches!(kind, EventKind::StreamClosed { .. }));
     }
-    // By its name the right is known to be missing before anything is sent.
+    // By its name the right, or the alignment, is known to be missing before anything is sent.
     let error = atomic(&ddpd, &other, region("box", 0), add()).unwrap_err().to_string();
     assert!(error.contains("is not open to atomics"), "{error}");
+    let error = atomic(&ddpd, &other, region("counter", 4), add()).unwrap_err().to_string();
+    assert!(error.contains("is not 64-bit aligned"), "{error}");
     let boxed = ddpd.sink.octets("/v1/regions/box/data?offset=0&length=64").unwrap();
     assert_eq!(boxed, [0; 64]);
     assert_eq!((held(&ddpd, 0), held(&ddpd, 8)), (1, 0), "nothing but the first one");

@@ -322,6 +322,7 @@ fn stream() -> StreamInfo {
 fn stats() -> Stats {
     Stats {
         workers: vec![WorkerStats {
+            gauges: Counters::new(),
             worker: 0,
             counters: counters(&[("rx_frames", 7)]),
             drops: counters(&[("bad_checksum", 2), ("no_listener", 0)]),

@@ -120,7 +120,8 @@ fn a_region_of_the_appliance_takes_them_at_its_offset() {
     assert_eq!((read.1, read.2, read.3), (0, 4096, 24));
     assert!(!bench.core.regions["own"].written);
     complete(&mut bench, read);
-    assert_eq!(job(&mut bench, info.id).state, JobState::Done);
+    let done = job(&mut bench, info.id);
+    assert_eq!((done.state, done.region.as_deref()), (JobState::Done, Some("own")));
     assert!(bench.core.regions["own"].written, "it is cleared before another peer sees it");
     assert!(bench.has_logged(|kind| matches!(
         kind, EventKind::RegionFetched { region, offset: 100, octets: 24 } if region == "own"

@@ -396,3 +396,24 @@ fn an_exclusive_region_is_cleared_before_a_peer_that_we_open_to_can_read_it() {
         bench.acknowledge();
     }
 }
+
+/// The region goes while it is being cleared for a stream: the stream does not wait for it for ever.
+#[test]
+fn a_stream_whose_region_is_removed_while_it_is_cleared_is_aborted() {
+    let mut bench = super::rdmap::serving("regions = [\"own\"]");
+    bench.accepted(1, "10.0.0.2");
+    bench.closed(1, CloseReason::PeerShutdown);
+    bench.acknowledge();
+    bench.incoming(2, "10.0.0.2");
+    let accepts = |c: &Command| matches!(c, Command::Accept { .. } | Command::BindStag { .. });
+    assert!(!bench.acknowledge().iter().any(accepts), "first it is cleared");
+    let mut pending = bench.call(remove("own", true));
+    bench.acknowledge();
+    assert!(answer(&mut pending).is_ok());
+    bench.load_all();
+    let commands = bench.all_commands();
+    assert!(
+        matches!(&commands[..], [Command::Close { stream: StreamId(2), abort: true }]),
+        "{commands:?}"
+    );
+}

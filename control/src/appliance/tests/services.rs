@@ -67,6 +67,7 @@ fn every_stream_has_a_piece_of_its_own_and_finds_it_empty() {
     first.memory.read(0, &mut octets);
     assert_eq!(octets[0], 7, "a worker may still be placing octets there");
     bench.done(last[1]);
+    bench.load_all();
     first.memory.read(0, &mut octets);
     assert!(octets[..16 << 10].iter().all(|&octet| octet == 0));
     assert_eq!(octets[16 << 10..], [8; 4], "the neighbour's");
@@ -94,9 +95,41 @@ fn a_stream_without_a_piece_is_refused_until_one_is_free() {
         if reason == "the listener has no memory for another stream")));
     bench.closed(5, CloseReason::RejectedHere);
     freeing.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
+    bench.load_all();
     assert!(arrived(&mut bench, 6).is_some());
     let Ok(Reply::Listeners(all)) = answer(&mut bench.call(Request::Listeners)) else { panic!() };
     assert_eq!((all[0].streams, all[0].accepted, all[0].refused), (4, 5, 1));
+}
+
+/// What a stream of a listener that is gone had is nobody's until it is cleared.
+#[test]
+fn a_region_is_cut_into_pieces_anew_when_the_last_stream_of_before_is_forgotten() {
+    let mut bench = serving("service = \"perftest\"\nregions = [\"scratch\"]");
+    let entry = arrived(&mut bench, 1).unwrap();
+    let mut again = bench.core.listeners["in"].section.clone();
+    (again.name, again.port) = ("again".into(), 7472);
+    let listen = |bench: &mut Bench| {
+        let mut pending = bench.call(Request::AddListener(again.clone()));
+        bench.acknowledge();
+        answer(&mut pending).map(drop).map_err(|error| error.message)
+    };
+    let shared = "listeners `again` and `in` name the same region: the pieces of a service's streams \
+                  need one of their own";
+    assert_eq!(listen(&mut bench), Err(shared.into()));
+    let _pending = bench.call(Request::RemoveListener { name: "in".into() });
+    bench.acknowledge();
+    let used = "listener `again`: region `scratch` is used by streams of before: close them first";
+    assert_eq!(listen(&mut bench), Err(used.into()));
+    entry.memory.write(0, &[7; 64]);
+    bench.closed(1, CloseReason::PeerShutdown);
+    bench.acknowledge();
+    assert!(bench.core.retired.is_empty());
+    assert_eq!(listen(&mut bench), Err(used.into()), "it is not clear yet");
+    bench.load_all();
+    let mut octets = [1; 64];
+    entry.memory.read(0, &mut octets);
+    assert_eq!(octets, [0; 64]);
+    assert_eq!(listen(&mut bench), Ok(()));
 }
 
 #[test]

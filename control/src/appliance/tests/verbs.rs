@@ -225,6 +225,12 @@ fn an_atomic_that_cannot_be_is_refused_with_the_reason() {
             ErrorKind::BadRequest,
             "8 octets at offset 1017 do not fit into the peer's region `counter` of 1024 octets",
         ),
+        (
+            offer("counter", "rwa"),
+            named(12),
+            ErrorKind::BadRequest,
+            "offset 12 of the peer's region `counter` is not 64-bit aligned, as atomics must be",
+        ),
     ] {
         let mut bench = connected(&[offers]);
         let mut pending = atomic(&mut bench, target, add);
@@ -271,7 +277,9 @@ fn a_stream_opened_for_one_atomic_is_closed_after_it() {
 #[test]
 fn the_peers_terminate_is_the_answer_to_what_it_refused() {
     let mut bench = connected(&[offer("counter", "rwa")]);
-    let mut pending = atomic(&mut bench, named(4), AtomicChoice::FetchAdd { add: 1 });
+    // What a bare TO stands for only the peer knows.
+    let target = PutTarget::Tagged { stag: 77, to: 4100 };
+    let mut pending = atomic(&mut bench, target, AtomicChoice::FetchAdd { add: 1 });
     let ticket = posts(&bench.all_commands())[0].1;
     let terminate = Terminate::new(0, 2, 7);
     bench.event(Event::Terminated { stream: OPENED, by_peer: true, terminate });

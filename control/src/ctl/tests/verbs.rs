@@ -95,7 +95,7 @@ fn what_verbs_refuse_before_they_ask_anybody() {
     let cases: [(&[&str], &str); 13] = [
         (&["get", PLACE], "required"),
         (&["get", PLACE, "f", "--into", "own"], "cannot be used with"),
-        (&["get", bare, "f"], "no region is named"),
+        (&["get", bare, "f"], "no region is named: write rdmap://"),
         (&["get", bare, "f", "--stag", "1"], "--to"),
         (&["get", PLACE, "f", "--stag", "1", "--to", "0"], "both name the place"),
         (&["get", PLACE, "f", "--length", "some"], "some"),

@@ -88,9 +88,9 @@ fn bandwidth_of_writes_needs_only_the_control_stream() {
     assert_eq!(bench.perftest.poll_timeout(), None, "there were Writes");
     assert_eq!(bench.send(1, &[5; 8]), [reply(1, &[5; 8])]);
     let mut out = Actions::new();
-    bench.perftest.closed(StreamId(1), &mut out);
+    bench.perftest.closed(StreamId(1), bench.now, &mut out);
     assert!(matches!(out.pop_front(), Some((StreamId(2), Action::End(_)))));
-    bench.perftest.closed(StreamId(2), &mut out);
+    bench.perftest.closed(StreamId(2), bench.now, &mut out);
     assert_eq!(bench.perftest.sessions(), 0);
 }
 
@@ -193,9 +193,29 @@ fn a_client_that_goes_makes_room_for_the_next() {
     assert_eq!(bench.greet(1).len(), 1);
     assert_eq!(bench.greet(2), []);
     let mut out = Actions::new();
-    bench.perftest.closed(StreamId(1), &mut out);
+    bench.perftest.closed(StreamId(1), bench.now, &mut out);
     assert_eq!(out.len(), 1);
     assert_eq!(bench.perftest.sessions(), 1);
+}
+
+#[test]
+fn a_client_that_does_nothing_keeps_the_others_of_its_host_waiting_for_ten_seconds_at_most() {
+    let mut bench = Bench::new();
+    // Streams that stay silent: one that is there already is no client's data stream.
+    bench.open(20, HOST, false);
+    bench.open(1, HOST, false);
+    bench.open(2, HOST, false);
+    assert_eq!(bench.greet(1).len(), 1);
+    assert_eq!(bench.greet(2), [], "the first client opens its data stream");
+    assert_eq!(bench.pass(OPENING - Duration::from_micros(1)), []);
+    assert_eq!(bench.perftest.poll_timeout(), Some(bench.now + Duration::from_micros(1)));
+    let late = bench.pass(Duration::from_micros(1));
+    assert!(
+        matches!(&late[..], [(1, Action::End(_)), goes_on] if *goes_on == reply(2, &[0; DEST]))
+    );
+    bench.open(12, HOST, false);
+    assert_eq!(bench.send(2, &[0; DEST]), [reply(2, &[0; DEST])]);
+    assert_eq!(bench.perftest.poll_timeout(), None);
 }
 
 #[test]

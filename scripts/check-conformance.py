@@ -20,6 +20,7 @@ CRATES = {
     "dpdk": "dataplane/dpdk",
     "dataplane": "dataplane",
     "tcp-lite": "tcp-lite",
+    "sctp-lite": "dataplane/sctp-lite",
     "control": "control",
 }
 REASONS = ("Not met:", "Not ours:", "ULP:", "Out of scope:")

@@ -37,7 +37,7 @@ fn init(header: &InitHeader, parameters: &[Parameter<'_>]) -> Vec<u8> {
 }
 
 /// Tag and cookie of an INIT ACK.
-fn promised(octets: &[u8]) -> (InitHeader, Vec<u8>) {
+pub(super) fn promised(octets: &[u8]) -> (InitHeader, Vec<u8>) {
     let raw = Packet::new(octets).expect("a packet").chunks().next().expect("a chunk");
     let Ok(Chunk::InitAck(init)) = Chunk::parse(raw.expect("whole")) else { panic!("an INIT ACK") };
     let cookie = init.parameters().find_map(|p| match p {

@@ -1,6 +1,7 @@
 //! Dialogues of packets with an association, in virtual time. Every packet that it sends must be expected.
 
 mod attacks;
+mod data;
 mod handshake;
 mod heartbeat;
 mod listener;

@@ -46,6 +46,9 @@ pub(super) struct Upper {
     pub(super) queue: VecDeque<(u64, usize)>,
     pub(super) acknowledged: Vec<u64>,
     pub(super) takes: bool,
+    /// One of so many messages is not taken; none for zero.
+    pub(super) refuses: usize,
+    offered: usize,
     pub(super) room: u32,
 }
 
@@ -56,6 +59,8 @@ impl Upper {
             queue: VecDeque::new(),
             acknowledged: Vec::new(),
             takes: true,
+            refuses: 0,
+            offered: 0,
             room: u32::MAX,
         }
     }
@@ -63,7 +68,8 @@ impl Upper {
 
 impl MessageSink for Upper {
     fn message(&mut self, _now: Instant, message: Received<'_>) -> Taken {
-        if !self.takes {
+        self.offered += 1;
+        if !self.takes || (self.refuses > 0 && self.offered.is_multiple_of(self.refuses)) {
             return Taken::No;
         }
         self.got.push((message.stream, message.pieces.concat()));

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use wire::sctp::{Parameter, Tag};
+use wire::sctp::{Parameter, SackHeader, Tag};
 
 use super::rig::{PEER_TAG, Rig, data, peer_header, push_data};
 use crate::sctp::{CloseReason, Config, DropReason, Event, State};
@@ -12,6 +12,12 @@ const CLOSED: Option<Event> = Some(Event::Closed(CloseReason::Shutdown));
 fn shutdown(rig: &mut Rig) -> Result<(), DropReason> {
     let cumulative = rig.association.local_tsn.sub(1);
     rig.give(|b| b.shutdown(cumulative).expect("room"))
+}
+
+fn sack(rig: &mut Rig, n: u32) {
+    let cumulative = rig.association.local_tsn.add(n).sub(1);
+    let header = SackHeader { cumulative, a_rwnd: 65_536 };
+    rig.give(|b| b.sack(header, &[], &[]).expect("room")).expect("new");
 }
 
 #[test]
@@ -43,6 +49,45 @@ fn the_peer_shuts_down() {
     assert_eq!((rig.state(), rig.sent().len()), (State::ShutdownAckSent, 0));
     rig.give(|b| b.shutdown_complete(false).expect("room")).expect("expected");
     assert_eq!((rig.event(), rig.sent().len()), (CLOSED, 0));
+}
+
+// All that the source has is acknowledged first.
+#[test]
+fn our_data_come_before_the_shutdown() {
+    let mut rig = Rig::established();
+    rig.up.queue.extend([(1, 100), (2, 100)]);
+    rig.association.shutdown(rig.now);
+    assert_eq!(rig.sent(), ["P: DATA(1) DATA(2)"]);
+    // What is lost goes out again.
+    assert_eq!(rig.state(), State::ShutdownPending);
+    let sent = rig.wait(Duration::from_secs(5));
+    assert!(!sent.is_empty() && sent.iter().all(|(_, words)| words.contains("DATA")), "{sent:?}");
+    sack(&mut rig, 1);
+    assert_eq!(rig.state(), State::ShutdownPending);
+    rig.sent();
+    sack(&mut rig, 2);
+    assert_eq!(rig.sent(), ["P: SHUTDOWN(0)"]);
+    assert_eq!((rig.state(), rig.up.acknowledged.as_slice()), (State::ShutdownSent, &[1, 2][..]));
+}
+
+// The peer's SHUTDOWN acknowledges, and is answered once all is acknowledged; §4 note 6.
+#[test]
+fn our_data_come_before_the_shutdown_ack() {
+    let mut rig = Rig::established();
+    rig.up.queue.extend([(1, 100), (2, 1400)]);
+    assert_eq!(rig.sent(), ["P: DATA(1)", "P: DATA(2)"]);
+    shutdown(&mut rig).expect("expected");
+    assert_eq!((rig.event(), rig.state()), (Some(Event::PeerShutdown), State::ShutdownReceived));
+    assert_eq!(rig.sent(), [""; 0]);
+    let sent = rig.wait(Duration::from_secs(5));
+    assert!(!sent.is_empty() && sent.iter().all(|(_, words)| words.contains("DATA")), "{sent:?}");
+    sack(&mut rig, 1);
+    rig.sent();
+    assert_eq!(rig.state(), State::ShutdownReceived);
+    let cumulative = rig.association.local_tsn.add(1);
+    rig.give(|b| b.shutdown(cumulative).expect("room")).expect("expected");
+    assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+    assert_eq!(rig.up.acknowledged, [1, 2]);
 }
 
 // Both at the same time.

@@ -1,0 +1,123 @@
+//! DATA and SACK as the association sees them: when they flow, and what their absence means (RFC 9260 §6, §8.1).
+
+use core::time::Duration;
+
+use wire::sctp::{InitHeader, Parameter, SackHeader, Tag, Tsn};
+
+use super::rig::{Rig, data, peer_header, push_data};
+use crate::sctp::{CloseReason, Config, DropReason, Event, State};
+
+/// Everything up to our `n`th TSN is there, with ample room.
+fn sack(rig: &mut Rig, n: u32) -> Result<(), DropReason> {
+    let cumulative = rig.association.local_tsn.add(n).sub(1);
+    let header = SackHeader { cumulative, a_rwnd: 65_536 };
+    rig.give(|b| b.sack(header, &[], &[]).expect("room"))
+}
+
+#[test]
+fn messages_go_out_and_are_acknowledged() {
+    let mut rig = Rig::established();
+    rig.up.queue.extend([(1, 100), (2, 200)]);
+    assert_eq!(rig.sent(), ["P: DATA(1) DATA(2)"]);
+    assert_eq!(sack(&mut rig, 1), Ok(()));
+    assert_eq!(rig.up.acknowledged, [1]);
+    assert_eq!(sack(&mut rig, 2), Ok(()));
+    assert_eq!(rig.up.acknowledged, [1, 2]);
+    assert_eq!(rig.sent(), [""; 0]);
+}
+
+// RFC 9260 §6.1, §6.2: an acknowledgement that waits goes with DATA, in front of them.
+#[test]
+fn an_acknowledgement_goes_with_data() {
+    let mut rig = Rig::established();
+    rig.give(|b| push_data(b, &data(1), b"first")).expect("taken");
+    assert_eq!(rig.sent(), ["P: SACK(1)"]);
+    rig.give(|b| push_data(b, &data(2), b"second")).expect("taken");
+    assert_eq!(rig.sent(), [""; 0]);
+    rig.up.queue.push_back((1, 100));
+    assert_eq!(rig.sent(), ["P: SACK(2) DATA(1)"]);
+}
+
+// RFC 9260 §6: no DATA before ESTABLISHED, and none for a SHUTDOWN's sender.
+#[test]
+fn nothing_is_sent_where_nothing_may_be() {
+    for state in
+        [State::CookieWait, State::CookieEchoed, State::ShutdownSent, State::ShutdownAckSent]
+    {
+        let mut rig = Rig::in_state(state);
+        rig.up.queue.push_back((1, 100));
+        assert_eq!(rig.sent(), [""; 0], "{state:?}");
+        assert_eq!(rig.up.queue.len(), 1);
+    }
+    let mut rig = Rig::cookie_echoed();
+    rig.up.queue.push_back((1, 100));
+    assert_eq!(rig.sent(), [""; 0]);
+    rig.give(|b| b.cookie_ack().expect("room")).expect("expected");
+    assert_eq!(rig.sent(), ["P: DATA(1)"]);
+}
+
+// RFC 9260 §8.1: beyond Association.Max.Retrans the peer is gone.
+#[test]
+fn a_peer_that_acknowledges_nothing() {
+    let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
+    rig.up.queue.push_back((1, 100));
+    rig.sent();
+    let sent = rig.wait(Duration::from_secs(3600));
+    assert!(sent.iter().all(|(_, words)| words == "P: DATA(1)"), "{sent:?}");
+    assert!((10..=12).contains(&sent.len()), "{sent:?}");
+    assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
+    // §8.1: nothing more is sent.
+    assert!(rig.association.is_done());
+    assert!(rig.up.acknowledged.is_empty());
+}
+
+// RFC 9260 §8.1: the count starts anew with each acknowledgement of DATA.
+#[test]
+fn an_acknowledgement_starts_the_count_anew() {
+    let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
+    for n in 1..=5 {
+        rig.up.queue.push_back((u64::from(n), 100));
+        rig.sent();
+        while rig.association.errors < 8 {
+            rig.wait(Duration::from_secs(1));
+            assert_eq!(rig.state(), State::Established);
+        }
+        sack(&mut rig, n).expect("new");
+        assert_eq!(rig.association.errors, 0);
+    }
+}
+
+// RFC 9260 §5.2.4 action A: what was under way is forgotten, and numbers begin anew.
+#[test]
+fn a_restart_forgets_what_was_under_way() {
+    let mut rig = Rig::established();
+    rig.up.queue.push_back((1, 100));
+    assert_eq!(rig.sent(), ["P: DATA(1)"]);
+    let header = InitHeader { tag: Tag(0x5555_5555), initial_tsn: Tsn(70), ..peer_header() };
+    rig.give_tagged(Tag::NONE, |b| b.init(&header, &[Parameter::Adaptation(1)]).expect("room"))
+        .expect("answered");
+    let answer = rig.packets().remove(0);
+    let (ours, cookie) = super::listener::promised(&answer);
+    rig.give_tagged(ours.tag, |b| b.cookie_echo(&cookie).expect("room")).expect("a restart");
+    assert_eq!(rig.event(), Some(Event::Restarted { streams: 10 }));
+    rig.up.queue.push_back((2, 100));
+    // Its first one: TSN 1 of the new numbers.
+    assert_eq!(rig.association.local_tsn, ours.initial_tsn);
+    assert_eq!(rig.sent(), ["55555555: COOKIE-ACK DATA(1)"]);
+    sack(&mut rig, 1).expect("new");
+    assert_eq!(rig.up.acknowledged, [2]);
+    assert_eq!(rig.wait(Duration::from_secs(20)), []);
+}
+
+// RFC 9260 §6, §6.2.1: a SACK of the past, or where none belongs, changes nothing.
+#[test]
+fn sacks_that_are_too_late() {
+    let mut rig = Rig::established();
+    rig.up.queue.extend([(1, 100), (2, 100)]);
+    rig.sent();
+    sack(&mut rig, 2).expect("new");
+    assert_eq!(sack(&mut rig, 1), Err(DropReason::BadSack));
+    let mut rig = Rig::in_state(State::ShutdownSent);
+    assert_eq!(sack(&mut rig, 0), Err(DropReason::UnexpectedChunk));
+    assert_eq!(rig.state(), State::ShutdownSent);
+}

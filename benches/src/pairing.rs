@@ -65,10 +65,11 @@ pub struct Half {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
+    ulp: UlpConfig,
 }
 
 impl Half {
-    fn new() -> Half {
+    fn new(ulp: UlpConfig) -> Half {
         let memory = VecMemory::new(REGION_LEN);
         let mut stags = StagTable::new();
         let entry = StagEntry {
@@ -83,7 +84,7 @@ impl Half {
         };
         stags.insert(entry).expect("an empty table takes a region");
         let (buffers, hold) = (BufferPool::new(1 << 20), HoldBudget::new(16 << 20));
-        Half { endpoint: None, stags, buffers, hold, memory }
+        Half { endpoint: None, stags, buffers, hold, memory, ulp }
     }
 
     /// Takes a segment.
@@ -125,7 +126,7 @@ impl Half {
                         hold: &mut self.hold,
                     };
                     let endpoint = self.endpoint.as_mut().expect("it has just spoken");
-                    let ulp = UlpConfig::from(StreamConfig::default());
+                    let ulp = self.ulp.clone();
                     endpoint.mpa_accept(now, PD, &[], ulp, cx).expect("it asked");
                 }
                 Event::Ddp(ddp::Event::TaggedDelivered { .. }) => delivered += 1,
@@ -147,11 +148,23 @@ pub struct Pairing {
     pub receiver: Half,
     there: Batch,
     back: Batch,
+    /// Kept, so that it does not go with one of the endpoints.
+    _config: Arc<EndpointConfig>,
 }
 
 impl Pairing {
     /// Two endpoints that have shaken hands and opened their windows.
     pub fn new(mss: u16, markers: bool) -> Pairing {
+        let mut pairing = Pairing::established(mss, markers, StreamConfig::default().into());
+        for _ in 0..8 {
+            pairing.write(256 << 10);
+            while pairing.exchange() {}
+        }
+        pairing
+    }
+
+    /// Two endpoints that have shaken hands, and no more, with the queues that `ulp` says.
+    pub fn established(mss: u16, markers: bool, ulp: UlpConfig) -> Pairing {
         let mut config = EndpointConfig::default();
         config.mpa.markers = markers;
         // A whole burst at once, whatever the clock says.
@@ -161,12 +174,8 @@ impl Pairing {
         let now = Instant::from_millis(1000);
         let address = |n| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), 4791);
         let tuple = |a, b| FourTuple { local: address(a), remote: address(b) };
-        let (mut sender, mut receiver) = (Half::new(), Half::new());
-        let open = Open {
-            pd: PD,
-            ulp: UlpConfig::from(StreamConfig::default()),
-            private_data: Vec::new(),
-        };
+        let (mut sender, mut receiver) = (Half::new(ulp.clone()), Half::new(ulp.clone()));
+        let open = Open { pd: PD, ulp, private_data: Vec::new() };
         let (id, iss) = (StreamId(1), SeqNumber(1000));
         let asked = Endpoint::connect(config.clone(), id, tuple(1, 2), iss, mss, now, open);
         sender.endpoint = Some(asked.expect("no private data fits"));
@@ -174,19 +183,36 @@ impl Pairing {
         sender.output(now, &mut syn);
         let segment = Segment::parse(&syn.segments[0]).expect("a SYN");
         let (id, iss) = (StreamId(2), SeqNumber(9000));
-        let accepted = Endpoint::accept(config, id, tuple(2, 1), iss, mss, &segment, now);
+        let tuple = tuple(2, 1);
+        let accepted = Endpoint::accept(config.clone(), id, tuple, iss, mss, &segment, now);
         receiver.endpoint = Some(accepted);
         let (there, back) = (Batch::default(), Batch::default());
-        let mut pairing = Pairing { now, sender, receiver, there, back };
+        let mut pairing = Pairing { now, sender, receiver, there, back, _config: config };
         // The first writes open the congestion window.
         for _ in 0..4 {
             pairing.exchange();
         }
-        for _ in 0..8 {
-            pairing.write(256 << 10);
-            while pairing.exchange() {}
-        }
         pairing
+    }
+
+    /// Time passes, and both give back what they do not need.
+    pub fn relax(&mut self, time: Duration) {
+        while self.exchange() {}
+        self.now += time;
+        for half in [&mut self.sender, &mut self.receiver] {
+            if let Some(endpoint) = &mut half.endpoint {
+                endpoint.relax(self.now);
+            }
+        }
+    }
+
+    /// Takes both endpoints away, and says how much each had of what `heap` counts beside itself.
+    pub fn take_apart(&mut self, heap: impl Fn() -> u64) -> [u64; 2] {
+        [&mut self.sender, &mut self.receiver].map(|half| {
+            let before = heap();
+            half.endpoint = None;
+            before - heap()
+        })
     }
 
     /// Posts a write of `len` octets.

@@ -79,10 +79,23 @@ const _: () = assert!(size_of::<Record>() <= 48);
 /// A tagged message of which segments have come in order.
 #[derive(Clone, Copy, Debug)]
 struct TaggedMessage {
-    /// STag and lowest TO of its segments with payload.
-    start: Option<(Stag, TaggedOffset)>,
+    /// STag and lowest TO of its segments with payload, if it has `any`.
+    stag: Stag,
+    to: TaggedOffset,
+    any: bool,
     /// Payload octets.
     len: u64,
+}
+
+const _: () = assert!(size_of::<Option<TaggedMessage>>() == 24);
+
+impl TaggedMessage {
+    const EMPTY: TaggedMessage =
+        TaggedMessage { stag: Stag(0), to: TaggedOffset(0), any: false, len: 0 };
+
+    fn start(&self) -> Option<(Stag, TaggedOffset)> {
+        self.any.then_some((self.stag, self.to))
+    }
 }
 
 /// Records that memory is kept for when there are none.
@@ -356,9 +369,9 @@ impl Receiver {
     }
 
     fn advance_tagged(&mut self, header: &TaggedRepr, len: u32) -> Result<bool, Reject> {
-        let message = self.tagged.get_or_insert(TaggedMessage { start: None, len: 0 });
+        let message = self.tagged.get_or_insert(TaggedMessage::EMPTY);
         if len > 0 {
-            message.start = Some(match message.start {
+            (message.stag, message.to) = match message.start() {
                 None => (header.stag, header.to),
                 Some((stag, to)) if stag == header.stag => (stag, to.min(header.to)),
                 // RFC 5041 §4.2: one STag in all segments of a message.
@@ -367,7 +380,8 @@ impl Receiver {
                     let mismatch = Mismatch::exact(Field::Stag, seen, expected);
                     return Err(Reject::Error(ErrorCode::InvalidStag, mismatch));
                 }
-            });
+            };
+            message.any = true;
             message.len += u64::from(len);
         }
         Ok(header.last)
@@ -382,7 +396,7 @@ impl Receiver {
             HeaderRepr::Tagged(TaggedRepr { rsvd_ulp, stag, to, .. }) => {
                 let message = self.tagged.take();
                 let len = message.map_or(0, |m| m.len);
-                let (stag, to) = message.and_then(|m| m.start).unwrap_or((stag, to));
+                let (stag, to) = message.and_then(|m| m.start()).unwrap_or((stag, to));
                 env.events.push_back(Event::TaggedDelivered { stag, to, len, rsvd_ulp });
                 env.counters.tagged_delivered += 1;
                 env.counters.delivered_octets += len;

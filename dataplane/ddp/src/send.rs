@@ -9,7 +9,6 @@
 //! ```
 
 use arrayvec::ArrayVec;
-use smallvec::SmallVec;
 use wire::ddp::{TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
 use wire::{DdpVersion, LazyDeque, MessageOffset, Msn, Qn, TaggedOffset};
 
@@ -54,11 +53,38 @@ pub(crate) struct Sender<M> {
     /// Number of the message at the front; wraps.
     first: u32,
     /// Index of the first message that is not wholly with the LLP.
-    unsent: usize,
-    /// MSN of the next message to each queue of the peer.
-    msns: SmallVec<[(Qn, Msn); 2]>,
+    unsent: u32,
+    msns: Msns,
     max_posts: u32,
     closed: bool,
+}
+
+/// MSN of the next message to each queue of the peer.
+#[derive(Debug)]
+struct Msns {
+    /// To the first queue, which most messages go to.
+    first: Msn,
+    others: LazyDeque<(Qn, Msn)>,
+}
+
+impl Default for Msns {
+    fn default() -> Self {
+        Msns { first: Msn::FIRST, others: LazyDeque::new() }
+    }
+}
+
+impl Msns {
+    /// Of one queue. RFC 5041 §4.3: each starts at one.
+    fn of(&mut self, qn: Qn) -> &mut Msn {
+        if qn.0 == 0 {
+            return &mut self.first;
+        }
+        let at = self.others.iter().position(|(q, _)| *q == qn).unwrap_or_else(|| {
+            self.others.push_back((qn, Msn::FIRST));
+            self.others.len() - 1
+        });
+        &mut self.others[at].1
+    }
 }
 
 impl<M: RegionMemory> Sender<M> {
@@ -67,7 +93,7 @@ impl<M: RegionMemory> Sender<M> {
             queue: LazyDeque::new(),
             first: 0,
             unsent: 0,
-            msns: SmallVec::new(),
+            msns: Msns::default(),
             max_posts: u32::try_from(max_posts).unwrap_or(u32::MAX),
             closed: false,
         }
@@ -117,14 +143,14 @@ impl<M: RegionMemory> Sender<M> {
     /// begun if that is at most `finish` octets. Else it comes back as flushed when what is out is
     /// acknowledged, so that its source stays until then.
     fn cut(&mut self, finish: u32, events: &mut LazyDeque<Event>, counters: &mut Counters) {
-        let mut keep = self.unsent;
-        if let Some(begun) = self.queue.get_mut(self.unsent)
+        let mut keep = self.unsent as usize;
+        if let Some(begun) = self.queue.get_mut(keep)
             && begun.state == PostedState::Begun
         {
             keep += 1;
             if begun.len - begun.sent > finish {
                 begun.state = PostedState::Cut;
-                self.unsent = keep;
+                self.unsent = keep as u32;
             }
         }
         for waiting in self.queue.drain(keep..) {
@@ -162,17 +188,17 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     pub(crate) fn has_unsent(&self) -> bool {
-        self.unsent < self.queue.len()
+        (self.unsent as usize) < self.queue.len()
     }
 
     /// Octets given to the LLP of the message that is not wholly with it.
     pub(crate) fn begun(&self) -> u32 {
-        self.queue.get(self.unsent).map_or(0, |posted| posted.sent)
+        self.queue.get(self.unsent as usize).map_or(0, |posted| posted.sent)
     }
 
     #[cfg(test)]
     pub(crate) fn start_queue_at(&mut self, qn: Qn, msn: Msn) {
-        self.msns.push((qn, msn));
+        *self.msns.of(qn) = msn;
     }
 
     #[cfg(test)]
@@ -181,7 +207,7 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     pub(crate) fn next_len(&self, mulpdu: usize) -> Option<usize> {
-        let posted = self.queue.get(self.unsent)?;
+        let posted = self.queue.get(self.unsent as usize)?;
         let (header, payload) = segment_size(posted, mulpdu);
         Some(header + payload as usize)
     }
@@ -192,14 +218,16 @@ impl<M: RegionMemory> Sender<M> {
         version: DdpVersion,
         counters: &mut Counters,
     ) -> Option<Outgoing> {
-        let index = self.unsent;
+        let index = self.unsent as usize;
         let posted = self.queue.get_mut(index)?;
         // RFC 5041 §5.2: no larger than MULPDU; §5.3: in increasing offset, messages in order.
         let (_, payload) = segment_size(posted, mulpdu);
         if posted.state == PostedState::Waiting {
             posted.state = PostedState::Begun;
             if let Message::Untagged { qn, .. } = posted.message {
-                posted.msn = take_msn(&mut self.msns, qn);
+                let next = self.msns.of(qn);
+                posted.msn = *next;
+                *next = next.next();
             }
         }
         let offset = posted.sent;
@@ -311,17 +339,6 @@ fn segment_size<M>(posted: &Posted<M>, mulpdu: usize) -> (usize, u32) {
     };
     let room = u32::try_from(mulpdu.max(MIN_MULPDU) - header).unwrap_or(u32::MAX);
     (header, room.min(posted.len - posted.sent))
-}
-
-fn take_msn(msns: &mut SmallVec<[(Qn, Msn); 2]>, qn: Qn) -> Msn {
-    let at = msns.iter().position(|(q, _)| *q == qn).unwrap_or_else(|| {
-        // RFC 5041 §4.3: each queue starts at one.
-        msns.push((qn, Msn::FIRST));
-        msns.len() - 1
-    });
-    let msn = msns[at].1;
-    msns[at].1 = msn.next();
-    msn
 }
 
 fn outgoing<M: RegionMemory>(

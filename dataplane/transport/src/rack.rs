@@ -12,8 +12,9 @@ use crate::seq::ExtSeq;
 /// Recoveries without D-SACK after which the reordering window shrinks again (RFC 8985 §6.2 step 4).
 const PERSIST: u8 = 16;
 
-/// Time over which the shortest round trip is sought: one to two of these.
-const MIN_RTT_WINDOW: Duration = Duration::from_secs(60);
+/// Time over which the shortest round trip is sought: one to two of these, a minute, in units of 2^26
+/// nanoseconds.
+const MIN_RTT_WINDOW: u32 = (60_000_000_000_u64 >> 26) as u32;
 
 /// The state of RACK (RFC 8985 §5.3).
 #[derive(Clone, Debug)]
@@ -180,13 +181,15 @@ struct MinRtt {
     best: u32,
     /// Of this window.
     recent: u32,
-    since: Instant,
+    /// When this window began, in units of 2^26 nanoseconds.
+    since: u32,
 }
 
 impl MinRtt {
     fn sample(&mut self, now: Instant, rtt: Duration) {
         let rtt = u32::try_from(rtt.as_nanos() / 64).unwrap_or(u32::MAX).max(1);
-        if self.best == 0 || now.saturating_since(self.since) >= MIN_RTT_WINDOW {
+        let now = (now.as_nanos() >> 26) as u32;
+        if self.best == 0 || now.wrapping_sub(self.since) >= MIN_RTT_WINDOW {
             self.best = if self.best == 0 { rtt } else { self.recent };
             self.recent = rtt;
             self.since = now;

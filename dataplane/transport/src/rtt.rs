@@ -18,8 +18,8 @@ pub struct RttEstimator {
     srtt: u64,
     rttvar: u64,
     measured: bool,
-    /// Without backing off, nanoseconds.
-    rto: u64,
+    /// Without backing off, microseconds.
+    rto: u32,
     /// Doublings of the time-out.
     backoff: u8,
 }
@@ -32,7 +32,7 @@ impl RttEstimator {
             srtt: 0,
             rttvar: 0,
             measured: false,
-            rto: nanos(config.initial_rto()),
+            rto: micros(config.initial_rto()),
             backoff: 0,
         }
     }
@@ -56,13 +56,13 @@ impl RttEstimator {
         let floor = config.min_rto() / VARIANCE_FLOOR;
         let var = Duration::from_nanos(self.rttvar.saturating_mul(4)).max(floor);
         let rto = Duration::from_nanos(self.srtt).saturating_add(var);
-        self.rto = nanos(rto.clamp(config.min_rto(), config.max_rto())); // RFC 6298 §2.4, §2.5
+        self.rto = micros(rto.clamp(config.min_rto(), config.max_rto())); // RFC 6298 §2.4, §2.5
     }
 
     /// The time-out now.
     pub fn rto(&self, config: &impl Parameters) -> Duration {
-        let rto = self.rto.saturating_mul(1 << self.backoff.min(16));
-        Duration::from_nanos(rto).min(config.max_rto())
+        let rto = u64::from(self.rto) << self.backoff.min(16);
+        Duration::from_micros(rto).min(config.max_rto())
     }
 
     /// The timer has expired (RFC 6298 §5.5).
@@ -78,7 +78,7 @@ impl RttEstimator {
     /// The SYN had to be sent again and nothing was measured (RFC 6298 §5.7).
     pub fn after_syn_loss(&mut self) {
         if !self.measured {
-            self.rto = self.rto.max(nanos(RTO_AFTER_SYN_LOSS));
+            self.rto = self.rto.max(micros(RTO_AFTER_SYN_LOSS));
         }
         self.backoff = 0;
     }
@@ -89,8 +89,9 @@ impl RttEstimator {
     }
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+/// Rounded up.
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
 /// (1 - 1/weight) * old + new / weight, without loss of small differences in sign.

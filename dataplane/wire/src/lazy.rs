@@ -77,6 +77,7 @@ impl<T: Blank> DerefMut for Lazy<T> {
 
 /// A queue that takes eight octets until something is put into it.
 #[derive(Clone)]
+#[expect(clippy::box_collection, reason = "eight octets instead of 32")]
 pub struct LazyDeque<T>(Option<Box<VecDeque<T>>>);
 
 impl<T> LazyDeque<T> {

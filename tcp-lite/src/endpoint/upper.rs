@@ -44,8 +44,8 @@ pub(super) struct Upper<M: RegionMemory> {
     emss: u32,
     /// What this end sends before its first FPDU; empty once acknowledged.
     prologue: Box<[u8]>,
-    prologue_len: u32,
-    prologue_sent: u32,
+    prologue_len: u16,
+    prologue_sent: u16,
     pub(super) stage: Stage<M>,
     pub(super) notice: Option<Box<Notice>>,
 }
@@ -171,7 +171,7 @@ impl<M: RegionMemory> Upper<M> {
         let prologue: Box<[u8]> = startup.output().into();
         Upper {
             emss: 536,
-            prologue_len: prologue.len() as u32,
+            prologue_len: prologue.len() as u16,
             prologue,
             prologue_sent: 0,
             stage: Stage::Startup(Box::new(Begin {
@@ -234,9 +234,11 @@ impl<M: RegionMemory> Upper<M> {
 
     /// What the start-up has written since is what will be sent.
     pub(super) fn take_prologue(&mut self) {
-        if let Stage::Startup(begin) = &self.stage {
+        if let Stage::Startup(begin) = &self.stage
+            && !begin.initiator
+        {
             self.prologue = begin.startup.output().into();
-            self.prologue_len = self.prologue.len() as u32;
+            self.prologue_len = self.prologue.len() as u16;
         }
     }
 
@@ -409,7 +411,7 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
             // No FPDU behind it, so that the first one begins a segment.
             let n = rest.len().min(out.len());
             out[..n].copy_from_slice(&rest[..n]);
-            *prologue_sent = offset as u32 + n as u32;
+            *prologue_sent = offset as u16 + n as u16;
             return n;
         }
         let Stage::Full(full) = stage else { return 0 };
@@ -457,10 +459,10 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
 
     fn acknowledged(&mut self, offset: u64) {
         let Upper { prologue, prologue_len, stage, .. } = &mut *self.upper;
-        let Stage::Full(full) = stage else { return };
         if offset >= (*prologue_len).into() && !prologue.is_empty() {
             *prologue = Box::default();
         }
+        let Stage::Full(full) = stage else { return };
         let Full { sender, stream, .. } = &mut **full;
         sender.acknowledged(stream, offset);
     }

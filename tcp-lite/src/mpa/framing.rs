@@ -25,19 +25,20 @@ const PAYLOAD: u64 = MARKER_INTERVAL - MARKER;
 /// The grid of one direction of a stream in Full Operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Framing {
-    start: u64,
+    start: u32,
     markers: bool,
 }
 
 impl Framing {
-    /// Full Operation begins at stream offset `start`, with markers or without.
+    /// Full Operation begins at stream offset `start`, which is little, with markers or without.
     pub fn new(start: u64, markers: bool) -> Self {
-        Framing { start, markers }
+        debug_assert!(start <= u32::MAX.into());
+        Framing { start: start as u32, markers }
     }
 
     /// Stream offset of the first octet of Full Operation.
     pub fn start(&self) -> u64 {
-        self.start
+        self.start.into()
     }
 
     /// True when this direction carries markers.
@@ -48,14 +49,14 @@ impl Framing {
     /// True when a marker stands at `at` (RFC 5044 §4.3).
     #[inline]
     pub fn is_marker(&self, at: u64) -> bool {
-        self.markers && (at - self.start).is_multiple_of(MARKER_INTERVAL)
+        self.markers && (at - self.start()).is_multiple_of(MARKER_INTERVAL)
     }
 
     /// The first marker at or after `at`. Only with markers.
     #[inline]
     pub fn marker_from(&self, at: u64) -> u64 {
         debug_assert!(self.markers);
-        self.start + (at - self.start).next_multiple_of(MARKER_INTERVAL)
+        self.start() + (at - self.start()).next_multiple_of(MARKER_INTERVAL)
     }
 
     /// The ULPDU_Length field of the FPDU that begins at `fpdu`.
@@ -68,7 +69,7 @@ impl Framing {
     /// The first octet of the FPDU whose ULPDU_Length field is at `header`.
     #[inline]
     pub fn fpdu_of(&self, header: u64) -> u64 {
-        if self.markers && (header - self.start) % MARKER_INTERVAL == MARKER {
+        if self.markers && (header - self.start()) % MARKER_INTERVAL == MARKER {
             header - MARKER
         } else {
             header
@@ -88,7 +89,7 @@ impl Framing {
         if !self.markers {
             return at + n;
         }
-        let within = (at - self.start) % MARKER_INTERVAL;
+        let within = (at - self.start()) % MARKER_INTERVAL;
         let at = if within == 0 { at + MARKER } else { at };
         let left = MARKER_INTERVAL - within.max(MARKER);
         if n <= left {
@@ -103,7 +104,7 @@ impl Framing {
         if !self.markers {
             return usize::MAX;
         }
-        (MARKER_INTERVAL - (at - self.start) % MARKER_INTERVAL) as usize
+        (MARKER_INTERVAL - (at - self.start()) % MARKER_INTERVAL) as usize
     }
 
     /// Octets that a whole FPDU with `ulpdu_len` octets of ULPDU takes at `fpdu`, markers included.

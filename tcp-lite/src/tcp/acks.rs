@@ -50,7 +50,7 @@ struct Told {
 impl Sender {
     /// RFC 5961 §5: the range of acceptable acknowledgement numbers.
     pub(crate) fn is_acceptable(&self, ack: ExtSeq) -> bool {
-        self.una.minus(self.max_wnd) <= ack && ack <= self.nxt
+        self.una.minus(self.max_wnd.into()) <= ack && ack <= self.nxt
     }
 
     /// An acceptable acknowledgement (RFC 9293 §3.10.7.4, fifth check). Returns whether it acknowledged
@@ -147,7 +147,7 @@ impl Sender {
         let below = first.start < info.ack;
         let inside = block(1).is_some_and(|b| b.start <= first.start && first.end <= b.end);
         // Nothing older than what the peer can still have seen.
-        let recent = first.start >= self.una.minus(self.max_wnd.max(1 << 16));
+        let recent = first.start >= self.una.minus(self.max_wnd.max(1 << 16).into());
         ((below || inside) && recent).then_some(first)
     }
 
@@ -200,7 +200,7 @@ impl Sender {
         if info.ack < self.una || !newer {
             return false;
         }
-        let changed = self.wnd != info.window;
+        let changed = u64::from(self.wnd) != info.window;
         let opened = self.wnd == 0 && info.window > 0;
         self.set_window(info.seq, info.ack, info.window);
         if self.wnd == 0 {
@@ -222,8 +222,9 @@ impl Sender {
 
     /// SND.WND, SND.WL1, SND.WL2.
     pub(crate) fn set_window(&mut self, seq: ExtSeq, ack: ExtSeq, window: u64) {
-        self.wnd = window;
-        self.max_wnd = self.max_wnd.max(window);
+        // RFC 7323 §2.3: at most 65535 << 14.
+        self.wnd = window as u32;
+        self.max_wnd = self.max_wnd.max(self.wnd);
         self.wl1 = self.wl1.max(seq);
         self.wl2 = ack;
     }

@@ -274,7 +274,7 @@ impl Connection {
             rto: self.send.rtt.rto(&self.config),
             cwnd: self.send.cc.cwnd(),
             ssthresh: self.send.cc.ssthresh(),
-            send_window: self.send.wnd,
+            send_window: self.send.wnd.into(),
             flight: self.send.flight(),
             receive_window: self.recv.edge.since(self.recv.nxt),
             ranges: self.recv.ranges(),

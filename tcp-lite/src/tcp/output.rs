@@ -222,7 +222,7 @@ impl Connection {
         send_room(
             self.send.usable(),
             self.send.emss,
-            self.send.max_wnd,
+            self.send.max_wnd.into(),
             self.send.flight(),
             self.send.probe_due,
         )

@@ -33,7 +33,7 @@ pub(crate) struct Receiver {
     pub(crate) nxt: ExtSeq,
     /// RCV.NXT + RCV.WND as last advertised.
     pub(crate) edge: ExtSeq,
-    irs: ExtSeq,
+    irs: SeqNumber,
     apart: Lazy<Apart>,
     /// The peer uses SACK: it is told what came twice.
     pub(crate) d_sacks: bool,
@@ -93,8 +93,7 @@ impl Receiver {
     /// For a peer whose initial sequence number is `irs`; nothing is advertised yet. `shift` is zero
     /// unless both sides scale.
     pub(crate) fn new(irs: SeqNumber, config: &Config, rmss: u16, shift: u8, now: Instant) -> Self {
-        let irs = ExtSeq::initial(irs);
-        let nxt = irs.plus(1);
+        let nxt = ExtSeq::initial(irs).plus(1);
         Receiver {
             nxt,
             edge: nxt,
@@ -117,7 +116,7 @@ impl Receiver {
 
     /// IRS.
     pub(crate) fn irs(&self) -> ExtSeq {
-        self.irs
+        ExtSeq::initial(self.irs)
     }
 
     /// Ranges taken beyond the gap.
@@ -145,7 +144,7 @@ impl Receiver {
 
     /// Stream offset of a sequence number: zero for the first octet after the SYN.
     pub(crate) fn offset(&self, seq: ExtSeq) -> u64 {
-        seq.since(self.irs.plus(1))
+        seq.since(self.irs().plus(1))
     }
 
     // --- text ---------------------------------------------------------------------------------------
@@ -255,7 +254,7 @@ impl Receiver {
             Taken::Only(part) => {
                 let start = part.start.clamp(offset, offset + gap.len());
                 let end = part.end.clamp(start, offset + gap.len());
-                Range { start: self.irs.plus(1 + start), end: self.irs.plus(1 + end) }
+                Range { start: self.irs().plus(1 + start), end: self.irs().plus(1 + end) }
             }
         };
         if taken.len() == 0 {
@@ -378,7 +377,7 @@ impl Receiver {
     /// True when the window should be told to the peer although nothing else is to be sent.
     pub(crate) fn update_due(&self, room: u64) -> bool {
         // The window of a SYN is not scaled and less than what we could offer, but enough to begin with.
-        let fresh = self.nxt == self.irs.plus(1);
+        let fresh = self.nxt == self.irs().plus(1);
         if fresh && self.edge.since(self.nxt) >= INITIAL_WINDOW * u64::from(self.rmss) {
             return false;
         }

@@ -25,9 +25,9 @@ pub(crate) struct Sender {
     /// SND.NXT.
     pub(crate) nxt: ExtSeq,
     /// SND.WND, octets beyond SND.UNA.
-    pub(crate) wnd: u64,
+    pub(crate) wnd: u32,
     /// MAX.SND.WND (RFC 5961 §5).
-    pub(crate) max_wnd: u64,
+    pub(crate) max_wnd: u32,
     /// What matters only while something is in flight.
     pub(crate) out: Lazy<Outstanding>,
     pub(crate) cc: Congestion,
@@ -60,7 +60,7 @@ pub(crate) struct Sender {
     pub(crate) progress_at: Instant,
     /// Shift of the peer's window field.
     pub(crate) shift: u8,
-    iss: ExtSeq,
+    iss: SeqNumber,
     /// SND.WL1, SND.WL2.
     pub(super) wl1: ExtSeq,
     pub(super) wl2: ExtSeq,
@@ -121,10 +121,10 @@ impl Outstanding {
 
 impl Sender {
     pub(crate) fn new(iss: SeqNumber, mss: u16, config: &Config, now: Instant) -> Self {
-        let iss = ExtSeq::initial(iss);
+        let first = ExtSeq::initial(iss);
         Sender {
-            una: iss,
-            nxt: iss,
+            una: first,
+            nxt: first,
             wnd: 0,
             max_wnd: 0,
             out: Lazy::new(),
@@ -147,7 +147,7 @@ impl Sender {
             shift: 0,
             iss,
             wl1: ExtSeq::default(),
-            wl2: iss,
+            wl2: first,
             dup_acks: 0,
             longest_acked: 0,
             peer_mss: mss,
@@ -158,7 +158,7 @@ impl Sender {
 
     /// Our SYN is acknowledged: data may flow.
     pub(crate) fn established(&mut self, config: &Config, syn_lost: bool) {
-        self.una = self.iss.plus(1);
+        self.una = self.iss().plus(1);
         self.nxt = self.una;
         if syn_lost {
             self.rtt.after_syn_loss();
@@ -171,12 +171,12 @@ impl Sender {
 
     /// ISS.
     pub(crate) fn iss(&self) -> ExtSeq {
-        self.iss
+        ExtSeq::initial(self.iss)
     }
 
     /// Stream offset of a sequence number: zero for the first octet after the SYN.
     pub(crate) fn offset(&self, seq: ExtSeq) -> u64 {
-        seq.since(self.iss.plus(1))
+        seq.since(self.iss().plus(1))
     }
 
     /// Octets sent at least once.
@@ -201,7 +201,7 @@ impl Sender {
 
     /// The right edge of the peer's window.
     pub(crate) fn right_edge(&self) -> ExtSeq {
-        self.una.plus(self.wnd)
+        self.una.plus(self.wnd.into())
     }
 
     /// The usable window; none when the peer shrank it below what is in flight (RFC 9293 §3.8.6 MUST-34).
@@ -239,7 +239,7 @@ impl Sender {
     /// Sequence number of a segment without data: SND.NXT, or where the peer's window ends when that is
     /// less, so that it is acceptable there (RFC 9293 appendix A.2).
     pub(crate) fn control_seq(&self) -> ExtSeq {
-        if self.una == self.iss {
+        if self.una == self.iss() {
             return self.nxt; // the SYN, which needs no window
         }
         self.nxt.min(self.right_edge()).max(self.una)

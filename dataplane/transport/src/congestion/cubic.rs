@@ -11,14 +11,19 @@ const BETA: f64 = 0.7;
 /// Growth per round trip of a standard TCP with CUBIC's decrease (RFC 8312 §4.2).
 const ALPHA_AIMD: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-/// State between congestion events.
+/// State between congestion events; blank before the first one and outside of congestion avoidance.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cubic {
+pub(super) struct Cubic(Lazy<State>);
+
+#[derive(Clone, Copy, Debug)]
+struct State {
     /// W_max; zero before the first loss and after a time-out.
-    w_max: f32,
+    w_max: f64,
     /// W_last_max (§4.6).
-    w_last_max: f32,
-    epoch: Lazy<Avoidance>,
+    w_last_max: f64,
+    epoch: Option<Epoch>,
+    /// Part of an octet not yet given to the window.
+    carry: f64,
 }
 
 /// The present congestion avoidance.
@@ -30,17 +35,12 @@ struct Epoch {
     /// Where the cubic has its plateau, and when.
     origin: f64,
     k: f64,
-    /// Part of an octet not yet given to the window.
-    carry: f64,
 }
 
-/// Its place.
-#[derive(Clone, Copy, Debug)]
-struct Avoidance(Option<Epoch>);
-
-impl Blank for Avoidance {
+impl Blank for State {
     fn blank() -> &'static Self {
-        &Avoidance(None)
+        static BLANK: State = State { w_max: 0.0, w_last_max: 0.0, epoch: None, carry: 0.0 };
+        &BLANK
     }
 }
 
@@ -56,11 +56,11 @@ impl Cubic {
     ) -> u64 {
         let smss = smss as f64;
         let cwnd = cwnd as f64 / smss;
-        let (w_max, w_last_max) = (self.w_max.into(), self.w_last_max.into());
-        let epoch = self.epoch.0.get_or_insert_with(|| Epoch::start(now, cwnd, w_max));
+        let State { w_max, w_last_max, epoch, carry } = &mut *self.0;
+        let epoch = *epoch.get_or_insert_with(|| Epoch::start(now, cwnd, *w_max));
         let rtt = srtt.as_secs_f64().max(1e-6);
         let t = now.saturating_since(epoch.start).as_secs_f64();
-        let friendly = friendly(epoch.cwnd, w_last_max, t / rtt);
+        let friendly = friendly(epoch.cwnd, *w_last_max, t / rtt);
         let segments = acked as f64 / smss;
         let grow = if epoch.at(t) < friendly {
             (friendly - cwnd).max(0.0).min(segments) // §4.2; never faster than slow start
@@ -69,40 +69,46 @@ impl Cubic {
             let target = epoch.at(t + rtt).clamp(cwnd, 1.5 * cwnd);
             (target - cwnd) / cwnd * segments
         };
-        let octets = grow * smss + epoch.carry;
-        epoch.carry = octets.fract();
+        let octets = grow * smss + *carry;
+        *carry = octets.fract();
         octets as u64
     }
 
     /// The threshold in octets after a congestion event (RFC 8312 §4.5, §4.6).
     pub(super) fn reduce(&mut self, cwnd: u64, smss: u64) -> u64 {
         let segments = cwnd as f64 / smss as f64;
-        self.pause();
-        let w_max = if segments < self.w_last_max.into() {
+        let state = &mut *self.0;
+        state.epoch = None;
+        state.w_max = if segments < state.w_last_max {
             segments * (1.0 + BETA) / 2.0 // fast convergence
         } else {
             segments
         };
-        (self.w_max, self.w_last_max) = (w_max as f32, segments as f32);
+        state.w_last_max = segments;
         (cwnd as f64 * BETA) as u64
     }
 
     /// RFC 8312 §4.7: the next congestion avoidance starts its cubic at the window it has then.
     pub(super) fn on_timeout(&mut self) {
-        self.pause();
-        self.w_max = 0.0;
+        if let Some(state) = self.0.get_mut() {
+            state.epoch = None;
+            state.w_max = 0.0;
+        }
     }
 
     /// Time does not count while the window is not what limits.
     pub(super) fn pause(&mut self) {
-        if let Some(epoch) = self.epoch.get_mut() {
-            epoch.0 = None;
+        if let Some(state) = self.0.get_mut() {
+            state.epoch = None;
         }
     }
 
     /// Nothing is in flight.
     pub(super) fn relax(&mut self) {
-        self.epoch.release();
+        self.pause();
+        if self.0.w_last_max == 0.0 {
+            self.0.release();
+        }
     }
 }
 
@@ -120,10 +126,10 @@ fn friendly(cwnd: f64, prior: f64, rounds: f64) -> f64 {
 impl Epoch {
     fn start(now: Instant, cwnd: f64, w_max: f64) -> Epoch {
         if cwnd >= w_max {
-            return Epoch { start: now, cwnd, origin: cwnd, k: 0.0, carry: 0.0 };
+            return Epoch { start: now, cwnd, origin: cwnd, k: 0.0 };
         }
         // Eq. 2, where the window is W_max * beta: W_max * (1 - beta) is W_max less the window.
-        Epoch { start: now, cwnd, origin: w_max, k: ((w_max - cwnd) / C).cbrt(), carry: 0.0 }
+        Epoch { start: now, cwnd, origin: w_max, k: ((w_max - cwnd) / C).cbrt() }
     }
 
     /// W_cubic(t) (Eq. 1).

@@ -32,7 +32,7 @@ pub struct Congestion {
     algorithm: Algorithm,
     cwnd: u64,
     ssthresh: u64,
-    smss: u32,
+    smss: u16,
     max_cwnd: u32,
     /// In the slow start that follows a time-out, one segment per acknowledgement (RFC 3465 §2.3).
     after_timeout: bool,
@@ -52,7 +52,7 @@ impl Congestion {
             },
             cwnd: smss as u64 * u64::from(segments.max(1)),
             ssthresh: u64::MAX, // RFC 5681 §3.1: arbitrarily high
-            smss: smss as u32,
+            smss: smss as u16,
             max_cwnd: u32::try_from(config.max_cwnd()).unwrap_or(u32::MAX),
             after_timeout: false,
             floor: 2, // RFC 5681 §3.1 (4), RFC 8312 §4.5
@@ -210,7 +210,7 @@ impl Congestion {
 
     /// The segment size changed; the window keeps its octets, but holds at least one segment.
     pub fn set_smss(&mut self, smss: usize) {
-        self.smss = smss as u32;
+        self.smss = smss as u16;
         self.cwnd = self.cwnd.max(self.smss());
     }
 

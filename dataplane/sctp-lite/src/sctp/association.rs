@@ -131,6 +131,8 @@ pub struct Association {
     pub(super) setup_sent: Option<Instant>,
     /// Times that INIT, COOKIE ECHO, SHUTDOWN or SHUTDOWN ACK went out again.
     pub(super) attempts: u32,
+    /// Stale cookies that the peer has complained of.
+    pub(super) stale_cookies: u32,
     /// Overall error count (RFC 9260 §8.1).
     pub(super) errors: u32,
     /// When DATA went out last.
@@ -213,6 +215,7 @@ impl Association {
             timers: Timers::new(),
             setup_sent: None,
             attempts: 0,
+            stale_cookies: 0,
             errors: 0,
             data_sent: now,
             heard: now,

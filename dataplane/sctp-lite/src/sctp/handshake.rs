@@ -221,8 +221,9 @@ impl Association {
         if self.state.is_opening() {
             self.take_terms(&cookie.terms, now);
             self.established(now);
-        } else if self.receiver.stats().chunks == 0 && self.sender.is_idle() {
-            // Established with the tag of the peer's INIT ACK; nothing has come by it.
+        } else if self.receiver.stats().chunks == 0 && self.sender.next_tsn() == self.local_tsn {
+            // Established with the tag of the peer's INIT ACK; nothing has come by it, and nothing has gone
+            // out: the numbers begin with the same ones.
             self.take_terms(&cookie.terms, now);
         } else {
             return Err(DropReason::BadCookie);
@@ -256,10 +257,15 @@ impl Association {
 
     /// The peer says that its cookie was stale (RFC 9260 §5.2.6): a new INIT, which asks for a longer life.
     pub(super) fn stale_cookie_told(&mut self, now: Instant) {
-        // Each one counts as a retransmission: a peer that finds every cookie stale is given up.
-        if self.state != State::CookieEchoed || self.attempts >= self.config.max_init_retransmits {
+        if self.state != State::CookieEchoed {
             return;
         }
+        // Each one counts as a retransmission: a peer that finds every cookie stale is given up.
+        if self.stale_cookies >= self.config.max_init_retransmits {
+            self.close(CloseReason::Timeout);
+            return;
+        }
+        self.stale_cookies += 1;
         let rtt = self.setup_sent.take().map_or(LONGER, |sent| now.saturating_since(sent));
         self.preservative = Some(rtt + LONGER);
         self.go(Transition::StaleCookie);
@@ -267,7 +273,7 @@ impl Association {
         self.cookie = Box::default();
         self.causes.clear();
         self.timers.stop(Timer::Setup);
-        self.attempts += 1;
+        self.attempts = 0;
         self.stats.setup_retransmitted += 1;
         self.due.setup = true;
     }

@@ -178,7 +178,8 @@ impl<M: RegionMemory> Endpoint<M> {
         now: Instant,
     ) -> Self {
         let peer = PeerId::of(association.ends().remote.ip());
-        let upper = Upper::new(config.clone(), peer, initiator, streams);
+        let mut upper = Upper::new(config.clone(), peer, initiator, streams);
+        upper.most_is(association.sender().most());
         Endpoint {
             association,
             upper,
@@ -372,13 +373,16 @@ impl<M: RegionMemory> Endpoint<M> {
     /// The path carries SCTP packets of at most `packet_len` octets, says the interface.
     pub fn path_mtu(&mut self, packet_len: usize) {
         self.association.path_mtu(packet_len);
+        self.upper.most_is(self.association.sender().most());
     }
 
     /// A router reports a packet that was too big: the path carries SCTP packets of at most `packet_len`
     /// octets. Says whether that was news.
     pub fn packet_too_big(&mut self, now: Instant, packet_len: usize) -> bool {
         self.now = now;
-        self.association.packet_too_big(packet_len)
+        let news = self.association.packet_too_big(packet_len);
+        self.upper.most_is(self.association.sender().most());
+        news
     }
 
     /// The association's state.
@@ -464,7 +468,11 @@ impl<M: RegionMemory> Endpoint<M> {
         while let Some(event) = self.association.poll_event() {
             match event {
                 sctp::Event::Up { streams } => self.upper.up(now, streams),
-                sctp::Event::Restarted { streams } => self.upper.restarted(now, streams, cx),
+                sctp::Event::Restarted { streams } => {
+                    self.upper.restarted(now, streams, cx);
+                    // As a new one, it may have its first session.
+                    self.was_used = false;
+                }
                 sctp::Event::PeerShutdown => {
                     self.peer_first = !self.upper.is_closing();
                     self.upper.peer_shutdown(now);

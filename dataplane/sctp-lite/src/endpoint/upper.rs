@@ -179,6 +179,11 @@ impl<M: RegionMemory> Upper<M> {
         (line.id == id && line.is_live()).then_some(line)
     }
 
+    /// A packet carries messages of at most `most` octets.
+    pub(super) fn most_is(&mut self, most: usize) {
+        self.most = most;
+    }
+
     /// The largest DDP segment to send, in octets.
     pub(super) fn mulpdu(&self) -> usize {
         mulpdu(self.most, self.config.session.control_room)

@@ -25,8 +25,9 @@ use super::timers::{Timer, Timers};
 pub(super) const MAX_REASON: usize = 128;
 
 /// Octets of the smallest packet that a path is thought to carry: one DATA chunk with the least that the largest
-/// message may be (RFC 5043 §9).
-pub const MIN_PACKET: usize = 12 + padded(16 + MIN_MESSAGE);
+/// DDP segment may be, and its DDP-SSN (RFC 5043 §9). What IPv4's least MTU of 576 leaves in UDP.
+pub const MIN_PACKET: usize = 12 + padded(16 + 2 + MIN_MESSAGE);
+const _: () = assert!(MIN_PACKET == 576 - 20 - 8);
 
 /// What a peer did that ends an association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -25,14 +25,14 @@ pub struct Config {
     /// Largest DDP segment to take, in octets; a session in which a larger one comes is terminated
     /// (RFC 5043 §9).
     pub max_segment: usize,
-    /// Octets that a segment to send leaves of a packet for control chunks that are bundled with it
-    /// (RFC 5043 §9).
+    /// Octets that a segment to send leaves of a packet for control chunks that are bundled with it, besides
+    /// what SCTP keeps free for a SACK (RFC 5043 §9).
     pub control_room: usize,
 }
 
 impl Default for Config {
-    /// Enhanced opens, client-server; 10 s; 16 requests, 512 sessions; segments up to 16 KiB; room for a SACK
-    /// with four gap blocks.
+    /// Enhanced opens, client-server; 10 s; 16 requests, 512 sessions; segments up to 16 KiB; room for four gap
+    /// blocks.
     fn default() -> Self {
         Config {
             open_enhanced: true,
@@ -42,7 +42,7 @@ impl Default for Config {
             max_pending: 16,
             max_sessions: 512,
             max_segment: 16 * 1024,
-            control_room: 32,
+            control_room: 16,
         }
     }
 }

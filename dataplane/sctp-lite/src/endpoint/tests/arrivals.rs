@@ -44,7 +44,8 @@ impl Two {
         let cut = self.choose(message.octets.len() + 1);
         let (head, tail) = message.octets.split_at(cut);
         let to = &mut self.hosts[1 - from];
-        let pieces: &[&[u8]] = if cut % 2 == 0 { &[&message.octets] } else { &[head, tail] };
+        let pieces: &[&[u8]] =
+            if cut.is_multiple_of(2) { &[&message.octets] } else { &[head, tail] };
         let taken = to.hear_raw(message.message.stream, message.ppid, true, pieces);
         self.hosts[from].flying[i].arrived = taken == Taken::Yes;
         if self.choose(3) > 0 {

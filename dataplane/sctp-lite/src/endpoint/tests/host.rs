@@ -14,7 +14,7 @@ use wire::sctp::ddp::{ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT}
 pub(super) const STAG: Stag = Stag(0x0102_0300);
 pub(super) const PD: PdId = PdId(1);
 pub(super) const REGION: usize = 1 << 20;
-pub(super) const MOST: usize = 1452;
+pub(super) const MOST: usize = 1436;
 pub(super) const PAIRS: u16 = 8;
 
 /// What to do with a request.

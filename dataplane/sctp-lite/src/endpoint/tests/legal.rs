@@ -310,7 +310,7 @@ fn nothing_waits_for_company() {
     assert!(up.has_data());
     assert_eq!(up.next(MOST, &mut room[..1000]), None, "it fills a packet");
     let large = up.next(MOST, &mut room).expect("a packet of its own");
-    assert_eq!(usize::from(large.message.len), MOST - 32);
+    assert_eq!(usize::from(large.message.len), MOST - 16);
     assert!(!large.immediate);
 }
 
@@ -318,10 +318,10 @@ fn nothing_waits_for_company() {
 #[test]
 fn size_of_segments() {
     use crate::session::mulpdu;
-    assert_eq!(mulpdu(1452, 32), 1418);
-    assert_eq!(mulpdu(8952, 32), 8918);
-    assert_eq!(mulpdu(528, 32), 516);
-    assert_eq!(mulpdu(520, 32), 516);
-    assert_eq!(mulpdu(516, 32), 514, "never more than there is");
-    assert_eq!(mulpdu(65_535, 32), 65_000);
+    assert_eq!(mulpdu(1436, 16), 1418);
+    assert_eq!(mulpdu(8936, 16), 8918);
+    assert_eq!(mulpdu(528, 16), 516);
+    assert_eq!(mulpdu(520, 16), 516);
+    assert_eq!(mulpdu(516, 16), 514, "never more than there is");
+    assert_eq!(mulpdu(65_535, 16), 65_000);
 }

@@ -2,8 +2,12 @@
 //! order, and over whole associations in virtual time.
 
 mod arrivals;
+mod associations;
 mod attacks;
+mod conformance;
 mod enhanced;
 mod host;
 mod illegal;
 mod legal;
+mod net;
+mod rdmap;

@@ -246,7 +246,12 @@ impl Sender {
     }
 }
 
-/// Longest message in a packet of `packet_len` octets, a multiple of four.
+/// Longest message in a packet of `packet_len` octets, a multiple of four: with room for a SACK, unless a
+/// DDP segment of the least size that any path carries would not fit then (RFC 5043 §9).
 fn most(packet_len: usize) -> usize {
-    packet_len.saturating_sub(OVERHEAD).max(4) & !3
+    let alone = packet_len.saturating_sub(COMMON_HEADER_LEN + DATA_HEADER_LEN);
+    packet_len.saturating_sub(OVERHEAD).max(alone.min(LEAST)).max(4) & !3
 }
+
+/// Octets that a message may have on every path, if a packet carries them at all.
+const LEAST: usize = wire::sctp::padded(2 + wire::sctp::ddp::MIN_MESSAGE);

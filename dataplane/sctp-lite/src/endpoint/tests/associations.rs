@@ -1,0 +1,254 @@
+//! Associations under their sessions: how they begin, outlive sessions, and end.
+
+use super::host::{Policy, send_message, stream_config, write_message};
+use super::net::{Fate, Net, Node, Setup, Side};
+use crate::endpoint::*;
+use core::time::Duration;
+use wire::sctp::chunk_type;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn lingering(linger: Duration) -> Setup {
+    let endpoint = EndpointConfig { linger, ..EndpointConfig::default() };
+    Setup { endpoint, ..Setup::default() }
+}
+
+/// RFC 5043 §11.1: an association whose peer indicates another adaptation carries no sessions.
+#[test]
+fn another_adaptation_is_refused() {
+    for side in [Side::A, Side::B] {
+        let mut other = Setup::default();
+        other.sctp.adaptation = 7;
+        let (a, b) = match side {
+            Side::A => (Node::initiator(other, b""), Node::responder(Setup::default())),
+            Side::B => (Node::initiator(Setup::default(), b""), Node::responder(other)),
+        };
+        let mut net = Net::new(a, b);
+        net.run();
+        assert_eq!((net.a.established(), net.b.sessions().len()), (0, 0));
+        let reason = net.a.reason(net.a.session()).expect("over");
+        let names = [reason.name(), net.a.down().expect("over").name()];
+        assert!(["not_ddp", "connect_refused"].contains(&names[0]), "{names:?}");
+        assert_eq!(names[0], names[1]);
+        net.a.assert_nothing_left();
+    }
+}
+
+/// Nobody listens, and nobody answers.
+#[test]
+fn no_association() {
+    let mut net = Net::new(Node::initiator(Setup::default(), b""), Node::deaf(Setup::default()));
+    net.run();
+    assert_eq!(net.a.reason(net.a.session()), Some(CloseReason::ConnectRefused));
+    assert_eq!(net.a.down(), Some(CloseReason::ConnectRefused));
+    let mut net = Net::new(Node::initiator(Setup::default(), b""), Node::deaf(Setup::default()));
+    net.set_fate(|_, _, _| Fate::Drop);
+    net.run();
+    assert_eq!(net.a.reason(net.a.session()), Some(CloseReason::SctpTimeout));
+    net.a.assert_nothing_left();
+}
+
+/// The association outlives its last session for the linger, and then shuts down; streams are used again.
+#[test]
+fn linger() {
+    let mut net = Net::established(&lingering(SECOND * 3));
+    for round in 0..5_u8 {
+        let session = *net.a.sessions().last().expect("a session");
+        assert_eq!(session.stream, 0);
+        net.a.ep().post(session, send_message(&[round; 3000], 1)).expect("room");
+        let now = net.now;
+        net.a.ep().shutdown_session(now, session);
+        net.run_for(SECOND);
+        assert_eq!(net.a.reason(session), Some(CloseReason::LocalShutdown));
+        if round < 4 {
+            let now = net.now;
+            net.a.open(now, &[round]);
+            net.run_for(SECOND);
+            assert_eq!(net.a.established(), usize::from(round) + 2);
+        }
+    }
+    assert!(net.a.is_up() && net.b.is_up());
+    net.run();
+    assert!(!net.a.is_up() && !net.b.is_up());
+    assert!(!net.has_sent(Side::A, chunk_type::ABORT) && !net.has_sent(Side::B, chunk_type::ABORT));
+    assert_eq!(net.b.sessions().len(), 5);
+    net.a.assert_nothing_left();
+    net.b.assert_nothing_left();
+}
+
+/// Sessions opened by the side that accepted the association.
+#[test]
+fn both_sides_open() {
+    let mut net = Net::established(&Setup::default());
+    let now = net.now;
+    let (of_b, of_a) = (net.b.open(now, b"b"), net.a.open(now, b"a"));
+    // They look from opposite sides.
+    assert_eq!((of_b.stream, of_a.stream), (15, 1));
+    net.run_for(SECOND);
+    assert_eq!((net.a.established(), net.b.established()), (3, 3));
+    net.b.ep().post(of_b, write_message(0, b"hello", 1)).expect("room");
+    net.run_for(SECOND);
+    assert_eq!(net.a.memory.to_vec()[..5], *b"hello");
+}
+
+/// A rejected session takes no association with it that has others.
+#[test]
+fn reject_leaves_the_association() {
+    let mut net = Net::established(&Setup::default());
+    net.b.policy = Policy::Reject(b"no".to_vec());
+    let now = net.now;
+    let session = net.a.open(now, b"");
+    net.run_for(SECOND);
+    let (private_data, enhanced) = (b"no".to_vec(), None);
+    let reason = CloseReason::RejectedByPeer { private_data, enhanced };
+    assert_eq!(net.a.reason(session), Some(reason));
+    assert!(net.a.is_up() && net.b.is_up());
+    // The streams of the rejected one are free.
+    net.b.policy = Policy::Accept(Vec::new());
+    let now = net.now;
+    assert_eq!(net.a.open(now, b"").stream, session.stream);
+}
+
+/// A peer without a session for too long is sent away.
+#[test]
+fn association_without_a_session() {
+    let mut net =
+        Net::new(Node::initiator(Setup::default(), b""), Node::responder(Setup::default()));
+    // The first Initiate never arrives.
+    net.set_fate(|side, _, packet| {
+        let data = side == Side::A && super::net::has_data(packet);
+        if data { Fate::Drop } else { Fate::Pass }
+    });
+    net.run_until(|net| !net.b.is_up() && net.b.ep.is_some());
+    assert!(!net.b.is_up());
+    assert_eq!(net.b.sessions().len(), 0);
+}
+
+/// RFC 5043 §11.3: when the association fails every session is told, and no RDMAP Terminate is sent.
+#[test]
+fn abort_ends_all_sessions() {
+    let ulp = ddp::rdmap::Config::default();
+    let mut net = Net::established(&Setup { ulp: ulp.into(), ..Setup::default() });
+    let now = net.now;
+    net.a.open(now, b"");
+    net.run_for(SECOND);
+    let before = net.a.sessions().iter().map(|id| net.a.stats(*id).ddp.segments_sent).sum::<u64>();
+    net.a.with(|ep, cx| ep.abort(cx));
+    net.run();
+    for id in net.a.sessions() {
+        assert_eq!(net.a.reason(id), Some(CloseReason::LocalAbort));
+    }
+    for id in net.b.sessions() {
+        let reason = net.b.reason(id).expect("told");
+        assert_eq!(reason, CloseReason::PeerAbort { cause: Some(12) });
+    }
+    let after = net.a.sessions().iter().map(|id| net.a.stats(*id).ddp.segments_sent).sum::<u64>();
+    assert_eq!(before, after, "nothing was said in any of them");
+    assert_eq!(net.b.down().map(|reason| reason.name()), Some("peer_abort"));
+    net.a.assert_nothing_left();
+    net.b.assert_nothing_left();
+}
+
+/// The path dies under outstanding messages.
+#[test]
+fn lost_association_flushes() {
+    let mut net = Net::established(&Setup::default());
+    let session = net.a.session();
+    net.set_fate(|_, _, _| Fate::Drop);
+    net.a.ep().post(session, send_message(&[1; 5000], 7)).expect("room");
+    net.run();
+    assert_eq!(net.a.reason(session), Some(CloseReason::SctpTimeout));
+    let told: Vec<_> = net.a.told(session).collect();
+    assert!(told.contains(&&SessionEvent::Ddp(ddp::Event::Flushed { cookie: 7 })), "{told:?}");
+    net.a.assert_nothing_left();
+}
+
+/// The peer's host restarts: its old sessions are over here, and new ones begin on the same association.
+#[test]
+fn peer_restarts() {
+    let mut net = Net::established(&Setup::default());
+    let (old, now) = (net.b.session(), net.now);
+    net.a.events.clear();
+    net.a.connect(now + SECOND, b"again");
+    net.run_for(SECOND * 5);
+    assert_eq!(net.b.reason(old), Some(CloseReason::PeerRestart));
+    assert_eq!((net.a.established(), net.b.established()), (1, 2));
+    let session = net.a.session();
+    net.a.ep().post(session, write_message(0, b"fresh", 1)).expect("room");
+    net.run_for(SECOND);
+    assert_eq!(net.b.memory.to_vec()[..5], *b"fresh");
+}
+
+/// Silence of the peer for the configured time closes its sessions, and the association with them.
+#[test]
+fn idle() {
+    let mut setup = Setup::default();
+    setup.endpoint.idle_timeout = Some(SECOND * 20);
+    let a = Node::initiator(Setup::default(), b"");
+    let mut net = Net::new(a, Node::responder(setup));
+    net.run_for(SECOND * 19);
+    assert_eq!(net.b.reason(net.b.session()), None);
+    net.run();
+    assert_eq!(net.b.reason(net.b.session()), Some(CloseReason::Idle));
+    assert_eq!(net.a.reason(net.a.session()), Some(CloseReason::PeerShutdown));
+    assert!(!net.a.is_up() && !net.b.is_up());
+}
+
+/// A peer that shuts the association down with sessions on it: what this end has posted still arrives.
+#[test]
+fn shutdown_by_the_peer() {
+    let mut net = Net::established(&Setup::default());
+    let (session, there) = (net.a.session(), net.b.session());
+    for cookie in 0..20 {
+        net.b.ep().post(there, write_message(0, &[5; 3000], cookie)).expect("room");
+    }
+    let now = net.now;
+    net.a.ep().shutdown(now);
+    let open = net.a.open_of(b"");
+    assert_eq!(net.a.ep().open_session(now, StreamId(9), open), Err(OpenError::Closed));
+    net.run();
+    assert_eq!(net.a.reason(session), Some(CloseReason::LocalShutdown));
+    assert_eq!(net.b.reason(there), Some(CloseReason::PeerShutdown));
+    let sent = |event: &&SessionEvent| matches!(event, SessionEvent::Ddp(ddp::Event::Sent { .. }));
+    assert_eq!(net.b.told(there).filter(sent).count(), 20);
+    assert_eq!(net.a.down(), Some(CloseReason::LocalShutdown));
+    assert_eq!(net.b.down(), Some(CloseReason::PeerShutdown));
+}
+
+/// RFC 5043 §9: what is told to DDP as MULPDU follows the path.
+#[test]
+fn mulpdu_follows_the_path() {
+    let mut net = Net::established(&Setup::default());
+    let session = net.a.session();
+    let mulpdu = |net: &mut Net| net.a.ep().params(session).expect("accepted").mulpdu;
+    let first = mulpdu(&mut net);
+    assert_eq!(first, 1480 - 12 - 16 - 16 - 2 - 16);
+    let now = net.now;
+    assert!(net.a.ep().packet_too_big(now, 1000));
+    assert!(!net.a.ep().packet_too_big(now, 1200), "a rise is no news from a router");
+    assert_eq!(mulpdu(&mut net), 1000 - 62);
+    // Whatever a router says, a session control message fits.
+    assert!(net.a.ep().packet_too_big(now, 100));
+    assert_eq!(mulpdu(&mut net), 516);
+    net.a.ep().path_mtu(1480);
+    assert_eq!(mulpdu(&mut net), first);
+}
+
+/// Streams are as many as both ends grant, and sessions no more.
+#[test]
+fn streams_run_out() {
+    let mut few = lingering(SECOND);
+    few.sctp.streams = 3;
+    let mut net = Net::new(Node::initiator(Setup::default(), b""), Node::responder(few));
+    net.run_until(|net| net.a.established() == 1);
+    let now = net.now;
+    net.a.open(now, b"");
+    net.a.open(now, b"");
+    assert!(!net.a.ep().can_open());
+    let open = net.a.open_of(b"");
+    assert_eq!(net.a.ep().open_session(now, StreamId(77), open), Err(OpenError::NoStream));
+    net.run_for(SECOND);
+    assert_eq!(net.b.established(), 3);
+    // The ULP of each is its own.
+    assert_eq!(net.a.setup.ulp, stream_config().into());
+}

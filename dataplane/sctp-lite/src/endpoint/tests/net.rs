@@ -1,0 +1,475 @@
+//! Two hosts with whole associations, and the faulty path between them, in virtual time.
+
+use super::host::{PD, Policy, region, stream_config};
+use crate::endpoint::*;
+use crate::sctp::{self, Arrived, Ends, Listener, Secrets, out_of_the_blue};
+use crate::seam::TxBatch;
+use core::time::Duration;
+use ddp::{BufferPool, MESSAGE_QUEUE, StagTable, VecMemory, rdmap};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use wire::sctp::chunk_type;
+
+/// Octets of an SCTP packet on a path with an MTU of 1500.
+pub(super) const PACKET: usize = 1480;
+
+/// Packets that a host has written.
+#[derive(Default)]
+pub(super) struct Tx {
+    room: Vec<u8>,
+    pub(super) packets: Vec<Vec<u8>>,
+}
+
+impl TxBatch for Tx {
+    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.packets.len() >= 32 {
+            return None;
+        }
+        self.room = vec![0; len];
+        Some(&mut self.room)
+    }
+
+    fn commit(&mut self, len: usize) {
+        self.packets.push(self.room[..len].to_vec());
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    A,
+    B,
+}
+
+/// What the path does with a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    Pass,
+    Drop,
+    /// Arrives later than those behind it.
+    Delay(Duration),
+    /// Arrives twice.
+    Duplicate,
+    /// Arrives with one bit changed.
+    Corrupt,
+}
+
+/// How a host is set up.
+#[derive(Clone)]
+pub(super) struct Setup {
+    pub(super) sctp: sctp::Config,
+    pub(super) endpoint: EndpointConfig,
+    pub(super) ulp: UlpConfig,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            // Heartbeats would go on for ever.
+            sctp: sctp::Config { heartbeat_interval: None, streams: 16, ..sctp::Config::default() },
+            endpoint: EndpointConfig::default(),
+            ulp: stream_config().into(),
+        }
+    }
+}
+
+/// A host: an endpoint, or a listener that becomes one.
+pub(super) struct Node {
+    pub(super) setup: Setup,
+    pub(super) ep: Option<Endpoint<VecMemory>>,
+    ends: Ends,
+    secrets: Arc<Secrets>,
+    listener: Option<Listener>,
+    pub(super) policy: Policy,
+    pub(super) memory: VecMemory,
+    pub(super) stags: StagTable<VecMemory>,
+    pub(super) buffers: BufferPool,
+    pub(super) events: Vec<Event>,
+    /// The last counters of each session.
+    last: BTreeMap<SessionId, SessionStats>,
+    replies: Vec<Vec<u8>>,
+    streams: u64,
+}
+
+fn ends(a: bool) -> Ends {
+    let one = SocketAddr::from(([10, 0, 0, 1], 40_000));
+    let two = SocketAddr::from(([10, 0, 0, 2], 4791));
+    if a { Ends { local: one, remote: two } } else { Ends { local: two, remote: one } }
+}
+
+impl Node {
+    fn new(setup: Setup, a: bool) -> Node {
+        let memory = VecMemory::new(super::host::REGION);
+        Node {
+            ep: None,
+            ends: ends(a),
+            secrets: Arc::new(Secrets::new([if a { 3 } else { 5 }; 16])),
+            listener: None,
+            policy: Policy::Accept(Vec::new()),
+            stags: region(&memory),
+            memory,
+            buffers: BufferPool::new(1 << 22),
+            events: Vec::new(),
+            last: BTreeMap::new(),
+            replies: Vec::new(),
+            streams: 0,
+            setup,
+        }
+    }
+
+    pub(super) fn open_of(&self, private_data: &[u8]) -> Open {
+        Open { pd: PD, ulp: self.setup.ulp.clone(), private_data: private_data.to_vec() }
+    }
+
+    /// A host that opens an association and a session.
+    pub(super) fn initiator(setup: Setup, private_data: &[u8]) -> Node {
+        let mut node = Node::new(setup, true);
+        node.connect(Instant::from_millis(1000), private_data);
+        node
+    }
+
+    /// A host that waits for one.
+    pub(super) fn responder(setup: Setup) -> Node {
+        let mut node = Node::new(setup, false);
+        let config = Arc::new(node.setup.sctp.clone());
+        node.listener = Some(Listener::new(config, node.secrets.clone()));
+        node
+    }
+
+    /// A host with no listener.
+    pub(super) fn deaf(setup: Setup) -> Node {
+        Node::new(setup, false)
+    }
+
+    pub(super) fn connect(&mut self, now: Instant, private_data: &[u8]) -> SessionId {
+        let open = self.open_of(private_data);
+        let (sctp, endpoint) = (self.setup.sctp.clone(), self.setup.endpoint.clone());
+        let (sctp, endpoint) = (Arc::new(sctp), Arc::new(endpoint));
+        let secrets = self.secrets.clone();
+        let opened =
+            Endpoint::connect(sctp, endpoint, secrets, self.ends, PACKET, now, StreamId(1), open);
+        let (ep, session) = opened.expect("it fits");
+        self.ep = Some(ep);
+        session
+    }
+
+    pub(super) fn ep(&mut self) -> &mut Endpoint<VecMemory> {
+        self.ep.as_mut().expect("an endpoint")
+    }
+
+    pub(super) fn with<R>(
+        &mut self,
+        f: impl FnOnce(&mut Endpoint<VecMemory>, &mut Context<'_, VecMemory>) -> R,
+    ) -> R {
+        let Node { ep, stags, buffers, .. } = self;
+        f(ep.as_mut().expect("an endpoint"), &mut Context { stags, buffers })
+    }
+
+    /// Opens one more session.
+    pub(super) fn open(&mut self, now: Instant, private_data: &[u8]) -> SessionId {
+        self.streams += 1;
+        let (id, open) = (StreamId(1000 + self.streams), self.open_of(private_data));
+        self.ep().open_session(now, id, open).expect("a free pair of streams")
+    }
+
+    fn input(&mut self, now: Instant, octets: &[u8]) {
+        let packet = Packet::new(octets).expect("a packet");
+        if !packet.checksum_ok() {
+            return;
+        }
+        if self.ep.is_none() && !self.listens(now, &packet) {
+            return;
+        }
+        // Why SCTP drops a packet is its tests' business.
+        let _dropped = self.with(|ep, cx| ep.input(now, &packet, cx));
+        self.act(now);
+    }
+
+    /// A packet without an association: true when there is one now.
+    fn listens(&mut self, now: Instant, packet: &Packet<'_>) -> bool {
+        let mut tx = Tx::default();
+        let arrived = match &self.listener {
+            Some(listener) => listener.input(now, &self.ends, packet, &mut tx),
+            None => Arrived::Dropped(out_of_the_blue(&self.ends, packet, &mut tx)),
+        };
+        self.replies.append(&mut tx.packets);
+        let Arrived::Accept(cookie) = arrived else { return false };
+        let (sctp, endpoint) = (self.setup.sctp.clone(), self.setup.endpoint.clone());
+        let (sctp, endpoint) = (Arc::new(sctp), Arc::new(endpoint));
+        let secrets = self.secrets.clone();
+        let ep = Endpoint::accept(sctp, endpoint, secrets, self.ends, PACKET, &cookie, now);
+        self.ep = Some(ep);
+        true
+    }
+
+    fn transmit(&mut self, now: Instant, tx: &mut Tx) {
+        tx.packets.append(&mut self.replies);
+        if let Some(ep) = &mut self.ep {
+            ep.poll_transmit(now, tx);
+        }
+        self.act(now);
+    }
+
+    fn expire(&mut self, now: Instant) {
+        self.with(|ep, cx| ep.handle_timeout(now, cx));
+        self.act(now);
+    }
+
+    /// What the owner does about what it is told.
+    fn act(&mut self, now: Instant) {
+        while let Some(event) = self.ep.as_mut().and_then(|ep| ep.poll_event()) {
+            self.events.push(event.clone());
+            let Event::Session(id, event) = event else { continue };
+            match (event, self.policy.clone()) {
+                (SessionEvent::Request { .. }, Policy::Accept(data)) => self.accept(now, id, &data),
+                (SessionEvent::Request { .. }, Policy::Reject(data)) => {
+                    self.ep().reject_session(now, id, &data).expect("a request");
+                }
+                (SessionEvent::Ddp(ddp::Event::UntaggedDelivered { qn, .. }), _) => {
+                    self.ep().post_buffers(id, qn, 1).expect("the queue exists");
+                }
+                (SessionEvent::Rdmap(rdmap::Event::Received { .. }), _) => {
+                    self.ep().post_buffers(id, MESSAGE_QUEUE, 1).expect("the queue exists");
+                }
+                (SessionEvent::Closed { stats, .. }, _) => {
+                    self.last.insert(id, *stats);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn accept(&mut self, now: Instant, id: SessionId, private_data: &[u8]) {
+        self.streams += 1;
+        let (stream, ulp) = (StreamId(self.streams), self.setup.ulp.clone());
+        self.with(|ep, cx| ep.accept_session(now, id, stream, PD, private_data, ulp, cx))
+            .expect("a request");
+    }
+
+    /// Its sessions, in the order in which it was told of them or opened them.
+    pub(super) fn sessions(&self) -> Vec<SessionId> {
+        let mut all = Vec::new();
+        for event in &self.events {
+            if let Event::Session(id, _) = event
+                && !all.contains(id)
+            {
+                all.push(*id);
+            }
+        }
+        all
+    }
+
+    /// Its first session.
+    pub(super) fn session(&self) -> SessionId {
+        *self.sessions().first().expect("a session")
+    }
+
+    pub(super) fn told(&self, session: SessionId) -> impl Iterator<Item = &SessionEvent> {
+        self.events.iter().filter_map(move |event| match event {
+            Event::Session(id, event) if *id == session => Some(event),
+            _ => None,
+        })
+    }
+
+    pub(super) fn is_established(&self, session: SessionId) -> bool {
+        self.told(session).any(|event| matches!(event, SessionEvent::Established { .. }))
+    }
+
+    pub(super) fn established(&self) -> usize {
+        self.sessions().iter().filter(|id| self.is_established(**id)).count()
+    }
+
+    pub(super) fn reason(&self, session: SessionId) -> Option<CloseReason> {
+        self.told(session).find_map(|event| match event {
+            SessionEvent::Closed { reason, .. } => Some(reason.clone()),
+            _ => None,
+        })
+    }
+
+    /// Why the association ended.
+    pub(super) fn down(&self) -> Option<CloseReason> {
+        self.events.iter().find_map(|event| match event {
+            Event::Down { reason } => Some(reason.clone()),
+            _ => None,
+        })
+    }
+
+    pub(super) fn stats(&self, session: SessionId) -> SessionStats {
+        let live = self.ep.as_ref().and_then(|ep| ep.session_stats(session));
+        live.or_else(|| self.last.get(&session).copied()).unwrap_or_default()
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.ep.as_ref().is_some_and(|ep| ep.state() != sctp::State::Closed)
+    }
+
+    /// Nothing of the association is left with the worker.
+    pub(super) fn assert_nothing_left(&self) {
+        assert_eq!(self.buffers.in_use(), 0);
+        assert!(self.ep.as_ref().is_none_or(|ep| ep.is_done()));
+    }
+}
+
+struct Flying {
+    at: Instant,
+    order: u64,
+    to: Side,
+    octets: Vec<u8>,
+}
+
+type Decide = dyn FnMut(Side, usize, &[u8]) -> Fate;
+
+/// Two hosts and the path between them.
+pub(super) struct Net {
+    pub(super) now: Instant,
+    pub(super) a: Node,
+    pub(super) b: Node,
+    fate: Box<Decide>,
+    sent: [usize; 2],
+    order: u64,
+    flying: Vec<Flying>,
+    /// Chunk types of every packet, by who sent it.
+    pub(super) log: Vec<(Side, Vec<u8>)>,
+}
+
+impl Net {
+    pub(super) fn new(a: Node, b: Node) -> Net {
+        Net {
+            now: Instant::from_millis(1000),
+            a,
+            b,
+            fate: Box::new(|_, _, _| Fate::Pass),
+            sent: [0; 2],
+            order: 0,
+            flying: Vec::new(),
+            log: Vec::new(),
+        }
+    }
+
+    /// With one established session.
+    pub(super) fn established(setup: &Setup) -> Net {
+        let a = Node::initiator(setup.clone(), b"");
+        let mut net = Net::new(a, Node::responder(setup.clone()));
+        net.run_until(|net| net.a.established() == 1 && net.b.established() == 1);
+        assert_eq!((net.a.established(), net.b.established()), (1, 1));
+        net.run_for(Duration::from_millis(50));
+        net
+    }
+
+    /// The path asks `fate` about the `n`th packet of each side.
+    pub(super) fn set_fate(&mut self, fate: impl FnMut(Side, usize, &[u8]) -> Fate + 'static) {
+        self.fate = Box::new(fate);
+    }
+
+    /// Runs until `done`, or until nothing happens any more, for at most twenty virtual minutes.
+    pub(super) fn run_until(&mut self, done: impl Fn(&Net) -> bool) {
+        let limit = self.now + Duration::from_secs(1200);
+        self.transmit();
+        for _ in 0..1_000_000 {
+            if done(self) || !self.step(limit) {
+                return;
+            }
+        }
+        panic!("it does not end");
+    }
+
+    /// Runs until nothing happens any more.
+    pub(super) fn run(&mut self) {
+        self.run_until(|_| false);
+    }
+
+    /// Runs for some virtual time.
+    pub(super) fn run_for(&mut self, time: Duration) {
+        let limit = self.now + time;
+        self.transmit();
+        while self.step(limit) {}
+        self.now = limit;
+    }
+
+    fn step(&mut self, limit: Instant) -> bool {
+        let flying = self.flying.iter().map(|f| f.at).min();
+        let timeout = |node: &Node| node.ep.as_ref().and_then(|ep| ep.poll_timeout());
+        let timeouts = [timeout(&self.a), timeout(&self.b)];
+        let next = [flying, timeouts[0], timeouts[1]].into_iter().flatten().min();
+        let Some(next) = next.filter(|next| *next <= limit) else { return false };
+        self.now = self.now.max(next);
+        let now = self.now;
+        let mut due: Vec<Flying> = Vec::new();
+        let mut i = 0;
+        while i < self.flying.len() {
+            if self.flying[i].at <= now { due.push(self.flying.remove(i)) } else { i += 1 }
+        }
+        due.sort_by_key(|f| (f.at, f.order));
+        for f in due {
+            match f.to {
+                Side::A => self.a.input(now, &f.octets),
+                Side::B => self.b.input(now, &f.octets),
+            }
+        }
+        for node in [&mut self.a, &mut self.b] {
+            if timeout(node).is_some_and(|at| at <= now) {
+                node.expire(now);
+            }
+        }
+        self.transmit();
+        true
+    }
+
+    /// Both hosts send what they may.
+    pub(super) fn transmit(&mut self) {
+        for side in [Side::A, Side::B] {
+            loop {
+                let mut tx = Tx::default();
+                match side {
+                    Side::A => self.a.transmit(self.now, &mut tx),
+                    Side::B => self.b.transmit(self.now, &mut tx),
+                }
+                let full = tx.packets.len() >= 32;
+                tx.packets.into_iter().for_each(|octets| self.send(side, octets));
+                if !full {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, from: Side, octets: Vec<u8>) {
+        let to = if from == Side::A { Side::B } else { Side::A };
+        self.sent[from as usize] += 1;
+        let fate = (self.fate)(from, self.sent[from as usize], &octets);
+        self.log.push((from, kinds(&octets)));
+        let (delay, packets) = match fate {
+            Fate::Drop => return,
+            Fate::Pass => (Duration::ZERO, vec![octets]),
+            Fate::Delay(delay) => (delay, vec![octets]),
+            Fate::Duplicate => (Duration::ZERO, vec![octets.clone(), octets]),
+            Fate::Corrupt => (Duration::ZERO, vec![flip(octets)]),
+        };
+        for octets in packets {
+            self.order += 1;
+            let at = self.now + Duration::from_micros(500) + delay;
+            self.flying.push(Flying { at, order: self.order, to, octets });
+        }
+    }
+
+    /// True when a side has sent a chunk of this type.
+    pub(super) fn has_sent(&self, side: Side, kind: u8) -> bool {
+        self.log.iter().any(|(from, kinds)| *from == side && kinds.contains(&kind))
+    }
+}
+
+fn flip(mut octets: Vec<u8>) -> Vec<u8> {
+    let at = octets.len() - 3;
+    octets[at] ^= 0x10;
+    octets
+}
+
+/// Types of the chunks of a packet.
+fn kinds(octets: &[u8]) -> Vec<u8> {
+    let packet = Packet::new(octets).expect("a packet");
+    packet.chunks().filter_map(Result::ok).map(|chunk| chunk.kind).collect()
+}
+
+/// True for a packet with user data.
+pub(super) fn has_data(octets: &[u8]) -> bool {
+    kinds(octets).contains(&chunk_type::DATA)
+}

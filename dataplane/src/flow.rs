@@ -189,6 +189,11 @@ impl<T> Slab<T> {
         self.len == 0
     }
 
+    /// Slots that there are, with streams in them or without.
+    pub fn places(&self) -> usize {
+        self.slots.len()
+    }
+
     fn id(&self, slot: u32, generation: u64) -> StreamId {
         let worker = u64::from(self.worker) << WORKER_SHIFT;
         StreamId(worker | generation << SLOT_BITS | u64::from(slot))

@@ -33,11 +33,20 @@ pub fn add(a: u16, b: u16) -> u16 {
 /// Sum of the pseudo-header of TCP and ICMPv6 (RFC 9293 §3.1, RFC 8200 §8.1), not complemented: what
 /// a device that fills in checksums wants to find in the field.
 pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, len: usize) -> u16 {
-    let addresses = match (source, destination) {
+    pseudo_header_between(addresses(source, destination), protocol, len)
+}
+
+/// The part of two addresses in it.
+pub fn addresses(source: IpAddr, destination: IpAddr) -> u16 {
+    match (source, destination) {
         (IpAddr::V4(s), IpAddr::V4(d)) => add(sum(&s.octets()), sum(&d.octets())),
         (IpAddr::V6(s), IpAddr::V6(d)) => add(sum(&s.octets()), sum(&d.octets())),
         _ => 0,
-    };
+    }
+}
+
+/// The same sum with the part of both addresses known.
+pub fn pseudo_header_between(addresses: u16, protocol: u8, len: usize) -> u16 {
     add(addresses, fold(len as u64 + u64::from(protocol)))
 }
 
@@ -45,6 +54,11 @@ pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, len: usi
 /// is right.
 pub fn segment(source: IpAddr, destination: IpAddr, protocol: u8, octets: &[u8]) -> u16 {
     !add(pseudo_header(source, destination, protocol, octets.len()), sum(octets))
+}
+
+/// The same with the part of both addresses known.
+pub fn segment_between(addresses: u16, protocol: u8, octets: &[u8]) -> u16 {
+    !add(pseudo_header_between(addresses, protocol, octets.len()), sum(octets))
 }
 
 fn fold(mut sum: u64) -> u16 {

@@ -8,7 +8,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use arrayvec::ArrayVec;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, IpRepr, Ipv4Packet, Ipv6Packet,
@@ -31,6 +30,7 @@ const IPV4_LEN: core::ops::Range<usize> = 2..4;
 const IPV4_CHECKSUM: core::ops::Range<usize> = 10..12;
 const IPV6_LEN: core::ops::Range<usize> = 4..6;
 const HOP_LIMIT: u8 = 64;
+const IPV6_HEADER_LEN: usize = 40;
 
 /// Who fills in the checksums of what is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,11 +60,14 @@ pub struct Path {
     pub port: usize,
     /// The neighbour that gets the frames.
     pub next_hop: IpAddr,
-    source: IpAddr,
-    destination: IpAddr,
-    header: ArrayVec<u8, MAX_HEADERS>,
-    l3: usize,
+    header: [u8; MAX_HEADERS],
+    len: u8,
+    l3: u8,
+    /// Sum of both addresses, for the pseudo-header.
+    addresses: u16,
 }
+
+const _: () = assert!(size_of::<Path>() == 96);
 
 impl Path {
     /// The way from `local` to `remote` by the interface at place `index`, or `None` without a route.
@@ -97,22 +100,29 @@ impl Path {
         let l3 = ethernet(&mut header, interface, [0; 6], protocol);
         let ip = IpRepr::new(source.into(), destination.into(), IpProtocol::Tcp, 0, HOP_LIMIT);
         ip.emit(&mut header[l3..], &ChecksumCapabilities::default());
-        let len = l3 + ip.header_len();
-        let header = header[..len].iter().copied().collect();
-        let port = interface.port;
-        Some(Path { interface: index, port, next_hop, source, destination, header, l3 })
+        let len = (l3 + ip.header_len()) as u8;
+        let addresses = checksum::addresses(source, destination);
+        let (port, l3) = (interface.port, l3 as u8);
+        Some(Path { interface: index, port, next_hop, header, len, l3, addresses })
     }
 
     /// The same way for another protocol than TCP.
     pub fn carrying(mut self, protocol: IpProtocol) -> Path {
-        let at = self.l3 + if self.is_v6() { IPV6_PROTOCOL } else { IPV4_PROTOCOL };
+        let at = self.l2_len() + if self.is_v6() { IPV6_PROTOCOL } else { IPV4_PROTOCOL };
         self.header[at] = protocol.into();
         self
     }
 
     /// The addresses, ours first.
     pub fn addresses(&self) -> (IpAddr, IpAddr) {
-        (self.source, self.destination)
+        let ip = &self.header[self.l2_len()..];
+        let v4 = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&ip[at..at + 4]).unwrap_or_default());
+        let v6 =
+            |at: usize| IpAddr::from(<[u8; 16]>::try_from(&ip[at..at + 16]).unwrap_or_default());
+        match self.is_v6() {
+            true => (v6(8), v6(24)),
+            false => (v4(12), v4(16)),
+        }
     }
 
     /// Sets the link-layer address of the next hop.
@@ -122,22 +132,22 @@ impl Path {
 
     /// Octets in front of a segment.
     pub fn header_len(&self) -> usize {
-        self.header.len()
+        self.len.into()
     }
 
     /// Octets of the Ethernet header, its VLAN tag included.
     pub fn l2_len(&self) -> usize {
-        self.l3
+        self.l3.into()
     }
 
     /// Octets of the IP header.
     pub fn l3_len(&self) -> usize {
-        self.header.len() - self.l3
+        usize::from(self.len - self.l3)
     }
 
     /// True for IPv6.
     pub fn is_v6(&self) -> bool {
-        self.source.is_ipv6()
+        self.l3_len() == IPV6_HEADER_LEN
     }
 
     /// Octets of the largest segment, TCP header included, in packets of `mtu` octets.
@@ -149,14 +159,12 @@ impl Path {
     /// zero in the rest. `ect`: it is sent as ECN-capable (RFC 3168 §5).
     pub fn finish(&self, frame: &mut [u8], how: TxChecksum, ect: bool) {
         self.finish_ip(frame, how, ect);
-        let at = self.header.len();
+        let at = self.header_len();
         let len = frame.len() - at;
         let sum = match how.tcp {
-            ChecksumBy::Software => {
-                checksum::segment(self.source, self.destination, TCP, &frame[at..])
-            }
+            ChecksumBy::Software => checksum::segment_between(self.addresses, TCP, &frame[at..]),
             // The device adds the rest to what it finds in the field.
-            ChecksumBy::Device => checksum::pseudo_header(self.source, self.destination, TCP, len),
+            ChecksumBy::Device => checksum::pseudo_header_between(self.addresses, TCP, len),
             ChecksumBy::Nobody => return,
         };
         frame[at..][TCP_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
@@ -164,10 +172,10 @@ impl Path {
 
     /// Completes the headers of `frame`, which has room for them in front, and the rest whole.
     pub fn finish_ip(&self, frame: &mut [u8], how: TxChecksum, ect: bool) {
-        let at = self.header.len();
-        frame[..at].copy_from_slice(&self.header);
+        let at = self.header_len();
+        frame[..at].copy_from_slice(&self.header[..at]);
         let len = frame.len() - at;
-        let ip = &mut frame[self.l3..at];
+        let ip = &mut frame[self.l2_len()..at];
         if ect {
             ecn::set_capable(ip);
         }

@@ -29,6 +29,7 @@ mod output;
 mod rdmap;
 mod report;
 pub(crate) mod thread;
+mod tidy;
 mod time_wait;
 
 use std::collections::VecDeque;
@@ -119,6 +120,7 @@ pub(crate) struct Core<Io: PortIo> {
     /// Bounds what strangers can make us tell the other workers of neighbours.
     news: RateLimit,
     random: Random,
+    hand: tidy::Hand,
 }
 
 /// A port of this worker.
@@ -199,6 +201,7 @@ impl<Io: PortIo> Core<Io> {
             resets: PeerLimit::new(limits.resets_per_second, key(b'l'), now),
             news: RateLimit::new(NEWS, now),
             random: Random { key: SipHasher13::new_with_key(&key(b'r')), count: 0 },
+            hand: tidy::Hand::default(),
         };
         core.announce();
         core
@@ -221,6 +224,7 @@ impl<Io: PortIo> Core<Io> {
         busy |= self.transmit(now);
         busy |= self.send_outbox();
         self.wind_down();
+        self.tidy(now);
         for slot in self.ports.iter_mut().flatten() {
             busy |= !slot.io.flush();
         }

@@ -32,7 +32,7 @@ impl<Io: PortIo> Core<Io> {
                 endpoint::Event::Rdmap(event) => self.rdmap(slot, event, now),
                 endpoint::Event::Closed { reason } => {
                     if !self.retries(slot, &reason, now) {
-                        self.closed(slot, reason);
+                        self.closed(slot, reason, now);
                     }
                 }
             }
@@ -159,7 +159,7 @@ impl<Io: PortIo> Core<Io> {
         });
     }
 
-    fn closed(&mut self, slot: u32, reason: endpoint::CloseReason) {
+    fn closed(&mut self, slot: u32, reason: endpoint::CloseReason, now: Instant) {
         if let Some(conn) = self.conns.get(slot)
             && conn.endpoint.connection().state() == State::TimeWait
         {
@@ -172,6 +172,10 @@ impl<Io: PortIo> Core<Io> {
         if let (true, Some(conn)) = (known, self.conns.get_mut(slot)) {
             let stats = Box::new(conn.endpoint.stats());
             self.events.push(Event::Closed { stream: conn.id, reason, stats }, &self.counters);
+        }
+        if let Some(conn) = self.conns.get_mut(slot) {
+            // TIME-WAIT needs little.
+            conn.endpoint.relax(now);
         }
     }
 

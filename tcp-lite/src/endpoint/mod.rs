@@ -462,6 +462,10 @@ impl<M: RegionMemory> Endpoint<M> {
     pub fn relax(&mut self, now: Instant) {
         self.conn.relax(now);
         self.upper.relax();
+        if self.state == State::Closed && !self.report {
+            // The owner knows why, and what all layers did.
+            self.rare.release();
+        }
     }
 
     fn collect_tcp_events(&mut self) {

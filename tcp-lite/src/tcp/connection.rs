@@ -322,9 +322,15 @@ impl Connection {
     pub fn relax(&mut self, now: Instant) {
         self.recv.relax();
         self.timers.relax();
-        if now.saturating_since(self.send.last_sent) > self.send.rtt.rto(&self.config) {
+        let silent = matches!(self.state, State::TimeWait | State::Closed);
+        if silent || now.saturating_since(self.send.last_sent) > self.send.rtt.rto(&self.config) {
             self.send.relax();
         }
+    }
+
+    /// True when nothing is kept of what [`relax`](Self::relax) gives back.
+    pub fn is_at_rest(&self) -> bool {
+        self.send.out.is_blank() && self.recv.is_at_rest() && self.timers.next().is_none()
     }
 
     // --- what the other files share -----------------------------------------------------------------

@@ -124,6 +124,11 @@ impl Receiver {
         self.apart.ranges.len()
     }
 
+    /// No memory is taken for what is beside the order.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.apart.is_blank()
+    }
+
     /// Octets taken, in order or beyond a gap.
     pub(crate) fn octets(&self) -> u64 {
         let fin = self.fin().is_some_and(|fin| fin < self.nxt);

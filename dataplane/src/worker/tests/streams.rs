@@ -56,6 +56,30 @@ fn a_tagged_write_in_a_vlan() {
 }
 
 #[test]
+fn silent_streams_give_back_what_they_do_not_need_and_go_on_as_before() {
+    let mut net = pair();
+    net.hosts[1].listen(PORT);
+    let sink = net.hosts[1].region(SINK.0, 4096, Access::REMOTE_WRITE);
+    let source = net.hosts[0].region(SOURCE.0, 4096, Access::NONE);
+    let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    for round in 0..3u8 {
+        source.write(0, &[round; 4096]);
+        let ticket = net.hosts[0].write(here, (SOURCE, &source), SINK, 4096);
+        net.wait_sent(0, ticket);
+        assert!(octets_of(&sink) == [round; 4096]);
+        let at_rest = |net: &Net, host: usize| {
+            let mut streams = net.hosts[host].cores[0].streams();
+            streams.next().expect("the stream").connection().is_at_rest()
+        };
+        assert!(!at_rest(&net, 0), "it has just sent");
+        for _ in 0..30 {
+            net.pass(Duration::from_millis(100));
+        }
+        assert!(at_rest(&net, 0) && at_rest(&net, 1));
+    }
+}
+
+#[test]
 fn a_tagged_write_in_jumbo_frames() {
     let plan = |n| Plan { mtu: 9000, ..Plan::new(n) };
     let net = place(Net::new(&[plan(1), plan(2)]), v6(2), 1 << 20);

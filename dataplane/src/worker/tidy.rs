@@ -1,0 +1,46 @@
+//! Memory that streams have for what is in flight, held or awaited, given back by those that have been
+//! silent for a while: not at once, because a stream that is asked and answers needs it again with the next
+//! question.
+//!
+//! A hand goes round the streams, a thousandth of them each millisecond, so that what it costs is little and
+//! does not depend on how many there are.
+
+use std::time::Duration;
+
+use wire::Instant;
+
+use super::Core;
+use crate::io::PortIo;
+
+/// Time from one step to the next, at least.
+const STEP: Duration = Duration::from_millis(1);
+/// Steps of one round, at least.
+const ROUND: usize = 1000;
+/// Silence of the peer after which a stream gives back what it does not need.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Where the hand is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hand {
+    next: usize,
+    moves_at: Instant,
+}
+
+impl<Io: PortIo> Core<Io> {
+    /// Moves the hand, if it is time.
+    pub(super) fn tidy(&mut self, now: Instant) {
+        let places = self.conns.places();
+        if now < self.hand.moves_at || places == 0 {
+            return;
+        }
+        self.hand.moves_at = now + STEP;
+        for _ in 0..places.div_ceil(ROUND) {
+            let slot = self.hand.next % places;
+            self.hand.next = slot + 1;
+            let Some(conn) = self.conns.get_mut(slot as u32) else { continue };
+            if now.saturating_since(conn.endpoint.idle_since()) >= SILENCE {
+                conn.endpoint.relax(now);
+            }
+        }
+    }
+}

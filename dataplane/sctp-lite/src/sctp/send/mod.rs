@@ -96,6 +96,8 @@ pub struct Sender {
     last_sent: Instant,
     /// The congestion window is what stopped the last packet.
     cwnd_limited: bool,
+    /// Something was written since the last call of [`written`](Self::written).
+    sent: bool,
     config: Arc<SendConfig>,
     stats: SendStats,
 }
@@ -136,6 +138,7 @@ impl Sender {
             reneging: 0,
             last_sent: now,
             cwnd_limited: false,
+            sent: false,
             config: config.clone(),
             stats: SendStats::default(),
         }
@@ -255,3 +258,6 @@ fn most(packet_len: usize) -> usize {
 
 /// Octets that a message may have on every path, if a packet carries them at all.
 const LEAST: usize = wire::sctp::padded(2 + wire::sctp::ddp::MIN_MESSAGE);
+
+#[cfg(test)]
+mod tests;

@@ -61,7 +61,7 @@ impl Sender {
             if let Some(episode) = &mut self.episode {
                 episode.prr.on_sent(octets);
             }
-            self.note_usage(now, false);
+            self.sent = true;
         } else if plan == Plan::New {
             self.decline_frto();
         }
@@ -70,8 +70,9 @@ impl Sender {
 
     /// Nothing more is written now: arms what is needed for it to go on.
     pub fn written(&mut self, now: Instant, source: &mut impl MessageSource) {
-        if core::mem::take(&mut self.cwnd_limited) {
-            self.note_usage(now, true);
+        let limited = core::mem::take(&mut self.cwnd_limited);
+        if core::mem::take(&mut self.sent) || limited {
+            self.note_usage(now, limited);
         }
         if self.board.is_empty() {
             if source.has_data() {
@@ -128,10 +129,11 @@ impl Sender {
     }
 
     /// RFC 9260 §6.1 B: one packet may go beyond the window. In recovery what is sent is in step with what
-    /// is delivered (RFC 6937), where the nearest number of packets counts.
+    /// is delivered (RFC 6937), where the nearest number of packets counts; after a time-out it is one
+    /// (§7.2.3).
     fn cwnd_open(&self) -> bool {
         let pipe = self.board.pipe();
-        let slack = if self.phase.is_reducing() { self.smss() as u64 / 2 } else { 0 };
+        let slack = if self.phase == Phase::Open { 0 } else { self.smss() as u64 / 2 };
         pipe == 0 || pipe + slack < self.cc.cwnd()
     }
 

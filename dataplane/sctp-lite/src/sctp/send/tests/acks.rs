@@ -1,0 +1,165 @@
+//! What SACKs do (RFC 9260 §6.2.1, §6.7).
+
+use super::*;
+
+// RFC 9260 §6.7: what the cumulative TSN passes is forgotten, in order; §6.3.2 R2: then no timer runs.
+#[test]
+fn cumulative_acknowledgements_free_messages_in_order() {
+    let mut side = in_flight(5);
+    assert_eq!(side.sack(3, &[]), Acknowledged::Progress);
+    assert_eq!((side.source.acknowledged, side.sender.in_flight()), (3, 2));
+    assert_eq!(side.sack(3, &[]), Acknowledged::Nothing);
+    assert_eq!(side.sack(2, &[]), Acknowledged::Stale, "RFC 9260 §6.2.1 D i");
+    assert_eq!(side.sender.stats().old_sacks, 1);
+    assert!(side.sender.poll_timeout().is_some());
+    side.sack(5, &[]);
+    assert_eq!(side.source.acknowledged, 5);
+    assert!(side.sender.is_idle() && side.sender.pipe() == 0);
+    assert_eq!(side.sender.poll_timeout(), None);
+}
+
+// RFC 9260 §3.3.4: what a Gap Ack Block reports is not acknowledged yet, but is no longer in the network.
+#[test]
+fn gap_blocks_take_chunks_out_of_the_pipe() {
+    let mut side = in_flight(5);
+    let pipe = side.sender.pipe();
+    side.wait(20 * MS);
+    assert_eq!(side.sack(1, &[(2, 3)]), Acknowledged::Progress);
+    assert_eq!(side.source.acknowledged, 1);
+    assert_eq!(side.sender.pipe(), pipe / 5 * 2);
+    assert_eq!(side.sack(1, &[(2, 3)]), Acknowledged::Nothing);
+    assert_eq!(side.sack(4, &[]), Acknowledged::Progress);
+    assert_eq!(side.sender.pipe(), pipe / 5);
+}
+
+// Nothing of a SACK that acknowledges what was never sent, or whose blocks cannot be, is believed.
+#[test]
+fn impossible_sacks_change_nothing() {
+    let mut side = in_flight(5);
+    let pipe = side.sender.pipe();
+    let mut wrong = |next, blocks: &[(u16, u16)], why| {
+        assert_eq!(side.try_sack(next, 0, blocks, &[]), Err(why), "{next} {blocks:?}");
+    };
+    wrong(6, &[], BadSack::Unsent);
+    wrong(1 << 30, &[], BadSack::Unsent);
+    wrong(1, &[(2, 5)], BadSack::Unsent);
+    wrong(1, &[(2, 2), (60_000, 60_000)], BadSack::Unsent);
+    wrong(1, &[(3, 2)], BadSack::Block);
+    wrong(1, &[(0, 2)], BadSack::Block);
+    wrong(1, &[(1, 1)], BadSack::Block);
+    assert_eq!(side.sender.stats().bad_sacks, 7);
+    assert_eq!((side.sender.pipe(), side.source.acknowledged), (pipe, 0));
+    assert_eq!(side.sender.peer_window(), u64::from(ROOM), "not even the window");
+}
+
+// Blocks out of order, that overlap or touch: each says what it says.
+#[test]
+fn odd_blocks_are_taken_for_what_they_say() {
+    let mut side = in_flight(10);
+    let pipe = side.sender.pipe();
+    side.wait(20 * MS);
+    side.sack(0, &[(6, 7), (2, 3), (2, 4), (5, 5), (9, 9)]);
+    assert_eq!(side.sender.stats().lost, 2, "the first, and the one before the ninth");
+    assert_eq!(side.sender.pipe(), pipe / 10);
+    side.sack(8, &[]);
+    assert_eq!(side.source.acknowledged, 8);
+}
+
+// RFC 9260 §9.2: the cumulative TSN of a SHUTDOWN acknowledges, and takes no report back.
+#[test]
+fn a_shutdown_acknowledges() {
+    let mut side = in_flight(5);
+    side.wait(20 * MS);
+    side.sack(0, &[(3, 4)]);
+    let sack = |side: &mut Side, n: u32| {
+        side.sender.on_shutdown(side.now, tsn(n).sub(1), &mut side.source)
+    };
+    assert_eq!(sack(&mut side, 1), Ok(Acknowledged::Progress));
+    for _ in 0..5 {
+        assert_eq!(sack(&mut side, 1), Ok(Acknowledged::Nothing));
+    }
+    assert_eq!(side.sender.stats().reneged, 0);
+    assert_eq!(sack(&mut side, 0), Ok(Acknowledged::Stale));
+    assert_eq!(sack(&mut side, 6), Err(BadSack::Unsent));
+    assert_eq!(sack(&mut side, 5), Ok(Acknowledged::Progress));
+    assert!(side.sender.is_idle());
+}
+
+// RFC 9260 §6.2.1 D iii: one SACK that lacks what was reported may be late; three in a row take it back, and
+// it is sent again.
+#[test]
+fn reports_that_are_taken_back_are_forgotten() {
+    let mut side = in_flight(6);
+    side.wait(20 * MS);
+    side.sack(1, &[(2, 5)]);
+    side.numbers();
+    let arrived = side.sender.pipe();
+    side.sack(1, &[(2, 2), (5, 5)]);
+    side.sack(1, &[(2, 5)]);
+    side.sack(1, &[(2, 2), (5, 5)]);
+    side.sack(1, &[(2, 2), (5, 5)]);
+    assert_eq!((side.sender.stats().reneged, side.sender.pipe()), (0, arrived));
+    side.sack(1, &[(2, 2), (5, 5)]);
+    assert_eq!(side.sender.stats().reneged, 1);
+    side.wait(50 * MS);
+    side.sack(1, &[(2, 2), (5, 5)]);
+    let again = side.numbers();
+    assert!(again.contains(&3) && again.contains(&4), "{again:?}");
+}
+
+// A SACK may leave out the highest blocks for want of room (RFC 9260 §6.7).
+#[test]
+fn blocks_above_the_last_reported_are_not_taken_back() {
+    let mut side = in_flight(20);
+    side.sack(0, &[(2, 2), (4, 4), (18, 18)]);
+    for _ in 0..5 {
+        side.sack(0, &[(2, 2), (4, 4)]);
+    }
+    assert_eq!(side.sender.stats().reneged, 0);
+}
+
+// RFC 9260 §6.3.2 R4, RFC 8985 §6.3: reports of all that is left are taken back: the time-out sends it again.
+#[test]
+fn a_timeout_ends_belief_in_reports_of_the_oldest() {
+    let mut side = in_flight(3);
+    side.sack(0, &[(2, 3)]);
+    side.sack(1, &[]);
+    let mut expired = Expired::Nothing;
+    while expired == Expired::Nothing {
+        expired = side.expire();
+        side.numbers();
+    }
+    assert_eq!(expired, Expired::T3);
+    assert_eq!(side.sender.stats().reneged, 1);
+}
+
+// RFC 9260 §6.3.1 C2, C3: the round trip, and RTO from it.
+#[test]
+fn round_trips_are_measured() {
+    let mut side = in_flight(2);
+    assert_eq!(side.sender.rto(), Duration::from_secs(1), "C1: RTO.Initial");
+    side.wait(100 * MS);
+    side.sack(2, &[]);
+    assert_eq!(side.sender.srtt(), Some(100 * MS));
+    assert_eq!(side.sender.rto(), 300 * MS);
+    side.sender.measured(180 * MS);
+    assert_eq!(side.sender.srtt(), Some(110 * MS), "RFC 9260 §8.3: by a HEARTBEAT");
+}
+
+// RFC 9260 §6.3.1 C5: Karn's algorithm.
+#[test]
+fn what_was_sent_twice_is_not_measured() {
+    let mut side = in_flight(1);
+    while side.expire() != Expired::T3 {
+        side.send();
+    }
+    assert_eq!(side.numbers(), [0]);
+    side.wait(50 * MS);
+    side.sack(1, &[]);
+    assert_eq!(side.sender.srtt(), None);
+    side.source.push(1, 100);
+    side.send();
+    side.wait(50 * MS);
+    side.sack(2, &[]);
+    assert_eq!(side.sender.srtt(), Some(50 * MS));
+}

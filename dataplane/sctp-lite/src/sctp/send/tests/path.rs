@@ -1,0 +1,196 @@
+//! Two ends, each with both halves, over a link that loses, delays and reorders, in virtual time.
+
+use std::collections::BTreeSet;
+
+use link::FaultyLink;
+use wire::sctp::{Chunk, Packet};
+
+use super::*;
+use crate::sctp::receive::{Arrival, ReceiveConfig, Receiver};
+use crate::seam::{MessageSink, Received, Taken};
+
+/// Octets of Ethernet and IP around a packet, with the checksum, preamble and gap.
+const FRAMING: usize = 20 + 14;
+
+/// Takes messages whose octets are as [`source::write`] makes them.
+#[derive(Default)]
+pub(super) struct Sink {
+    /// Those that came ahead of their turn.
+    early: BTreeSet<u64>,
+    /// All before this one have come.
+    pub(super) complete: u64,
+    pub(super) octets: u64,
+    pub(super) room: Option<u32>,
+}
+
+impl MessageSink for Sink {
+    fn message(&mut self, _: Instant, message: Received<'_>) -> Taken {
+        assert!(message.unordered && message.ppid == 16);
+        let octets = message.pieces.concat();
+        let tag = u64::from_be_bytes(octets[..8].try_into().expect("at least 8"));
+        let mut want = vec![0; octets.len()];
+        source::write(tag, &mut want);
+        assert_eq!(octets, want);
+        assert_eq!(u64::from(message.stream), tag % 5);
+        assert!(tag >= self.complete && self.early.insert(tag), "{tag} came twice");
+        while self.early.remove(&self.complete) {
+            self.complete += 1;
+        }
+        self.octets += octets.len() as u64;
+        Taken::Yes
+    }
+
+    fn room(&self) -> u32 {
+        self.room.unwrap_or(u32::MAX)
+    }
+}
+
+/// One end.
+pub(super) struct End {
+    pub(super) sender: Sender,
+    pub(super) receiver: Receiver,
+    pub(super) source: Source,
+    pub(super) sink: Sink,
+    link: FaultyLink<Vec<u8>>,
+}
+
+impl End {
+    fn new(send: &SendConfig, receive: &ReceiveConfig, link: link::Config, packet: usize) -> End {
+        let receive = Arc::new(receive.clone());
+        let sender =
+            Sender::new(&Arc::new(send.clone()), Tsn(FIRST), receive.window, packet, Instant::ZERO);
+        End {
+            sender,
+            receiver: Receiver::new(&receive, Tsn(FIRST), 5),
+            source: Source::default(),
+            sink: Sink::default(),
+            link: FaultyLink::new(link),
+        }
+    }
+
+    /// Sends what may be sent, as an association does.
+    fn poll(&mut self, now: Instant) {
+        loop {
+            let data = self.sender.wants_packet(now, &mut self.source);
+            let room = self.sink.room();
+            let sack = self.receiver.sack_due(room);
+            if !data && !sack {
+                break;
+            }
+            let mut out = vec![0; self.sender.packet_len()];
+            let mut packet = PacketBuilder::new(&mut out, PORTS, Tag(7));
+            if sack || self.receiver.is_unacknowledged() {
+                self.receiver.write_sack(room, &mut packet).expect("an empty packet");
+            }
+            if data {
+                self.sender.write(now, &mut packet, &mut self.source);
+            }
+            if packet.is_empty() {
+                break;
+            }
+            let len = packet.finish();
+            out.truncate(len);
+            out.resize(len + FRAMING, 0);
+            self.link.push(now, out);
+        }
+        self.sender.written(now, &mut self.source);
+    }
+
+    fn input(&mut self, now: Instant, octets: &[u8]) {
+        let packet = Packet::new(octets).expect("ours");
+        let mut data = false;
+        for raw in packet.chunks() {
+            match Chunk::parse(raw.expect("ours")) {
+                Ok(Chunk::Data(chunk)) => {
+                    data = true;
+                    let arrival = self.receiver.data(now, &chunk, &mut self.sink);
+                    assert!(!matches!(arrival, Arrival::Abort(_) | Arrival::InvalidStream));
+                }
+                Ok(Chunk::Sack(sack)) => {
+                    self.sender.on_sack(now, &sack, &mut self.source).expect("an honest peer");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        if data {
+            self.receiver.packet_end(now);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        [self.sender.poll_timeout(), self.receiver.poll_timeout()].into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.receiver.handle_timeout(now);
+        self.sender.handle_timeout(now);
+    }
+
+    fn is_done(&self) -> bool {
+        self.sender.is_idle() && self.source.waiting() == 0
+    }
+}
+
+/// The two ends.
+pub(super) struct Pair {
+    pub(super) ends: [End; 2],
+    pub(super) now: Instant,
+    /// When each had sent everything and it was acknowledged.
+    pub(super) done: [Option<Instant>; 2],
+}
+
+impl Pair {
+    /// With links that carry what the first and the second end send.
+    pub(super) fn new(
+        send: &SendConfig,
+        receive: &ReceiveConfig,
+        links: [link::Config; 2],
+        packet: usize,
+    ) -> Pair {
+        let ends = links.map(|link| End::new(send, receive, link, packet));
+        Pair { ends, now: Instant::ZERO, done: [None; 2] }
+    }
+
+    /// Until all has arrived and is acknowledged.
+    pub(super) fn run(&mut self) {
+        for end in &mut self.ends {
+            end.poll(self.now);
+        }
+        let mut steps = 0;
+        while self.step() {
+            steps += 1;
+            assert!(steps < 20_000_000, "no end");
+        }
+        for (i, end) in self.ends.iter().enumerate() {
+            assert!(end.is_done(), "end {i} stalls: {:?}", end.sender);
+            assert_eq!(self.ends[1 - i].sink.complete, end.source.acknowledged);
+            assert_eq!(end.sender.pipe(), 0);
+        }
+    }
+
+    fn step(&mut self) -> bool {
+        let timers = self.ends.iter().filter_map(End::poll_timeout);
+        let arrivals = self.ends.iter().filter_map(|end| end.link.next_time());
+        let Some(next) = timers.chain(arrivals).min() else { return false };
+        self.now = self.now.max(next);
+        for i in [0, 1] {
+            let mut octets = self.ends[i].link.pop(self.now);
+            let mut burst = 0;
+            while let Some(packet) = octets {
+                self.ends[1 - i].input(self.now, &packet[..packet.len() - FRAMING]);
+                burst += 1;
+                octets = if burst < 32 { self.ends[i].link.pop(self.now) } else { None };
+            }
+        }
+        for (end, done) in self.ends.iter_mut().zip(&mut self.done) {
+            if end.poll_timeout().is_some_and(|at| at <= self.now) {
+                end.handle_timeout(self.now);
+            }
+            end.poll(self.now);
+            if end.is_done() {
+                done.get_or_insert(self.now);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,73 @@
+//! A source for tests: messages of given lengths, their octets made from their names.
+
+use std::collections::VecDeque;
+
+use crate::seam::{MessageRef, MessageSource, Written};
+
+/// What is to be sent, and what became of it.
+#[derive(Default)]
+pub(super) struct Source {
+    /// Lengths; larger than a packet: as long as fits.
+    waiting: VecDeque<usize>,
+    next_tag: u64,
+    /// Sent and not acknowledged.
+    pub(super) out: VecDeque<MessageRef>,
+    pub(super) acknowledged: u64,
+    pub(super) most: usize,
+    /// The I bit for all.
+    pub(super) immediate: bool,
+}
+
+impl Source {
+    pub(super) fn push(&mut self, messages: usize, len: usize) {
+        self.waiting.extend(core::iter::repeat_n(len, messages));
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+/// The octets of a message: its name first, as far as it is long.
+pub(super) fn write(tag: u64, out: &mut [u8]) {
+    for (i, octet) in out.iter_mut().enumerate() {
+        *octet = if i < 8 { tag.to_be_bytes()[i] } else { tag as u8 ^ i as u8 };
+    }
+}
+
+impl MessageSource for Source {
+    fn has_data(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn next(&mut self, most: usize, out: &mut [u8]) -> Option<Written> {
+        assert_eq!(most, self.most, "as it was told");
+        assert!(out.len() <= most);
+        let len = (*self.waiting.front()?).min(most);
+        if len > out.len() {
+            return None;
+        }
+        self.waiting.pop_front();
+        write(self.next_tag, &mut out[..len]);
+        let message =
+            MessageRef { stream: (self.next_tag % 5) as u16, len: len as u16, tag: self.next_tag };
+        self.next_tag += 1;
+        self.out.push_back(message);
+        Some(Written { message, ppid: 16, immediate: self.immediate })
+    }
+
+    fn again(&mut self, message: MessageRef, out: &mut [u8]) {
+        assert_eq!(out.len(), usize::from(message.len));
+        assert!(self.out.contains(&message), "sent and not acknowledged");
+        write(message.tag, out);
+    }
+
+    fn acknowledged(&mut self, message: MessageRef) {
+        assert_eq!(self.out.pop_front(), Some(message), "in the order of sending");
+        self.acknowledged += 1;
+    }
+
+    fn most_changed(&mut self, most: usize) {
+        self.most = most;
+    }
+}

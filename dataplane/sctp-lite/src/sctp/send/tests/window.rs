@@ -1,0 +1,193 @@
+//! How much is sent (RFC 9260 §6.1, §7.2).
+
+use super::*;
+
+/// Octets of the DATA chunks of packets.
+fn octets(packets: &[Vec<Sent>]) -> usize {
+    packets.iter().flatten().map(|sent| wire::sctp::padded(16 + sent.octets.len())).sum()
+}
+
+// RFC 9260 §7.2.1: the initial window, and §6.1 B: one packet may go beyond it.
+#[test]
+fn the_initial_window_is_two_to_four_packets() {
+    for (packet, packets) in [(512, 4), (1480, 3), (8980, 2)] {
+        let mut side = side();
+        side.sender = Sender::new(&Arc::new(config()), Tsn(FIRST), ROOM, packet, side.now);
+        let pmdcs = packet as u64 - 12;
+        assert!(side.sender.cwnd() <= (4 * pmdcs).min(4404.max(2 * pmdcs)));
+        side.source.push(100, usize::MAX);
+        let sent = side.send();
+        assert!(sent.len() == packets || sent.len() == packets + 1, "{packet}: {}", sent.len());
+        assert!(octets(&sent) < side.sender.cwnd() as usize + packet - 12);
+    }
+}
+
+// RFC 9260 §6.10, §6.1: small messages share packets, in the order of their TSNs, up to the size of a packet.
+#[test]
+fn small_messages_are_bundled() {
+    let mut side = side();
+    side.source.push(40, 100);
+    let packets = side.send();
+    assert_eq!(packets.len(), 4);
+    assert_eq!(packets[0].len(), (1480 - 12) / 116);
+    let numbers: Vec<_> = packets.concat().iter().map(|sent| sent.n).collect();
+    assert_eq!(numbers, (0..40).collect::<Vec<_>>());
+    let mut want = vec![0; 100];
+    for sent in packets.concat() {
+        source::write(u64::from(sent.n), &mut want);
+        assert_eq!((sent.stream, &sent.octets), ((sent.n % 5) as u16, &want));
+    }
+}
+
+// RFC 9260 §6.1: the I bit where a SACK without delay helps: on the last, or when the source wants it.
+#[test]
+fn the_last_message_asks_for_its_acknowledgement() {
+    let mut side = side();
+    side.source.push(20, 100);
+    let asked: Vec<_> = side.send().concat().iter().map(|sent| sent.immediate).collect();
+    assert_eq!(asked.iter().filter(|asked| **asked).count(), 1);
+    assert!(asked[19]);
+    let mut side = side_with(SendConfig { ask_at_end: false, ..config() }, ROOM);
+    side.source.push(2, 100);
+    assert!(side.send().concat().iter().all(|sent| !sent.immediate));
+    side.source.immediate = true;
+    side.source.push(2, 100);
+    assert!(side.send().concat().iter().all(|sent| sent.immediate));
+}
+
+// RFC 9260 §6.1 A, §6.2.1 B: no more than the peer has room for.
+#[test]
+fn the_peers_window_is_kept() {
+    let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, 4000);
+    side.source.push(100, 1000);
+    assert_eq!(side.numbers().len(), 4);
+    side.wait(20 * MS);
+    // D ii: what is outstanding counts.
+    side.try_sack(2, 3500, &[], &[]).unwrap();
+    assert_eq!(side.numbers().len(), 1);
+    side.try_sack(2, 3500, &[(2, 2)], &[]).unwrap();
+    assert_eq!(side.numbers(), [5], "what was reported needs no room");
+}
+
+// RFC 9260 §6.1 A: a closed window is probed after one RTO and then ever more seldom, without end while the
+// peer answers.
+#[test]
+fn a_closed_window_is_probed() {
+    let mut side = side_with(config(), 0);
+    side.source.push(10, 1000);
+    assert!(side.send().is_empty());
+    let start = side.now;
+    assert_eq!(side.sender.poll_timeout(), Some(start + Duration::from_secs(1)));
+    side.expire();
+    assert_eq!(side.numbers(), [0]);
+    let mut waited = Vec::new();
+    for _ in 0..5 {
+        let start = side.now;
+        // The peer drops it and answers (§6.2).
+        side.try_sack(0, 0, &[], &[]).unwrap();
+        assert_eq!(side.expire(), Expired::WindowProbe, "does not count as an error");
+        waited.push(side.now.saturating_since(start).as_secs());
+        assert_eq!(side.numbers(), [0]);
+    }
+    assert_eq!(waited, [1, 2, 4, 8, 16]);
+    // It no longer answers.
+    side.expire();
+    assert_eq!(side.expire(), Expired::T3);
+    side.numbers();
+    // It opens.
+    side.try_sack(0, 100_000, &[], &[]).unwrap();
+    assert_eq!(side.numbers()[0], 0);
+    assert_eq!(side.sender.stats().timeouts, 0, "no congestion");
+}
+
+// A message that is larger than what is left of the window waits for it, or for the probe.
+#[test]
+fn a_window_that_is_too_small_is_probed() {
+    let mut side = side_with(config(), 500);
+    side.source.push(1, 1000);
+    assert!(side.send().is_empty());
+    side.expire();
+    assert_eq!(side.numbers(), [0]);
+}
+
+// RFC 9260 §7.2.1: by what is acknowledged, and only while the window is used.
+#[test]
+fn slow_start_grows_by_what_is_acknowledged() {
+    let mut side = side();
+    side.source.push(3, usize::MAX);
+    let sent = octets(&side.send()) as u64;
+    let before = side.sender.cwnd();
+    side.wait(10 * MS);
+    side.sack(3, &[]);
+    assert_eq!(side.sender.cwnd(), before + sent);
+    // Little is sent.
+    let before = side.sender.cwnd();
+    for n in 4..30 {
+        side.source.push(1, 100);
+        side.send();
+        side.wait(10 * MS);
+        side.sack(n, &[]);
+    }
+    assert!(side.sender.cwnd() <= before);
+}
+
+// RFC 9260 §7.2.1: by half for each RTO without data, to four packets.
+#[test]
+fn an_idle_window_decays() {
+    let mut side = in_flight(40);
+    side.wait(10 * MS);
+    side.sack(40, &[]);
+    let before = side.sender.cwnd();
+    side.wait(side.sender.rto());
+    side.source.push(1, 100);
+    side.send();
+    assert_eq!(side.sender.cwnd(), before / 2);
+    side.sack(41, &[]);
+    side.wait(Duration::from_secs(100));
+    side.source.push(1, 100);
+    side.send();
+    assert_eq!(side.sender.cwnd(), 4 * 1468);
+}
+
+// RFC 9260 §6.1 D: Max.Burst, beyond what was just acknowledged.
+#[test]
+fn bursts_are_limited() {
+    let limits = SendConfig { initial_window: Some(100), max_burst: 4, ..config() };
+    let mut side = side_with(limits, ROOM);
+    side.source.push(100, usize::MAX);
+    assert_eq!(side.send().len(), 4);
+    assert_eq!(side.send().len(), 0);
+    side.sack(2, &[]);
+    assert_eq!(side.send().len(), 6);
+}
+
+// Pacing: what the window allows is spread over the round trip.
+#[test]
+fn packets_are_paced() {
+    let limits = SendConfig { initial_window: Some(50), ..SendConfig::default() };
+    let mut side = side_with(limits, ROOM);
+    side.sender.measured(50 * MS);
+    side.source.push(40, usize::MAX);
+    let first = side.send().len();
+    assert!((1..10).contains(&first), "{first}");
+    let mut sent = first;
+    let start = side.now;
+    while sent < 40 {
+        side.expire();
+        sent += side.send().len();
+    }
+    let took = side.now.saturating_since(start);
+    assert!(took > 15 * MS && took < 50 * MS, "{took:?}");
+}
+
+// The bound on records.
+#[test]
+fn records_are_bounded() {
+    let limits = SendConfig { initial_window: Some(1000), max_records: 50, ..config() };
+    let mut side = side_with(limits, ROOM);
+    side.source.push(100, 10);
+    assert_eq!(side.numbers().len(), 50);
+    side.sack(10, &[]);
+    assert_eq!(side.numbers().len(), 10);
+    assert_eq!(side.source.waiting(), 40);
+}

@@ -177,6 +177,8 @@ pub(crate) fn sctp_association(data: &[u8]) {
     let Some((&how, mut rest)) = data.split_first() else { return };
     let mut now = Instant::from_millis(1);
     let mut upper = Upper { left: u32::from(how >> 4) };
+    let (config, secrets) = config();
+    let listener = Listener::new(config, secrets);
     let mut association = if how & 1 == 0 { passive(now) } else { active(now) };
     if how & 2 != 0 {
         association.shutdown(now);
@@ -195,6 +197,12 @@ pub(crate) fn sctp_association(data: &[u8]) {
             association.handle_timeout(now);
         }
         drive(&mut association, now, &mut upper);
+        // As if there were no association: one answer at most, and not much longer than the question.
+        let mut batch = Batch::default();
+        let arrived = listener.input(now, &ends(), &packet, &mut batch);
+        assert!(!matches!(arrived, Arrived::Accept(_)), "nobody can make a cookie");
+        let answered: usize = batch.packets.iter().map(Vec::len).sum();
+        assert!(batch.packets.len() <= 1 && answered <= 3 * octets.len(), "{answered} octets");
     }
 }
 

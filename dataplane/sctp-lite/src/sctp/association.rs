@@ -13,7 +13,7 @@ use super::config::Config;
 use super::cookie::{Cookie, Terms};
 use super::errors::Causes;
 use super::heartbeat::Heartbeat;
-use super::output::{Due, Farewell, Reply};
+use super::output::{Due, LoneChunk, Reply};
 use super::receive::{Receiver, Violation};
 use super::secrets::{Ends, Purpose, Secrets};
 use super::send::Sender;
@@ -117,7 +117,7 @@ pub struct Association {
     /// A packet to send that is not of this association's present state.
     pub(super) reply: Option<Box<Reply>>,
     /// The last packet.
-    pub(super) farewell: Option<Box<Farewell>>,
+    pub(super) farewell: Option<Box<LoneChunk>>,
     /// The peer's cookie, until COOKIE ACK.
     pub(super) cookie: Box<[u8]>,
     /// What the next INIT asks to be added to the life of its cookie.
@@ -290,7 +290,7 @@ impl Association {
     pub(super) fn abort_with(&mut self, cause: Cause<'_>, reason: CloseReason) {
         // RFC 9260 §8.5.1 B: with the peer's tag, if it is known; else it knows nothing of us either.
         if self.state != State::Closed && self.peer_tag != Tag::NONE {
-            self.farewell = Some(Box::new(Farewell::abort(self.peer_tag, false, &cause)));
+            self.farewell = Some(Box::new(LoneChunk::abort(self.peer_tag, false, &cause)));
         }
         self.close(reason);
     }

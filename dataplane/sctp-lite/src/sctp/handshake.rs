@@ -15,7 +15,7 @@ use super::drop_reason::DropReason;
 use super::input::After;
 use super::listener::{InitAck, is_init_alone};
 use super::negotiate::{self, Unacceptable};
-use super::output::{Farewell, Reply};
+use super::output::{LoneChunk, Reply};
 use super::secrets::{Purpose, TieTags};
 use super::state::{State, Transition};
 use super::timers::Timer;
@@ -72,7 +72,7 @@ impl Association {
             Ok(offer) => offer,
             Err(why) => {
                 if peer.tag != Tag::NONE {
-                    let abort = Farewell::abort(peer.tag, false, &why.cause());
+                    let abort = LoneChunk::abort(peer.tag, false, &why.cause());
                     self.reply_if_free(Reply::Chunk(abort));
                 }
                 return Err(why.reason());
@@ -149,8 +149,8 @@ impl Association {
     fn refuse_init_ack(&mut self, seen: Tag, initiate: Tag, why: Unacceptable<'_>) {
         let abort = match why {
             // With the T bit: there is no tag to use.
-            Unacceptable::NoTag => Farewell::abort(seen, true, &why.cause()),
-            _ => Farewell::abort(initiate, false, &why.cause()),
+            Unacceptable::NoTag => LoneChunk::abort(seen, true, &why.cause()),
+            _ => LoneChunk::abort(initiate, false, &why.cause()),
         };
         let reason = match why {
             // The packet is discarded, and the association stays as it is.
@@ -176,7 +176,7 @@ impl Association {
         let action = action(self.local_tag, self.peer_tag, ties, &cookie);
         // §5.2.4 step 3: life does not matter to one that came before.
         if let Some(by) = cookie.staleness().filter(|_| action != Action::Duplicate) {
-            let error = Farewell::error(cookie.terms.peer_tag, &Cause::StaleCookie(by));
+            let error = LoneChunk::error(cookie.terms.peer_tag, &Cause::StaleCookie(by));
             self.reply_if_free(Reply::Chunk(error));
             return Err(DropReason::StaleCookie);
         }

@@ -6,7 +6,7 @@ use wire::sctp::{Cause, Causes, Chunk, Data, Packet, RawChunk, Sack, Tag, Tsn, c
 
 use super::association::{Association, CloseReason, Event, Fault, MAX_REASON};
 use super::drop_reason::DropReason;
-use super::output::{Farewell, Reply};
+use super::output::{LoneChunk, Reply};
 use super::receive::{Arrival, Violation};
 use super::send::{Acknowledged, BadSack};
 use super::state::{State, Transition};
@@ -44,7 +44,7 @@ impl Association {
             chunk_type::COOKIE_ECHO => self.cookie_arrived(now, packet.tag(), first)?,
             // RFC 9260 §8.5.1 E, §9.2.
             chunk_type::SHUTDOWN_ACK if self.state.is_opening() => {
-                let complete = Farewell::shutdown_complete(packet.tag(), true);
+                let complete = LoneChunk::shutdown_complete(packet.tag(), true);
                 self.reply_if_free(Reply::Chunk(complete));
                 return Err(DropReason::OutOfTheBlue);
             }
@@ -304,7 +304,7 @@ impl Association {
             return false;
         }
         // RFC 9260 §9.2; §8.5.1 C: with the peer's tag.
-        let complete = Farewell::shutdown_complete(self.peer_tag, false);
+        let complete = LoneChunk::shutdown_complete(self.peer_tag, false);
         self.farewell = Some(Box::new(complete));
         self.close(CloseReason::Shutdown);
         true

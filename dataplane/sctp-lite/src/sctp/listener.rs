@@ -187,7 +187,7 @@ pub(super) fn is_init_alone(packet: &Packet<'_>) -> bool {
 }
 
 /// Judges an INIT and refuses it by an ABORT where it is not acceptable (RFC 9260 §5.1).
-pub(super) fn judge_init<'a>(
+fn judge_init<'a>(
     config: &Config,
     ends: &Ends,
     init: &Init<'a>,

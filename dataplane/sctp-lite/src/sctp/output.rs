@@ -7,6 +7,7 @@ use wire::sctp::{Cause, PacketBuilder, Parameter, Tag, chunk_type, parameter_typ
 
 use super::association::Association;
 use super::listener::{InitAck, answer};
+use super::secrets::Ends;
 use super::state::{State, Transition};
 use super::timers::Timer;
 use crate::seam::{MessageSink, MessageSource, TxBatch};
@@ -35,36 +36,36 @@ pub(super) enum Reply {
     /// To an INIT.
     InitAck(InitAck),
     /// One chunk.
-    Chunk(Farewell),
+    Chunk(LoneChunk),
 }
 
-/// The one chunk of a packet.
+/// A packet of one chunk.
 #[derive(Clone, Debug)]
-pub(super) struct Farewell {
+pub(super) struct LoneChunk {
     tag: Tag,
     kind: u8,
     flags: u8,
     value: Vec<u8>,
 }
 
-impl Farewell {
-    pub(super) fn abort(tag: Tag, reflected: bool, cause: &Cause<'_>) -> Farewell {
+impl LoneChunk {
+    pub(super) fn abort(tag: Tag, reflected: bool, cause: &Cause<'_>) -> LoneChunk {
         Self::causes(chunk_type::ABORT, tag, reflected, cause)
     }
 
-    pub(super) fn error(tag: Tag, cause: &Cause<'_>) -> Farewell {
+    pub(super) fn error(tag: Tag, cause: &Cause<'_>) -> LoneChunk {
         Self::causes(chunk_type::ERROR, tag, false, cause)
     }
 
-    fn causes(kind: u8, tag: Tag, reflected: bool, cause: &Cause<'_>) -> Farewell {
+    fn causes(kind: u8, tag: Tag, reflected: bool, cause: &Cause<'_>) -> LoneChunk {
         let mut value = vec![0; cause.padded_len()];
         cause.emit(&mut value);
-        Farewell { tag, kind, flags: if reflected { REFLECTED } else { 0 }, value }
+        LoneChunk { tag, kind, flags: if reflected { REFLECTED } else { 0 }, value }
     }
 
-    pub(super) fn shutdown_complete(tag: Tag, reflected: bool) -> Farewell {
+    pub(super) fn shutdown_complete(tag: Tag, reflected: bool) -> LoneChunk {
         let flags = if reflected { REFLECTED } else { 0 };
-        Farewell { tag, kind: chunk_type::SHUTDOWN_COMPLETE, flags, value: Vec::new() }
+        LoneChunk { tag, kind: chunk_type::SHUTDOWN_COMPLETE, flags, value: Vec::new() }
     }
 }
 
@@ -275,23 +276,20 @@ impl Association {
             return;
         }
         let written = match self.state {
-            State::ShutdownSent => {
-                let written = packet.shutdown(self.receiver.cumulative_tsn());
-                self.receiver.shutdown_sent();
-                written
-            }
+            State::ShutdownSent => packet.shutdown(self.receiver.cumulative_tsn()),
             State::ShutdownAckSent => packet.shutdown_ack(),
             _ => Ok(()),
         };
         if written.is_ok() {
+            self.receiver.shutdown_sent();
             self.due.shutdown = false;
             self.timers.set(Timer::Shutdown, now + self.backed_off());
         }
     }
 }
 
-impl Farewell {
-    fn send(&self, ends: &super::secrets::Ends, tx: &mut impl TxBatch) -> Option<()> {
+impl LoneChunk {
+    fn send(&self, ends: &Ends, tx: &mut impl TxBatch) -> Option<()> {
         answer(ends, self.tag, tx, |packet| {
             packet.chunk(self.kind, self.flags, &self.value).is_ok()
         })

@@ -96,6 +96,26 @@ fn what_is_not_answered_is_sent_again_and_given_up() {
     }
 }
 
+// RFC 9260 §6.3.1: the round trips of the handshake are measurements, unless something went out again.
+#[test]
+fn the_handshake_measures_the_path() {
+    let rtt = Duration::from_millis(30);
+    let mut rig = Rig::active(Config::default());
+    rig.sent();
+    rig.now += rtt;
+    rig.init_ack().expect("acceptable");
+    rig.sent();
+    assert_eq!(rig.association.sender().srtt(), Some(rtt));
+    assert!(rig.association.sender().rto() < Duration::from_secs(1));
+    // T1-cookie goes by it.
+    assert_eq!(rig.wait(Duration::from_millis(900)).len(), 2);
+    let mut rig = Rig::active(Config::default());
+    rig.sent();
+    rig.wait(Duration::from_millis(1500));
+    rig.init_ack().expect("acceptable");
+    assert_eq!(rig.association.sender().srtt(), None);
+}
+
 // RFC 9260 §5.1.4: the life of a peer in COOKIE-WAIT begins with each answer; an answer to an INIT that was
 // sent twice counts as one to the first.
 #[test]

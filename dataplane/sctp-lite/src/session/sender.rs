@@ -259,3 +259,41 @@ pub fn mulpdu(most: usize, control_room: usize) -> usize {
 /// RFC 5043 §9: the least that the largest segment may be.
 const MIN_SEGMENT: usize = 516;
 const MAX_SEGMENT: usize = 65_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ddp::{
+        Message, PdId, Source, Stag, Stream, StreamConfig, StreamId, TaggedOffset, VecMemory,
+    };
+
+    /// RFC 5043 §10: 32 767 messages are outstanding at most, whatever the ULP has posted; each
+    /// acknowledgement makes room for one more.
+    #[test]
+    fn outstanding_messages_are_bounded() {
+        let config = StreamConfig { max_posts: 40_000, ..StreamConfig::default() };
+        let mut stream: Stream<VecMemory> = Stream::new(StreamId(1), PdId(1), config);
+        let source: Source<VecMemory> = Source::Octets(b"x"[..].into());
+        for cookie in 0..40_000 {
+            let (stag, to, source) = (Stag(1), TaggedOffset(0), source.clone());
+            let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie };
+            stream.post(message).expect("room");
+        }
+        let (mut sender, mut out) = (Sender::new(3), [0; 64]);
+        let mut sent = VecDeque::new();
+        while let Some(written) = sender.segment(&mut stream, 516, &mut out) {
+            let ssn = sent.len() as u16;
+            assert_eq!(out[..2], ssn.to_be_bytes());
+            sent.push_back(written.message);
+        }
+        assert_eq!(sent.len(), MAX_OUTSTANDING);
+        assert!(!sender.has_room());
+        for _ in 0..10 {
+            let first = sent.pop_front().expect("one is outstanding");
+            sender.acknowledged(Some(&mut stream), first);
+            assert!(sender.segment(&mut stream, 516, &mut out).is_some());
+            assert!(sender.segment(&mut stream, 516, &mut out).is_none());
+        }
+        assert_eq!(out[..2], 32_776_u16.to_be_bytes());
+    }
+}

@@ -4,7 +4,7 @@ use super::host::{Policy, send_message, stream_config, write_message};
 use super::net::{Fate, Net, Node, Setup, Side};
 use crate::endpoint::*;
 use core::time::Duration;
-use wire::sctp::chunk_type;
+use wire::sctp::{Chunk, Packet, Parameter, chunk_type};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -251,4 +251,54 @@ fn streams_run_out() {
     assert_eq!(net.b.established(), 3);
     // The ULP of each is its own.
     assert_eq!(net.a.setup.ulp, stream_config().into());
+}
+
+/// RFC 5043 §5.1, §8, §9, §10, §11.1: the indication in INIT and INIT ACK with as many streams one way as the
+/// other; every DATA chunk unordered, whole, under PPID 16 or 17, whatever is lost.
+#[test]
+fn what_is_on_the_wire() {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    let packets = Rc::new(RefCell::new(Vec::new()));
+    let seen = packets.clone();
+    let mut net =
+        Net::new(Node::initiator(Setup::default(), b"hello"), Node::responder(Setup::default()));
+    net.set_fate(move |_, n, packet| {
+        seen.borrow_mut().push(packet.to_vec());
+        if n % 7 == 6 { Fate::Drop } else { Fate::Pass }
+    });
+    net.run_until(|net| net.b.established() == 1 && net.a.established() == 1);
+    let session = net.a.session();
+    for cookie in 0..20 {
+        net.a.ep().post(session, write_message(0, &[7; 10_000], cookie)).expect("room");
+        net.a.ep().post(session, send_message(&[7; 10], cookie)).expect("room");
+    }
+    let now = net.now;
+    net.a.ep().shutdown_session(now, session);
+    net.run();
+    let (mut inits, mut data) = (0, 0);
+    for octets in packets.borrow().iter() {
+        let packet = Packet::new(octets).expect("a packet");
+        for raw in packet.chunks() {
+            match Chunk::parse(raw.expect("a chunk")).expect("a known chunk") {
+                Chunk::Init(init) | Chunk::InitAck(init) => {
+                    let header = init.header;
+                    assert_eq!(header.inbound_streams, header.outbound_streams);
+                    let mut parameters = init.parameters();
+                    let ours =
+                        |p: &Result<Parameter<'_>, _>| matches!(p, Ok(Parameter::Adaptation(1)));
+                    assert!(parameters.any(|p| ours(&p)));
+                    inits += 1;
+                }
+                Chunk::Data(chunk) => {
+                    let header = chunk.header;
+                    assert!(header.unordered && header.begin && header.end);
+                    assert!([16, 17].contains(&header.ppid));
+                    data += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(inits >= 2 && data > 160, "{inits} {data}");
 }

@@ -27,6 +27,7 @@
 
 pub mod dialogue;
 pub mod dumbbell;
+pub mod end;
 pub mod host;
 pub mod middlebox;
 pub mod oracle;

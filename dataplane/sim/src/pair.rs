@@ -4,29 +4,30 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use tcp_lite::tcp::SeqNumber;
 use wire::Instant;
 
 use crate::dialogue::Batch;
-use crate::host::{Host, HostConfig};
+use crate::end::{End, Setup};
+use crate::host::HostConfig;
 use crate::packet::Ecn;
 use crate::path::{self, Entry, Path};
-use crate::segment::Segment;
 
 /// Steps at one instant after which the pair is taken to be spinning.
 pub(crate) const SPIN: usize = 10_000;
 /// Segments of one burst.
 pub(crate) const BURST: usize = 32;
+/// Octets of a packet that its report by a router repeats.
+const REPORTED: usize = 40;
 /// Segments that are remembered for people who look for a fault.
 const MEMORY: usize = 60;
 
 /// What a simulation is made of.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct Config<S: Setup = HostConfig> {
     /// The host that connects.
-    pub client: HostConfig,
+    pub client: S,
     /// The host that waits.
-    pub server: HostConfig,
+    pub server: S,
     /// From the client to the server.
     pub forward: path::Config,
     /// From the server to the client.
@@ -49,13 +50,13 @@ pub struct Cost {
 
 /// Two hosts and what is between them.
 #[derive(Debug)]
-pub struct Pair {
+pub struct Pair<S: Setup = HostConfig> {
     /// The time.
     pub now: Instant,
     /// The host that connects.
-    pub client: Host,
+    pub client: S::Host,
     /// The host that waits.
-    pub server: Host,
+    pub server: S::Host,
     /// From the client to the server.
     pub forward: Path,
     /// From the server to the client.
@@ -111,15 +112,18 @@ pub enum Stall {
     Spinning(Instant),
 }
 
-impl Pair {
+impl<S: Setup> Pair<S> {
     /// Two hosts that have not spoken yet.
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: Config<S>) -> Self {
+        let path = |path: path::Config| {
+            Path::new(path::Config { protocol: S::Host::PROTOCOL, ..path })
+        };
         Pair {
             now: Instant::from_millis(1000),
-            client: Host::new(config.client, false),
-            server: Host::new(config.server, true),
-            forward: Path::new(config.forward),
-            backward: Path::new(config.backward),
+            client: config.client.host(false),
+            server: config.server.host(true),
+            forward: path(config.forward),
+            backward: path(config.backward),
             icmp: config.icmp,
             cores: config.cost.map(Core::new),
             tx: Batch::bounded(BURST),
@@ -134,7 +138,7 @@ impl Pair {
     pub fn run_until(
         &mut self,
         patience: Duration,
-        mut done: impl FnMut(&Pair) -> bool,
+        mut done: impl FnMut(&Self) -> bool,
     ) -> Result<(), Stall> {
         let limit = self.now + patience;
         let mut here = 0;
@@ -161,7 +165,7 @@ impl Pair {
     pub fn run_while_moving(
         &mut self,
         patience: Duration,
-        mut done: impl FnMut(&Pair) -> bool,
+        mut done: impl FnMut(&Self) -> bool,
     ) -> Result<(), Stall> {
         loop {
             let before = self.moved();
@@ -172,11 +176,11 @@ impl Pair {
         }
     }
 
-    /// Octets that either side's TCP has taken in order or has had acknowledged.
+    /// Octets that either side has taken or has had acknowledged.
     fn moved(&self) -> u64 {
-        let octets = |host: &Host| {
-            let tcp = host.stats().tcp;
-            tcp.octets_in + tcp.octets_acknowledged
+        let octets = |host: &S::Host| {
+            let totals = host.totals();
+            totals.octets_in + totals.octets_acknowledged
         };
         octets(&self.client) + octets(&self.server)
     }
@@ -207,8 +211,8 @@ impl Pair {
     pub fn last_segments(&self) -> String {
         let mut text = String::new();
         for Seen { at, what, octets, len } in &self.log {
-            if let Some(segment) = Segment::parse(octets) {
-                let _ = writeln!(text, "{at:?} {what} {len} octets: {segment:?}");
+            if let Some(words) = S::Host::show(octets) {
+                let _ = writeln!(text, "{at:?} {what} {len} octets: {words}");
             }
         }
         text
@@ -229,8 +233,8 @@ impl Pair {
 }
 
 /// One host, what leads to it and from it.
-struct Side<'a> {
-    host: &'a mut Host,
+struct Side<'a, H> {
+    host: &'a mut H,
     core: &'a mut Core,
     from: &'a mut Path,
     to: &'a mut Path,
@@ -239,7 +243,7 @@ struct Side<'a> {
     log: &'a mut VecDeque<Seen>,
 }
 
-impl Side<'_> {
+impl<H: End> Side<'_, H> {
     fn work(&mut self, now: Instant, names: [&'static str; 2]) {
         let Side { host, core, from, to, icmp, tx, log } = self;
         if now < core.free {
@@ -257,9 +261,9 @@ impl Side<'_> {
         }
         let unhurried = core.cost == Cost::default();
         let turns = if unhurried { SPIN } else { 1 };
-        let sent = transmit(now, host, to, tx, turns, |host, sent| match sent {
+        let sent = transmit(now, &mut **host, to, tx, turns, |host, sent| match sent {
             Sent::Segment(octets) => remember(log, now, names[1], octets),
-            Sent::TooBig(mtu, seq) if *icmp => host.packet_too_big(now, mtu, seq),
+            Sent::TooBig(mtu, dropped) if *icmp => host.packet_too_big(now, mtu, dropped),
             Sent::TooBig(..) => {}
         });
         if !unhurried && frames + sent > 0 {
@@ -275,19 +279,19 @@ impl Side<'_> {
 pub(crate) enum Sent<'a> {
     /// A segment that goes to the path.
     Segment(&'a [u8]),
-    /// The segment that begins at this number was larger than the path's MTU, which is this.
-    TooBig(usize, SeqNumber),
+    /// The segment, its first octets, was larger than the path's MTU, which is this.
+    TooBig(usize, &'a [u8]),
 }
 
 /// Runs a host's timers and sends what it has to send: a worker fills one batch after the other while
 /// there is something, at most `turns`. Returns how many segments that were.
-pub(crate) fn transmit(
+pub(crate) fn transmit<H: End>(
     now: Instant,
-    host: &mut Host,
+    host: &mut H,
     to: &mut Path,
     tx: &mut Batch,
     turns: usize,
-    mut tell: impl FnMut(&mut Host, Sent<'_>),
+    mut tell: impl FnMut(&mut H, Sent<'_>),
 ) -> usize {
     let mut sent = 0;
     for _ in 0..turns {
@@ -300,9 +304,9 @@ pub(crate) fn transmit(
         for (octets, capable) in segments {
             tell(host, Sent::Segment(&octets));
             let ecn = if capable { Ecn::Ect } else { Ecn::NotEct };
-            let seq = octets.get(4..8).and_then(|seq| seq.try_into().ok()).map(u32::from_be_bytes);
-            if let (Entry::TooBig(mtu), Some(seq)) = (to.push(now, octets, ecn), seq) {
-                tell(host, Sent::TooBig(mtu, SeqNumber(seq)));
+            let head = octets[..octets.len().min(REPORTED)].to_vec();
+            if let Entry::TooBig(mtu) = to.push(now, octets, ecn) {
+                tell(host, Sent::TooBig(mtu, &head));
             }
         }
     }

@@ -20,9 +20,20 @@ use crate::middlebox::{self, Middlebox};
 use crate::packet::{Ecn, IP_HEADER, Packet};
 use crate::segment::{self, Segment};
 
+/// What a path carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// TCP segments, whose checksum the path fills in.
+    Tcp,
+    /// SCTP packets, complete: no middlebox can cut them, and CRC32c finds hidden damage, too.
+    Sctp,
+}
+
 /// How one direction treats segments.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
+    /// What passes; [`crate::pair::Pair`] knows it.
+    pub protocol: Protocol,
     /// Largest IP packet, in octets.
     pub mtu: usize,
     /// From when on it is another one, in order of time.
@@ -39,6 +50,7 @@ impl Config {
     /// A path with this MTU and link, and nothing else.
     pub fn new(mtu: usize, link: link::Config) -> Self {
         Config {
+            protocol: Protocol::Tcp,
             mtu,
             mtu_changes: Vec::new(),
             hidden_damage: Probability::NEVER,
@@ -60,6 +72,7 @@ pub enum Entry {
 /// One direction of a path.
 #[derive(Debug)]
 pub struct Path {
+    protocol: Protocol,
     mtu: usize,
     mtu_changes: VecDeque<(Instant, usize)>,
     hidden_damage: Probability,
@@ -79,7 +92,7 @@ pub struct Counters {
     pub bad_checksum: u64,
     /// Damaged under a right checksum.
     pub hidden_damage: u64,
-    /// Not TCP at all; the stack under test made them.
+    /// Neither TCP nor SCTP as it should be; the stack under test made them.
     pub malformed: u64,
 }
 
@@ -88,6 +101,7 @@ impl Path {
     pub fn new(config: Config) -> Self {
         let seed = config.link.seed;
         Path {
+            protocol: config.protocol,
             mtu: config.mtu,
             mtu_changes: config.mtu_changes.into(),
             hidden_damage: config.hidden_damage,
@@ -110,6 +124,14 @@ impl Path {
         if octets.len() + IP_HEADER > self.mtu {
             self.counters.too_big += 1;
             return Entry::TooBig(self.mtu);
+        }
+        if self.protocol == Protocol::Sctp {
+            if is_sound_sctp(&octets) {
+                self.link.push(now, Packet { octets, ecn, flow: 0 });
+            } else {
+                self.counters.malformed += 1;
+            }
+            return Entry::Taken;
         }
         if self.middlebox.is_transparent() && self.hidden_damage.is_never() {
             if segment::is_well_formed(&octets) {
@@ -141,7 +163,11 @@ impl Path {
         self.forward(now);
         loop {
             let packet = self.link.pop(now)?;
-            if segment::verify_checksum(&packet.octets) {
+            let sound = match self.protocol {
+                Protocol::Tcp => segment::verify_checksum(&packet.octets),
+                Protocol::Sctp => is_sound_sctp(&packet.octets),
+            };
+            if sound {
                 return Some(packet);
             }
             self.counters.bad_checksum += 1;
@@ -187,6 +213,11 @@ impl Path {
             self.link.push(now, packet);
         }
     }
+}
+
+/// RFC 9260 §6.8
+fn is_sound_sctp(octets: &[u8]) -> bool {
+    wire::sctp::Packet::new(octets).is_ok_and(|packet| packet.checksum_ok())
 }
 
 #[cfg(test)]

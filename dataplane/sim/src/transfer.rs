@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ddp::{Message, Source, VecMemory};
 use link::Rng;
-use tcp_lite::endpoint::State;
 
-use crate::host::{Host, LAST_COOKIE, QUEUE};
+use crate::end::{End, Setup};
+use crate::host::{LAST_COOKIE, QUEUE};
 use crate::pair::{Config, Pair};
 
 /// What each side sends.
@@ -41,6 +41,12 @@ impl Default for Load {
 #[derive(Clone, Debug)]
 pub struct Expected {
     octets: Vec<u8>,
+    streams: Vec<Stream>,
+}
+
+/// What is sent in one stream.
+#[derive(Clone, Debug, Default)]
+struct Stream {
     tagged: Vec<(u64, u64)>,
     untagged: Vec<Vec<u8>>,
     cookies: Vec<u64>,
@@ -61,33 +67,36 @@ impl Default for Patience {
     }
 }
 
-/// Gives `host` its messages; half of them come from memory that others may change.
-pub fn load(host: &mut Host, load: &Load) -> Expected {
+/// Gives `host` its messages, its streams in turn; half of them come from memory that others may change.
+pub fn load<H: End>(host: &mut H, load: &Load) -> Expected {
     let mut rng = Rng::new(load.seed);
     let octets = random_octets(&mut rng, load.octets);
     let changing = VecMemory::from_vec(octets.clone());
     let stable = VecMemory::from_vec(octets.clone()).into_stable();
-    let mut expected =
-        Expected { octets, tagged: Vec::new(), untagged: Vec::new(), cookies: Vec::new() };
-    let mut at = 0;
+    let mut streams = vec![Stream::default(); host.streams()];
+    let (mut at, mut turn, mut untagged) = (0, 0, 0);
     while at < load.octets {
+        let n = turn % streams.len();
+        let stream = &mut streams[n];
         let len = rng.below(load.max_message + 1).min(load.octets - at);
         let memory = if rng.below(2) == 0 { &stable } else { &changing };
-        host.write(memory, at..at + len, at);
-        expected.tagged.push((at, len));
-        expected.cookies.push(at);
+        host.write_to(n, memory, at..at + len, at);
+        stream.tagged.push((at, len));
+        stream.cookies.push(at);
         at += len;
+        turn += 1;
         if load.untagged_every > 0 && rng.below(load.untagged_every) == 0 {
             let len = rng.below(load.max_untagged + 1);
             let data = random_octets(&mut rng, len);
             let source = Source::Octets(Arc::from(data.as_slice()));
-            let cookie = LAST_COOKIE - 1 - expected.untagged.len() as u64;
-            host.send(Message::Untagged { qn: QUEUE, rsvd_ulp: [0; 5], source, cookie });
-            expected.untagged.push(data);
-            expected.cookies.push(cookie);
+            let cookie = LAST_COOKIE - 1 - untagged;
+            untagged += 1;
+            host.send(n, Message::Untagged { qn: QUEUE, rsvd_ulp: [0; 5], source, cookie });
+            stream.untagged.push(data);
+            stream.cookies.push(cookie);
         }
     }
-    expected
+    Expected { octets, streams }
 }
 
 /// Zero is what untouched memory holds: none of them.
@@ -102,48 +111,55 @@ fn random_octets(rng: &mut Rng, len: u64) -> Vec<u8> {
 
 impl Expected {
     /// True when `receiver` has had as many messages delivered as there are.
-    pub fn is_delivered(&self, receiver: &Host) -> bool {
-        receiver.stats().ddp.tagged_delivered >= self.tagged.len() as u64
-            && receiver.stats().ddp.untagged_delivered >= self.untagged.len() as u64
+    pub fn is_delivered<H: End>(&self, receiver: &H) -> bool {
+        let (mut tagged, mut untagged) = (0, 0);
+        for stream in &self.streams {
+            tagged += stream.tagged.len() as u64;
+            untagged += stream.untagged.len() as u64;
+        }
+        let totals = receiver.totals();
+        totals.tagged_delivered >= tagged && totals.untagged_delivered >= untagged
     }
 
     /// What must be true at any time, whatever happened: every octet of the region is the right one or
-    /// untouched, nothing outside it was written, and the messages that were delivered, and those
-    /// reported as sent, are the first ones, each once, in order, with their octets in place.
+    /// untouched, nothing outside it was written, and the messages of each stream that were delivered, and
+    /// those reported as sent, are the first ones, each once, in order, with their octets in place.
     ///
     /// # Errors
     /// The first thing that is not so.
-    pub fn verify_so_far(&self, sender: &Host, receiver: &Host) -> Result<(), String> {
-        self.no_wrong_octet(receiver)?;
+    pub fn verify_so_far<H: End>(&self, sender: &H, receiver: &H) -> Result<(), String> {
+        let region = receiver.region();
+        self.no_wrong_octet(&region)?;
         if !receiver.is_guard_untouched() {
             return Err("octets outside the region were written".into());
         }
-        let (delivered, received) = (receiver.delivered(), receiver.received());
-        if !self.tagged.starts_with(&delivered) {
-            return Err("tagged messages were not delivered once and in order".into());
-        }
-        let region = receiver.region();
-        let placed = |&(at, len): &(u64, u64)| {
-            let range = at as usize..(at + len) as usize;
-            region[range.clone()] == self.octets[range]
-        };
-        if let Some((at, len)) = delivered.iter().find(|message| !placed(message)) {
-            return Err(format!("the message of {len} at {at} was delivered before it was whole"));
-        }
-        let untagged = self.untagged.iter().map(Vec::as_slice).take(received.len());
-        if !untagged.eq(received.iter().copied()) {
-            return Err("untagged messages were not delivered once and in order".into());
-        }
-        if !self.cookies.starts_with(&sender.sent()) {
-            return Err("messages were not reported as sent once and in order".into());
+        for (n, stream) in self.streams.iter().enumerate() {
+            let (delivered, received) = (receiver.delivered(n), receiver.received(n));
+            if !stream.tagged.starts_with(&delivered) {
+                return Err("tagged messages were not delivered once and in order".into());
+            }
+            let placed = |&(at, len): &(u64, u64)| {
+                let range = at as usize..(at + len) as usize;
+                region[range.clone()] == self.octets[range]
+            };
+            if let Some((at, len)) = delivered.iter().find(|message| !placed(message)) {
+                let what = format!("the message of {len} at {at} was delivered before it was whole");
+                return Err(what);
+            }
+            let untagged = stream.untagged.iter().map(Vec::as_slice).take(received.len());
+            if !untagged.eq(received.iter().copied()) {
+                return Err("untagged messages were not delivered once and in order".into());
+            }
+            if !stream.cookies.starts_with(&sender.sent(n)) {
+                return Err("messages were not reported as sent once and in order".into());
+            }
         }
         Ok(())
     }
 
-    fn no_wrong_octet(&self, receiver: &Host) -> Result<(), String> {
-        let memory = receiver.region();
+    fn no_wrong_octet(&self, region: &[u8]) -> Result<(), String> {
         let right = |(at, &octet): (usize, &u8)| octet == 0 || self.octets.get(at) == Some(&octet);
-        match memory.iter().enumerate().position(|x| !right(x)) {
+        match region.iter().enumerate().position(|x| !right(x)) {
             Some(at) => Err(format!("a wrong octet at {at}")),
             None => Ok(()),
         }
@@ -153,7 +169,7 @@ impl Expected {
     ///
     /// # Errors
     /// What differs.
-    pub fn verify(&self, sender: &Host, receiver: &Host) -> Result<(), String> {
+    pub fn verify<H: End>(&self, sender: &H, receiver: &H) -> Result<(), String> {
         if !receiver.is_guard_untouched() {
             return Err("octets outside the region were written".into());
         }
@@ -165,14 +181,17 @@ impl Expected {
         if memory[n..].iter().any(|&o| o != 0) {
             return Err("octets outside the messages were written".into());
         }
-        if receiver.delivered() != self.tagged {
-            return Err("tagged messages were not delivered once and in order".into());
-        }
-        if receiver.received() != self.untagged.iter().map(Vec::as_slice).collect::<Vec<_>>() {
-            return Err("untagged messages were not delivered once and in order".into());
-        }
-        if sender.sent() != self.cookies {
-            return Err("messages were not reported as sent once and in order".into());
+        for (n, stream) in self.streams.iter().enumerate() {
+            if receiver.delivered(n) != stream.tagged {
+                return Err("tagged messages were not delivered once and in order".into());
+            }
+            let untagged = stream.untagged.iter().map(Vec::as_slice);
+            if !untagged.eq(receiver.received(n).iter().copied()) {
+                return Err("untagged messages were not delivered once and in order".into());
+            }
+            if sender.sent(n) != stream.cookies {
+                return Err("messages were not reported as sent once and in order".into());
+            }
         }
         Ok(())
     }
@@ -182,12 +201,12 @@ impl Expected {
 ///
 /// # Errors
 /// In words, what was not as it must be.
-pub fn run(
-    config: Config,
+pub fn run<S: Setup>(
+    config: Config<S>,
     to_server: &Load,
     to_client: &Load,
     patience: Patience,
-) -> Result<Pair, String> {
+) -> Result<Pair<S>, String> {
     run_timed(config, to_server, to_client, patience).map(|(pair, _)| pair)
 }
 
@@ -204,25 +223,25 @@ pub struct Times {
 ///
 /// # Errors
 /// In words, what was not as it must be.
-pub fn run_timed(
-    config: Config,
+pub fn run_timed<S: Setup>(
+    config: Config<S>,
     to_server: &Load,
     to_client: &Load,
     patience: Patience,
-) -> Result<(Pair, Times), String> {
+) -> Result<(Pair<S>, Times), String> {
     let mut pair = Pair::new(config);
     let forward = load(&mut pair.client, to_server);
     let backward = load(&mut pair.server, to_client);
-    pair.client.connect(pair.now).map_err(|e| e.to_string())?;
-    let over = |pair: &Pair| pair.client.closed().is_some() || pair.server.closed().is_some();
+    pair.client.connect(pair.now)?;
+    let over = |pair: &Pair<S>| pair.client.closed().is_some() || pair.server.closed().is_some();
     pair.run_until(patience.transfer, |pair| {
-        pair.client.state() == Some(State::Established) || over(pair)
+        pair.client.is_established() || over(pair)
     })
     .map_err(|stall| format!("start: {stall}; {}", condition(&pair)))?;
     let began = pair.now;
     let mut half = began;
     pair.run_until(patience.transfer, |pair| {
-        if pair.server.stats().tcp.octets_in < to_server.octets / 2 {
+        if pair.server.totals().octets_in < to_server.octets / 2 {
             half = pair.now;
         }
         forward.is_delivered(&pair.server) && backward.is_delivered(&pair.client) || over(pair)
@@ -238,7 +257,7 @@ pub fn run_timed(
     forward.verify(&pair.client, &pair.server).map_err(|e| format!("to the server: {e}"))?;
     backward.verify(&pair.server, &pair.client).map_err(|e| format!("to the client: {e}"))?;
     for host in [&pair.client, &pair.server] {
-        if !host.closed().is_some_and(|reason| reason.is_graceful()) {
+        if host.closed() != Some(true) {
             return Err(format!("not closed gracefully: {}", condition(&pair)));
         }
         if host.in_use() != (0, 0) {
@@ -249,20 +268,7 @@ pub fn run_timed(
 }
 
 /// Both ends in one line each and the last segments, for people who look for a fault.
-pub fn condition(pair: &Pair) -> String {
-    let side = |host: &Host| {
-        let tcp = host.endpoint().map(|e| e.connection().info());
-        let stats = host.stats();
-        format!(
-            "{:?} closed {:?}, delivered {}+{}, TCP {tcp:?} {:?} held {}",
-            host.state(),
-            host.closed(),
-            stats.ddp.tagged_delivered,
-            stats.ddp.untagged_delivered,
-            stats.tcp,
-            stats.mpa_rx.held,
-        )
-    };
-    let (client, server) = (side(&pair.client), side(&pair.server));
+pub fn condition<S: Setup>(pair: &Pair<S>) -> String {
+    let (client, server) = (pair.client.condition(), pair.server.condition());
     format!("\n  client {client}\n  server {server}\n{}", pair.last_segments())
 }

@@ -12,7 +12,8 @@ use core::time::Duration;
 
 use link::{Loss, Probability};
 
-use crate::host::Host;
+use crate::end::{End as Host, Setup};
+use crate::host::HostConfig;
 use crate::pair::{Config, Pair, Stall};
 use crate::transfer::{self, Expected, Load, condition};
 
@@ -24,11 +25,11 @@ const PATIENCE: Duration = Duration::from_secs(1000);
 
 /// One scenario.
 #[derive(Clone, Debug)]
-pub struct Scenario {
+pub struct Scenario<S: Setup = HostConfig> {
     /// Its name.
     pub seed: u64,
     /// Hosts and path.
-    pub config: Config,
+    pub config: Config<S>,
     /// To the server.
     pub forward: Load,
     /// To the client.
@@ -61,7 +62,7 @@ pub enum End {
     Server,
 }
 
-impl Scenario {
+impl<S: Setup> Scenario<S> {
     /// True when everything must arrive.
     pub fn is_plain(&self) -> bool {
         let harmless = |twist: &Twist| matches!(twist, Twist::Mtu(..) | Twist::Link(..));
@@ -82,11 +83,11 @@ impl Scenario {
             transfer::load(&mut pair.client, &self.forward),
             transfer::load(&mut pair.server, &self.backward),
         ];
-        pair.client.connect(pair.now).map_err(|e| e.to_string())?;
+        pair.client.connect(pair.now)?;
         self.live(&mut pair).map_err(|stall| format!("before a twist: {stall}"))?;
         let done = pair.run_while_moving(PATIENCE, |pair| {
             expected[0].is_delivered(&pair.server) && expected[1].is_delivered(&pair.client)
-                || pair.client.closed().is_some() && pair.server.state().is_none()
+                || pair.client.closed().is_some() && pair.server.is_unborn()
                 || pair.client.closed().is_some() && pair.server.closed().is_some()
         });
         if plain {
@@ -95,7 +96,7 @@ impl Scenario {
         pair.client.shutdown(pair.now);
         pair.server.shutdown(pair.now);
         pair.run_while_moving(PATIENCE, |pair| {
-            let over = |host: &Host| host.state().is_none() || host.is_done();
+            let over = |host: &S::Host| host.is_unborn() || host.is_done();
             over(&pair.client) && over(&pair.server)
         })
         .map_err(|stall| format!("close: {stall}; {}", condition(&pair)))?;
@@ -103,7 +104,7 @@ impl Scenario {
         Ok(Tally::of(&pair, plain))
     }
 
-    fn live(&self, pair: &mut Pair) -> Result<(), Stall> {
+    fn live(&self, pair: &mut Pair<S>) -> Result<(), Stall> {
         let start = pair.now;
         for (after, twist) in &self.twists {
             pair.run_for((start + *after).saturating_since(pair.now))?;
@@ -112,7 +113,7 @@ impl Scenario {
         Ok(())
     }
 
-    fn judge(&self, pair: &Pair, expected: &[Expected; 2], plain: bool) -> Result<(), String> {
+    fn judge(&self, pair: &Pair<S>, expected: &[Expected; 2], plain: bool) -> Result<(), String> {
         let sides = [
             ("server", &pair.client, &pair.server, &expected[0]),
             ("client", &pair.server, &pair.client, &expected[1]),
@@ -126,11 +127,8 @@ impl Scenario {
             if receiver.in_use() != (0, 0) {
                 return Err(wrong(format!("in use: {:?}", receiver.in_use())));
             }
-            let (held, budget) = (receiver.stats().mpa_rx.held_max, receiver.config().hold);
-            // One FPDU in order may always be held besides.
-            let limit = budget + u64::from(receiver.config().endpoint.mpa.max_fpdu);
-            if held > limit {
-                return Err(wrong(format!("{held} octets held, budget {budget}")));
+            if let Some(what) = receiver.fault() {
+                return Err(wrong(what));
             }
         }
         for path in [&pair.forward, &pair.backward] {
@@ -143,7 +141,7 @@ impl Scenario {
 }
 
 impl Twist {
-    fn happen(&self, pair: &mut Pair) {
+    fn happen<S: Setup>(&self, pair: &mut Pair<S>) {
         match self {
             Twist::Abort(End::Client) => pair.client.abort(),
             Twist::Abort(End::Server) => pair.server.abort(),

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::ops::AddAssign;
 
+use crate::end::{End, Setup};
 use crate::pair::Pair;
 
 /// Sums over scenarios. What is about segments counts those of both directions.
@@ -12,7 +13,7 @@ pub struct Tally {
     pub scenarios: u64,
     /// Of these, those in which everything had to arrive, and did.
     pub complete: u64,
-    /// Octets that arrived in order at either TCP.
+    /// Octets that either lower layer took.
     pub octets: u64,
     /// Segments lost, by random and burst loss.
     pub lost: u64,
@@ -48,7 +49,7 @@ pub struct Tally {
 
 impl Tally {
     /// What happened to one pair.
-    pub(super) fn of(pair: &Pair, complete: bool) -> Tally {
+    pub(super) fn of<S: Setup>(pair: &Pair<S>, complete: bool) -> Tally {
         let mut tally = Tally { scenarios: 1, complete: u64::from(complete), ..Tally::default() };
         for path in [&pair.forward, &pair.backward] {
             let link = path.link_counters();
@@ -65,12 +66,12 @@ impl Tally {
             tally.merged += path.middlebox_counters().merged;
         }
         for host in [&pair.client, &pair.server] {
-            let stats = host.stats();
-            tally.octets += stats.tcp.octets_in;
-            tally.retransmitted += stats.tcp.segments_retransmitted;
-            tally.timeouts += stats.tcp.timeouts;
-            tally.early += stats.mpa_rx.placed_out_of_order;
-            tally.refused += stats.mpa_rx.refused;
+            let totals = host.totals();
+            tally.octets += totals.octets_in;
+            tally.retransmitted += totals.retransmitted;
+            tally.timeouts += totals.timeouts;
+            tally.early += totals.early;
+            tally.refused += totals.refused;
         }
         tally
     }

@@ -1,0 +1,120 @@
+//! What a simulation needs of a host, whichever lower layer its streams have.
+
+use core::fmt::Debug;
+
+use ddp::{Message, RegionMemory, Source, VecMemory};
+use wire::Instant;
+
+use crate::dialogue::Batch;
+use crate::host::REGION;
+use crate::packet::Packet;
+use crate::path::Protocol;
+
+/// What makes a host.
+pub trait Setup: Clone + Debug {
+    /// The host.
+    type Host: End;
+
+    /// A host that waits (`passive`) or will connect.
+    fn host(self, passive: bool) -> Self::Host;
+}
+
+/// One end: TCP with one stream, or SCTP with several, which are numbered from 0.
+pub trait End: Debug {
+    /// What its packets are.
+    const PROTOCOL: Protocol;
+
+    /// Opens the connection and its streams.
+    ///
+    /// # Errors
+    /// Why it cannot, in words.
+    fn connect(&mut self, now: Instant) -> Result<(), String>;
+    /// Closes gracefully.
+    fn shutdown(&mut self, now: Instant);
+    /// Ends the connection at once.
+    fn abort(&mut self);
+
+    /// A packet arrives.
+    fn input(&mut self, now: Instant, packet: &Packet, tx: &mut Batch);
+    /// Runs timers that are due, posts what there is to post, and writes packets.
+    fn work(&mut self, now: Instant, tx: &mut Batch);
+    /// When [`work`](Self::work) wants to be called.
+    fn timeout(&self) -> Option<Instant>;
+    /// A router reports that packets of at most `mtu` octets pass, and `dropped` did not.
+    fn packet_too_big(&mut self, now: Instant, mtu: usize, dropped: &[u8]);
+
+    /// Streams that it has.
+    fn streams(&self) -> usize;
+    /// Puts a message behind those of this stream that still wait to be posted.
+    fn send(&mut self, stream: usize, message: Message<VecMemory>);
+    /// Tagged messages delivered so far, as offset in the region and length.
+    fn delivered(&self, stream: usize) -> Vec<(u64, u64)>;
+    /// Untagged messages delivered so far.
+    fn received(&self, stream: usize) -> Vec<&[u8]>;
+    /// Cookies of messages that the peer has whole, in order; the one last message is not among them.
+    fn sent(&self, stream: usize) -> Vec<u64>;
+
+    /// The octets of its region.
+    fn region(&self) -> Vec<u8>;
+    /// True while nothing was written on either side of the region.
+    fn is_guard_untouched(&self) -> bool;
+    /// Octets of untagged buffers and of held pieces that are in use: zero after the end.
+    fn in_use(&self) -> (u64, u64);
+
+    /// Nobody has connected to it, and it has not connected.
+    fn is_unborn(&self) -> bool;
+    /// All its streams can be used.
+    fn is_established(&self) -> bool;
+    /// Whether the connection ended gracefully, if it has ended.
+    fn closed(&self) -> Option<bool>;
+    /// True when the connection is over and nothing of it is left.
+    fn is_done(&self) -> bool;
+    /// What has happened so far.
+    fn totals(&self) -> Totals;
+    /// Anything wrong that is wrong whatever the test.
+    fn fault(&self) -> Option<String>;
+    /// One line for people who look for a fault.
+    fn condition(&self) -> String;
+    /// A packet's first octets in words.
+    fn show(octets: &[u8]) -> Option<String>;
+
+    /// Writes octets `from` of `memory` to `at` in the peer's region.
+    fn write_to(
+        &mut self,
+        stream: usize,
+        memory: &VecMemory,
+        from: core::ops::Range<u64>,
+        at: u64,
+    ) {
+        debug_assert!(from.end <= memory.len(), "the source has these octets");
+        let source = Source::Region {
+            memory: memory.clone(),
+            offset: from.start,
+            len: (from.end - from.start) as u32,
+        };
+        let to = ddp::TaggedOffset(REGION.1.0.wrapping_add(at));
+        let message = Message::Tagged { stag: REGION.0, to, rsvd_ulp: 0, source, cookie: at };
+        self.send(stream, message);
+    }
+}
+
+/// Counters that every end has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Tagged messages delivered.
+    pub tagged_delivered: u64,
+    /// Untagged messages delivered.
+    pub untagged_delivered: u64,
+    /// Octets that the lower layer has taken and will not ask for again.
+    pub octets_in: u64,
+    /// Octets that the peer has acknowledged.
+    pub octets_acknowledged: u64,
+    /// Segments or chunks sent again.
+    pub retransmitted: u64,
+    /// Retransmission time-outs.
+    pub timeouts: u64,
+    /// Octets placed while something before them was missing.
+    pub early: u64,
+    /// Octets or messages not taken for want of room.
+    pub refused: u64,
+}

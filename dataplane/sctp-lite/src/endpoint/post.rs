@@ -1,6 +1,5 @@
 //! What a ULP gives to its session: messages of bare DDP, operations of RDMAP, receive buffers.
 
-use super::line::Line;
 use super::{Context, Endpoint, SessionId, State};
 use ddp::rdmap::WorkRequest;
 use ddp::{MESSAGE_QUEUE, Message, PostError, Qn, RegionMemory, Stag, Ulp};
@@ -78,12 +77,14 @@ impl<M: RegionMemory> Endpoint<M> {
         if self.upper.line(session).is_none() {
             return closed;
         }
-        let may = |line: &Line<M>| !to_send || line.state == State::Established;
-        let done = self.upper.with(session.stream, self.now, |line, _| {
-            let open = may(line);
-            let full = line.full.as_mut().filter(|_| open);
-            full.map_or(Err(PostError::Closed), |full| f(&mut full.stream))
-        });
-        done.unwrap_or(closed)
+        let Some(line) = self.upper.line_at(session.stream) else { return closed };
+        let open = !to_send || line.state == State::Established;
+        let full = line.full.as_mut().filter(|_| open);
+        let done = full.map_or(closed, |full| f(&mut full.stream));
+        if done.is_ok() {
+            // Not otherwise: who tries again with every turn would be called again at once.
+            self.upper.with(session.stream, self.now, |_, _| ());
+        }
+        done
     }
 }

@@ -337,7 +337,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    fn line_at(&mut self, stream: u16) -> Option<&mut Line<M>> {
+    pub(super) fn line_at(&mut self, stream: u16) -> Option<&mut Line<M>> {
         self.lines.get_mut(usize::from(stream))?.as_deref_mut()
     }
 

@@ -366,6 +366,12 @@ impl Association {
         self.sender.set_packet_len(self.packet_len);
     }
 
+    /// Octets of the largest packet that the path is known to carry; a longer one (a message from before the
+    /// path had narrowed) is for IP to fragment (RFC 9260 §6.9).
+    pub fn path_len(&self) -> usize {
+        self.packet_len
+    }
+
     /// A router says that the path carries packets of at most `len` octets. Says whether that was news.
     pub fn packet_too_big(&mut self, len: usize) -> bool {
         let news = len < self.packet_len && self.packet_len > MIN_PACKET;

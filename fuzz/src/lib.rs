@@ -8,6 +8,7 @@ mod frame;
 mod protocol;
 mod rdmap;
 mod sctp;
+mod sctp_endpoint;
 mod stream;
 
 /// A fuzz target: its name, which is that of its corpus folder, and what it does with an input.
@@ -31,6 +32,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "rdmap", run: rdmap::rdmap },
     Target { name: "sctp_packet", run: sctp::sctp_packet },
     Target { name: "sctp_association", run: sctp::sctp_association },
+    Target { name: "sctp_endpoint", run: sctp_endpoint::sctp_endpoint },
     #[cfg(feature = "frames")]
     Target { name: "frame", run: frame::frame },
     #[cfg(feature = "frames")]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use sctp_lite::sctp::{Arrived, Association, Config, Ends, Listener, Secrets, State};
+use sctp_lite::sctp::{Arrived, Association, Config, Cookie, Ends, Listener, Secrets, State};
 use sctp_lite::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, TxBatch, Written};
 use wire::Instant;
 use wire::sctp::ddp::ControlRepr;
@@ -132,9 +132,15 @@ impl MessageSource for Upper {
 }
 
 #[derive(Default)]
-struct Batch {
+pub(crate) struct Batch {
     packets: Vec<Vec<u8>>,
     room: Vec<u8>,
+}
+
+impl Batch {
+    pub(crate) fn packets(&self) -> &[Vec<u8>] {
+        &self.packets
+    }
 }
 
 impl TxBatch for Batch {
@@ -152,15 +158,15 @@ impl TxBatch for Batch {
 }
 
 const PEER_TAG: Tag = Tag(0x0102_0304);
-const PEER_TSN: Tsn = Tsn(0x1000);
+pub(crate) const PEER_TSN: Tsn = Tsn(0x1000);
 
-fn ends() -> Ends {
+pub(crate) fn ends() -> Ends {
     let local = SocketAddr::from(([10, 0, 0, 1], 9899));
     Ends { local, remote: ([10, 0, 0, 2], 4000).into() }
 }
 
 /// A packet of the peer with these octets behind its header.
-fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
+pub(crate) fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
     let Ports { source, destination } = ends().ports().reversed();
     let mut octets = Vec::new();
     octets.extend(source.to_be_bytes());
@@ -232,7 +238,21 @@ fn active(now: Instant) -> Association {
 /// ESTABLISHED, by a cookie.
 fn passive(now: Instant) -> Association {
     let (config, secrets) = config();
-    let listener = Listener::new(Arc::clone(&config), Arc::clone(&secrets));
+    let (cookie, echo) = cookie(now, &config, &secrets);
+    let echo = Packet::new(&echo).expect("a packet");
+    let mut association = Association::accept(config, secrets, ends(), 1480, &cookie, now);
+    association.input(now, &echo, &mut Upper { left: 0 }).expect("its own cookie");
+    assert_eq!(association.state(), State::Established);
+    association
+}
+
+/// A good cookie and the packet that brings it.
+pub(crate) fn cookie(
+    now: Instant,
+    config: &Arc<Config>,
+    secrets: &Arc<Secrets>,
+) -> (Cookie, Vec<u8>) {
+    let listener = Listener::new(Arc::clone(config), Arc::clone(secrets));
     let header = InitHeader {
         tag: PEER_TAG,
         a_rwnd: 65_536,
@@ -261,8 +281,5 @@ fn passive(now: Instant) -> Association {
     let Arrived::Accept(cookie) = listener.input(now, &ends(), &echo, &mut batch) else {
         panic!("a good cookie")
     };
-    let mut association = Association::accept(config, secrets, ends(), 1480, &cookie, now);
-    association.input(now, &echo, &mut Upper { left: 0 }).expect("its own cookie");
-    assert_eq!(association.state(), State::Established);
-    association
+    (cookie, out[..len].to_vec())
 }

@@ -1,0 +1,282 @@
+//! A whole endpoint over SCTP: an association that is up, whose peer's sessions are accepted, and which is
+//! given any messages in any order.
+//!
+//! Input: one octet of configuration, then records
+//!
+//! ```text
+//!   how (1)   bits 0, 1: 0 a message with the next TSN; 1 the same, the TSN behind it left out, to come with
+//!             the next such record; 2 any chunks; 3 time passes, 10 ms for each of its octets
+//!             bit 2: session control and not a segment    bits 3 to 5: stream
+//!             bit 6: all that was sent is acknowledged    bit 7: a message is posted to each session
+//!   length (1)
+//!   that many octets
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{
+    Access, BufferPool, Context, Message, PdId, Qn, QueueConfig, Source, Stag, StagEntry,
+    StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, rdmap,
+};
+use sctp_lite::endpoint::{Endpoint, EndpointConfig, Event, SessionEvent, SessionId, UlpConfig};
+use sctp_lite::sctp::{Config, Secrets};
+use wire::Instant;
+use wire::sctp::{Chunk, DataHeader, GapBlock, Packet, PacketBuilder, SackHeader, Tsn};
+
+use crate::sctp::{Batch, PEER_TSN, cookie, ends};
+
+/// Writable; what it holds is judged by nobody.
+const OPEN: Stag = Stag(0x700);
+/// Without any right.
+const SECRET: Stag = Stag(0xa00);
+const LEN: usize = 256;
+const PD: PdId = PdId(1);
+/// Largest message that is built.
+const MESSAGE: usize = 256;
+
+pub(crate) fn sctp_endpoint(data: &[u8]) {
+    let Some((&how, mut records)) = data.split_first() else { return };
+    let mut end = End::new(how);
+    while let Some((&[how, len], rest)) = records.split_first_chunk::<2>() {
+        let (octets, next) = rest.split_at(usize::from(len).min(rest.len()));
+        records = next;
+        end.record(how, octets);
+    }
+    end.finish();
+}
+
+struct End {
+    endpoint: Endpoint<VecMemory>,
+    ulp: UlpConfig,
+    stags: StagTable<VecMemory>,
+    pool: BufferPool,
+    secret: VecMemory,
+    now: Instant,
+    /// Next TSN of the peer, and one that was left out.
+    next: Tsn,
+    left_out: Option<Tsn>,
+    /// Last TSN of the endpoint.
+    sent: Option<Tsn>,
+    sessions: Vec<SessionId>,
+    /// By stream: a session has had its request and not its end.
+    open: [bool; 8],
+}
+
+fn secret() -> Vec<u8> {
+    (0..LEN as u32).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 13) as u8).collect()
+}
+
+impl End {
+    fn new(how: u8) -> Self {
+        let now = Instant::from_millis(1);
+        let (config, secrets) = (Arc::new(Config::default()), Arc::new(Secrets::new([1; 16])));
+        let (cookie, echo) = cookie(now, &config, &secrets);
+        let endpoint_config = EndpointConfig {
+            linger: Duration::from_secs(u64::from(how & 1) * 1000),
+            last_message: how & 2 != 0,
+            ..EndpointConfig::default()
+        };
+        let endpoint_config = Arc::new(endpoint_config);
+        let endpoint =
+            Endpoint::accept(config, endpoint_config, secrets, ends(), 1480, &cookie, now);
+        let queue = QueueConfig { qn: Qn(0), buffers: 4, buffer_size: 64 };
+        let ulp = match how & 4 {
+            0 => StreamConfig {
+                queues: vec![queue, QueueConfig::error_queue()],
+                ..StreamConfig::default()
+            }
+            .into(),
+            _ => rdmap::Config::default().into(),
+        };
+        let secret = VecMemory::from_vec(secret());
+        let mut stags = StagTable::new();
+        let entry = StagEntry {
+            stag: OPEN,
+            pd: PD,
+            stream: None,
+            base_to: TaggedOffset(0),
+            len: LEN as u64,
+            access: Access::REMOTE_WRITE | Access::REMOTE_READ,
+            memory: VecMemory::new(LEN),
+            memory_offset: 0,
+        };
+        let closed = StagEntry {
+            stag: SECRET,
+            access: Access::NONE,
+            memory: secret.clone(),
+            ..entry.clone()
+        };
+        stags.insert(entry).expect("an empty table");
+        stags.insert(closed).expect("another STag");
+        let mut end = End {
+            endpoint,
+            ulp,
+            stags,
+            pool: BufferPool::new(1 << 16),
+            secret,
+            now,
+            next: PEER_TSN,
+            left_out: None,
+            sent: None,
+            sessions: Vec::new(),
+            open: [false; 8],
+        };
+        end.input(&echo);
+        end
+    }
+
+    fn record(&mut self, how: u8, octets: &[u8]) {
+        if how & 0x40 != 0 {
+            self.acknowledge();
+        }
+        if how & 0x80 != 0 {
+            self.post(octets);
+        }
+        match how & 3 {
+            0 => {
+                let tsn = self.left_out.take().unwrap_or_else(|| self.step());
+                self.message(how, tsn, octets);
+            }
+            1 => {
+                let skipped = self.step();
+                self.left_out.get_or_insert(skipped);
+                let tsn = self.step();
+                self.message(how, tsn, octets);
+            }
+            2 => self.input(&crate::sctp::packet(self.endpoint.local_tag(), octets)),
+            _ => {
+                self.now += Duration::from_millis(10 * octets.len() as u64);
+                self.turn();
+            }
+        }
+    }
+
+    fn step(&mut self) -> Tsn {
+        let tsn = self.next;
+        self.next = tsn.add(1);
+        tsn
+    }
+
+    fn message(&mut self, how: u8, tsn: Tsn, octets: &[u8]) {
+        let header = DataHeader {
+            tsn,
+            stream: u16::from(how >> 3 & 7),
+            ppid: if how & 4 == 0 { 16 } else { 17 },
+            unordered: true,
+            begin: true,
+            end: true,
+            ..DataHeader::default()
+        };
+        let len = octets.len().max(1);
+        self.chunk(|packet| {
+            packet.data_buffer()[..len].fill(0);
+            packet.data_buffer()[..octets.len()].copy_from_slice(octets);
+            packet.push_data(&header, len).expect("room");
+        });
+    }
+
+    fn acknowledge(&mut self) {
+        let Some(cumulative) = self.sent else { return };
+        let header = SackHeader { cumulative, a_rwnd: 65_536 };
+        let gaps: [GapBlock; 0] = [];
+        self.chunk(|packet| packet.sack(header, &gaps, &[]).expect("room"));
+    }
+
+    fn chunk(&mut self, write: impl FnOnce(&mut PacketBuilder<'_>)) {
+        let mut out = [0; MESSAGE + 64];
+        let tag = self.endpoint.local_tag();
+        let mut packet = PacketBuilder::new(&mut out, ends().ports().reversed(), tag);
+        write(&mut packet);
+        let len = packet.finish();
+        self.input(&out[..len]);
+    }
+
+    fn post(&mut self, octets: &[u8]) {
+        for session in self.sessions.clone() {
+            let source = Source::Octets(Arc::from(octets));
+            let (stag, to) = (Stag(1), TaggedOffset(0));
+            let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 1 };
+            // Refused before the session is accepted, after its end, and under RDMAP.
+            let _ = self.endpoint.post(session, message);
+        }
+    }
+
+    fn input(&mut self, octets: &[u8]) {
+        let packet = Packet::new(octets).expect("a common header");
+        let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool };
+        // Why it is dropped does not matter here.
+        let _ = self.endpoint.input(self.now, &packet, cx);
+        self.turn();
+    }
+
+    /// What a worker does after a burst.
+    fn turn(&mut self) {
+        if self.endpoint.poll_timeout().is_some_and(|at| at <= self.now) {
+            let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool };
+            self.endpoint.handle_timeout(self.now, cx);
+        }
+        self.events();
+        let mut batch = Batch::default();
+        self.endpoint.poll_transmit(self.now, &mut batch);
+        for octets in batch.packets() {
+            let packet = Packet::new(octets).expect("a common header");
+            assert!(packet.checksum_ok());
+            for raw in packet.chunks() {
+                let chunk = Chunk::parse(raw.expect("whole")).expect("well formed");
+                if let Chunk::Data(data) = chunk {
+                    assert!(data.header.unordered && matches!(data.header.ppid, 16 | 17));
+                    let last = self.sent.get_or_insert(data.header.tsn);
+                    if data.header.tsn.after(*last) {
+                        *last = data.header.tsn;
+                    }
+                }
+            }
+        }
+        self.events();
+    }
+
+    fn events(&mut self) {
+        while let Some(event) = self.endpoint.poll_event() {
+            let Event::Session(session, event) = event else { continue };
+            let open = self.open.get_mut(usize::from(session.stream));
+            match event {
+                SessionEvent::Request { .. } => {
+                    if let Some(open) = open {
+                        assert!(!*open, "a second request in one session");
+                        *open = true;
+                    }
+                    let (id, ulp) = (StreamId(u64::from(session.stream)), self.ulp.clone());
+                    let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool };
+                    let accepted =
+                        self.endpoint.accept_session(self.now, session, id, PD, b"", ulp, cx);
+                    if accepted.is_ok() {
+                        self.sessions.push(session);
+                    }
+                }
+                SessionEvent::Closed { .. } => {
+                    if let Some(open) = open {
+                        *open = false;
+                    }
+                    self.sessions.retain(|other| *other != session);
+                }
+                SessionEvent::Ddp(_) | SessionEvent::Rdmap(_) => {
+                    assert!(
+                        self.sessions.contains(&session),
+                        "{event:?} of a session that is over"
+                    );
+                }
+                SessionEvent::Established { .. } => {}
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        assert_eq!(self.secret.to_vec(), secret());
+        let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool };
+        self.endpoint.abort(cx);
+        self.turn();
+        assert!(self.endpoint.is_done());
+        assert_eq!(self.pool.in_use(), 0);
+    }
+}

@@ -43,6 +43,12 @@ pub trait End: Debug {
     /// A router reports that packets of at most `mtu` octets pass, and `dropped` did not.
     fn packet_too_big(&mut self, now: Instant, mtu: usize, dropped: &[u8]);
 
+    /// IP may cut a packet of so many octets into fragments: the host knows that it is longer than the path
+    /// carries.
+    fn is_for_fragments(&self, _len: usize) -> bool {
+        false
+    }
+
     /// Streams that it has.
     fn streams(&self) -> usize;
     /// Puts a message behind those of this stream that still wait to be posted.
@@ -113,7 +119,7 @@ pub struct Totals {
     pub retransmitted: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
-    /// Octets placed while something before them was missing.
+    /// Octets placed while something before them was missing; over SCTP, most ranges beyond a gap.
     pub early: u64,
     /// Octets or messages not taken for want of room.
     pub refused: u64,

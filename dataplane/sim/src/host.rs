@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ddp::rdmap::{self, Event as Heard, Outcome, WorkRequest};
 use ddp::{
-    Access, BufferPool, Message, PdId, PostError, Qn, QueueConfig, RegionMemory, Stag,
-    StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
+    Access, BufferPool, Message, PdId, PostError, Qn, QueueConfig, RegionMemory, Stag, StagEntry,
+    StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
 };
 use tcp_lite::endpoint::{
     AnswerError, Context, Endpoint, EndpointConfig, EndpointStats, Event, Open, State, UlpConfig,

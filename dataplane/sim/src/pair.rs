@@ -115,9 +115,8 @@ pub enum Stall {
 impl<S: Setup> Pair<S> {
     /// Two hosts that have not spoken yet.
     pub fn new(config: Config<S>) -> Self {
-        let path = |path: path::Config| {
-            Path::new(path::Config { protocol: S::Host::PROTOCOL, ..path })
-        };
+        let path =
+            |path: path::Config| Path::new(path::Config { protocol: S::Host::PROTOCOL, ..path });
         Pair {
             now: Instant::from_millis(1000),
             client: config.client.host(false),
@@ -305,7 +304,11 @@ pub(crate) fn transmit<H: End>(
             tell(host, Sent::Segment(&octets));
             let ecn = if capable { Ecn::Ect } else { Ecn::NotEct };
             let head = octets[..octets.len().min(REPORTED)].to_vec();
-            if let Entry::TooBig(mtu) = to.push(now, octets, ecn) {
+            let entry = match host.is_for_fragments(octets.len()) {
+                true => to.push_in_fragments(now, octets, ecn),
+                false => to.push(now, octets, ecn),
+            };
+            if let Entry::TooBig(mtu) = entry {
                 tell(host, Sent::TooBig(mtu, &head));
             }
         }

@@ -114,7 +114,7 @@ impl Path {
     }
 
     /// Sends one segment whose checksum need not be filled in.
-    pub fn push(&mut self, now: Instant, mut octets: Vec<u8>, ecn: Ecn) -> Entry {
+    pub fn push(&mut self, now: Instant, octets: Vec<u8>, ecn: Ecn) -> Entry {
         while let Some(&(at, mtu)) = self.mtu_changes.front()
             && at <= now
         {
@@ -125,6 +125,16 @@ impl Path {
             self.counters.too_big += 1;
             return Entry::TooBig(self.mtu);
         }
+        self.push_whole(now, octets, ecn)
+    }
+
+    /// Sends one packet that IP cuts where it is larger than the MTU, and puts together at the other end: the
+    /// path sees one.
+    pub fn push_in_fragments(&mut self, now: Instant, octets: Vec<u8>, ecn: Ecn) -> Entry {
+        self.push_whole(now, octets, ecn)
+    }
+
+    fn push_whole(&mut self, now: Instant, mut octets: Vec<u8>, ecn: Ecn) -> Entry {
         if self.protocol == Protocol::Sctp {
             if is_sound_sctp(&octets) {
                 self.link.push(now, Packet { octets, ecn, flow: 0 });

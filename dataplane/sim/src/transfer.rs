@@ -143,7 +143,8 @@ impl Expected {
                 region[range.clone()] == self.octets[range]
             };
             if let Some((at, len)) = delivered.iter().find(|message| !placed(message)) {
-                let what = format!("the message of {len} at {at} was delivered before it was whole");
+                let what =
+                    format!("the message of {len} at {at} was delivered before it was whole");
                 return Err(what);
             }
             let untagged = stream.untagged.iter().map(Vec::as_slice).take(received.len());
@@ -234,10 +235,8 @@ pub fn run_timed<S: Setup>(
     let backward = load(&mut pair.server, to_client);
     pair.client.connect(pair.now)?;
     let over = |pair: &Pair<S>| pair.client.closed().is_some() || pair.server.closed().is_some();
-    pair.run_until(patience.transfer, |pair| {
-        pair.client.is_established() || over(pair)
-    })
-    .map_err(|stall| format!("start: {stall}; {}", condition(&pair)))?;
+    pair.run_until(patience.transfer, |pair| pair.client.is_established() || over(pair))
+        .map_err(|stall| format!("start: {stall}; {}", condition(&pair)))?;
     let began = pair.now;
     let mut half = began;
     pair.run_until(patience.transfer, |pair| {

@@ -1,10 +1,14 @@
 //! Packet dialogues: what a peer sends and what the stack must answer, one behaviour per text file.
 //! `dialogues/README.md` describes the form.
 
+mod association;
+pub mod chunks;
 pub mod exchange;
+mod messages;
 mod plain;
 mod run;
 pub mod script;
+mod segments;
 mod stream;
 pub mod streams;
 
@@ -23,11 +27,12 @@ pub fn play(text: &str) -> Result<(), ScriptError> {
     let script = Script::parse(text)?;
     let stack = script.settings.iter().find(|s| s.key == "stack");
     match stack.map(|s| s.value.as_str()) {
-        Some("tcp") => run::play::<plain::Plain>(&script),
-        Some("mpa") => run::play::<stream::Stream>(&script),
+        Some("tcp") => segments::play::<plain::Plain>(&script),
+        Some("mpa") => segments::play::<stream::Stream>(&script),
+        Some("sctp") => association::play(&script),
         other => Err(ScriptError {
             line: stack.map_or(1, |s| s.line),
-            what: format!("`set stack` is {other:?}, neither tcp nor mpa"),
+            what: format!("`set stack` is {other:?}, none of tcp, mpa, sctp"),
         }),
     }
 }

@@ -10,8 +10,9 @@ use tcp_lite::seam::{SegmentSource, SpanSink, Taken};
 use tcp_lite::tcp::{self, Config, Connection, FourTuple, Keepalive, SeqNumber};
 use wire::Instant;
 
-use super::run::{Batch, LOCAL_PORT, PEER_PORT, Settings, Subject};
+use super::run::{Batch, Settings};
 use super::script::{Args, ScriptError, number, switch};
+use super::segments::{LOCAL_PORT, PEER_PORT, Subject};
 use super::streams::Streams;
 
 /// A bare connection and what stands above it.

@@ -85,8 +85,12 @@ pub enum At {
 pub enum Action {
     /// `<`: the peer sends a segment.
     Send(SegmentLine),
+    /// `<`: the peer sends an SCTP packet.
+    SendPacket(PacketLine),
     /// `>`: the stack under test sends a segment.
     Expect(SegmentLine),
+    /// `>`: the stack under test sends an SCTP packet.
+    ExpectPacket(PacketLine),
     /// `do`: the local user does something.
     Do(Args),
     /// `event`: the stack reports something; every word is in its text.
@@ -104,6 +108,24 @@ pub struct SegmentLine {
     pub flags: Flags,
     /// `data=` as written: pieces or slices of them joined by `+`.
     pub data: Vec<Slice>,
+    /// Everything else.
+    pub args: Args,
+}
+
+/// An SCTP packet as written down.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PacketLine {
+    /// What is said of the packet itself.
+    pub args: Args,
+    /// Its chunks.
+    pub chunks: Vec<ChunkLine>,
+}
+
+/// A chunk as written down.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChunkLine {
+    /// What it is: `INIT`, `DATA`, ...
+    pub kind: String,
     /// Everything else.
     pub args: Args,
 }
@@ -177,7 +199,8 @@ impl Script {
             }
             time => {
                 let at = At::parse(time)?;
-                let action = Action::parse(rest)?;
+                let sctp = self.settings.iter().any(|s| s.key == "stack" && s.value == "sctp");
+                let action = Action::parse(rest, sctp)?;
                 self.steps.push(Step { line, at, action });
             }
         }
@@ -223,9 +246,11 @@ impl At {
 }
 
 impl Action {
-    fn parse(text: &str) -> Result<Action, String> {
+    fn parse(text: &str, sctp: bool) -> Result<Action, String> {
         let (verb, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         Ok(match verb {
+            "<" if sctp => Action::SendPacket(PacketLine::parse(rest)),
+            ">" if sctp => Action::ExpectPacket(PacketLine::parse(rest)),
             "<" => Action::Send(SegmentLine::parse(rest)?),
             ">" => Action::Expect(SegmentLine::parse(rest)?),
             "do" => Action::Do(Args::parse(rest)),
@@ -248,6 +273,21 @@ impl SegmentLine {
             Some(list) => list.split('+').map(Slice::parse).collect::<Result<_, _>>()?,
         };
         Ok(SegmentLine { flags, data, args })
+    }
+}
+
+impl PacketLine {
+    fn parse(text: &str) -> PacketLine {
+        let mut packet = PacketLine::default();
+        for part in text.split('|').map(str::trim) {
+            let (kind, rest) = part.split_once(char::is_whitespace).unwrap_or((part, ""));
+            let args = Args::parse(rest);
+            match kind {
+                "packet" => packet.args = args,
+                kind => packet.chunks.push(ChunkLine { kind: kind.to_owned(), args }),
+            }
+        }
+        packet
     }
 }
 

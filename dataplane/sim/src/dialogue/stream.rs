@@ -14,8 +14,9 @@ use tcp_lite::tcp::{self, SeqNumber};
 use wire::Instant;
 
 use super::plain::{tcp_setting, too_big, tuple, without_ecn};
-use super::run::{Batch, Settings, Subject};
+use super::run::{Batch, Settings};
 use super::script::{Args, ScriptError, number, switch};
+use super::segments::Subject;
 use super::streams::{Streams, octets, pattern, pattern_octets};
 
 const PD: PdId = PdId(1);

@@ -6,6 +6,7 @@
 //! everything must also arrive.
 
 mod random;
+mod random_sctp;
 mod tally;
 
 use core::time::Duration;

@@ -65,7 +65,7 @@ impl Scenario {
     }
 }
 
-fn twists(rng: &mut Rng, least_mtu: usize, mtu: usize) -> Vec<(Duration, Twist)> {
+pub(super) fn twists(rng: &mut Rng, least_mtu: usize, mtu: usize) -> Vec<(Duration, Twist)> {
     let n = [0, 0, 1, 1, 1, 2, 3][rng.below(7) as usize];
     let mut twists: Vec<_> = (0..n)
         .map(|_| (Duration::from_micros(any_scale(rng, 4..21)), twist(rng, least_mtu, mtu)))
@@ -89,12 +89,12 @@ fn twist(rng: &mut Rng, least_mtu: usize, mtu: usize) -> Twist {
 }
 
 /// A number whose magnitude is as random as itself: below 2^n for an n in `bits`.
-fn any_scale(rng: &mut Rng, bits: core::ops::Range<u64>) -> u64 {
+pub(super) fn any_scale(rng: &mut Rng, bits: core::ops::Range<u64>) -> u64 {
     let n = bits.start + rng.below(bits.end - bits.start);
     rng.below(1 << n)
 }
 
-fn one_in(rng: &mut Rng, n: u64) -> bool {
+pub(super) fn one_in(rng: &mut Rng, n: u64) -> bool {
     rng.below(n) == 0
 }
 
@@ -103,7 +103,7 @@ fn odds(rng: &mut Rng, most: f64) -> Probability {
     Probability::new(p).unwrap_or_default()
 }
 
-fn cost(rng: &mut Rng) -> Cost {
+pub(super) fn cost(rng: &mut Rng) -> Cost {
     if !one_in(rng, 4) {
         return Cost::default();
     }
@@ -158,7 +158,7 @@ fn tcp(rng: &mut Rng) -> tcp::Config {
     }
 }
 
-fn direction(rng: &mut Rng, mtu: usize) -> path::Config {
+pub(super) fn direction(rng: &mut Rng, mtu: usize) -> path::Config {
     let mut link = link::Config { loss: loss(rng), ..link::Config::seeded(rng.next_u64()) };
     link.delay = Duration::from_micros(1 + any_scale(rng, 0..16));
     if one_in(rng, 2) {

@@ -5,6 +5,7 @@
 
 mod matrix;
 mod paths;
+mod sctp;
 
 use std::path::Path;
 

@@ -18,21 +18,21 @@ use super::{compare, judge};
 
 /// Octets of the TCP header with timestamps.
 const TCP_HEADER: usize = 32;
-const THREADS: usize = 2;
+pub(super) const THREADS: usize = 2;
 
 #[derive(Clone, Copy, Debug)]
-struct Cell {
-    loss_percent: f64,
-    rtt: Duration,
-    mtu: usize,
-    markers: bool,
+pub(super) struct Cell {
+    pub(super) loss_percent: f64,
+    pub(super) rtt: Duration,
+    pub(super) mtu: usize,
+    pub(super) markers: bool,
     /// A box on the path cuts and joins segments.
-    resegmented: bool,
+    pub(super) resegmented: bool,
 }
 
 impl Cell {
     /// Bits per second of the link: less where the round-trip time is long, so that a run stays cheap.
-    fn rate(&self) -> u64 {
+    pub(super) fn rate(&self) -> u64 {
         match self.rtt.as_millis() {
             0..10 => 10_000_000_000,
             10..100 => 2_500_000_000,
@@ -41,7 +41,7 @@ impl Cell {
     }
 
     /// Octets on their way that fill the link.
-    fn bdp(&self) -> u64 {
+    pub(super) fn bdp(&self) -> u64 {
         (u128::from(self.rate()) * self.rtt.as_nanos() / 8_000_000_000) as u64
     }
 
@@ -50,7 +50,7 @@ impl Cell {
     }
 
     /// Enough to leave slow start behind: some forty losses, or sixteen times what fills the link.
-    fn octets(&self) -> u64 {
+    pub(super) fn octets(&self) -> u64 {
         let wanted = if self.loss_percent > 0.0 {
             (40.0 / (self.loss_percent / 100.0) * self.mss() as f64) as u64
         } else {
@@ -62,7 +62,12 @@ impl Cell {
     /// Bits per second that a flow can have: what the link carries, or what the congestion window can
     /// be at this loss, the larger of Reno's (Mathis et al. 1997) and CUBIC's (RFC 8312 §5.1).
     fn limit(&self) -> f64 {
-        let payload = self.mss() as f64 / (self.mtu + ETHERNET) as f64;
+        self.limit_for(self.mss())
+    }
+
+    /// With packets that carry so many octets.
+    pub(super) fn limit_for(&self, mss: usize) -> f64 {
+        let payload = mss as f64 / (self.mtu + ETHERNET) as f64;
         let line = self.rate() as f64 * payload;
         if self.loss_percent <= 0.0 {
             return line;
@@ -70,10 +75,10 @@ impl Cell {
         let (p, rtt) = (self.loss_percent / 100.0, self.rtt.as_secs_f64());
         let reno = (1.5 / p).sqrt();
         let cubic = 1.054 * (rtt / p).powf(0.75);
-        line.min(reno.max(cubic) * self.mss() as f64 * 8.0 / rtt)
+        line.min(reno.max(cubic) * mss as f64 * 8.0 / rtt)
     }
 
-    fn direction(&self, seed: u64) -> path::Config {
+    pub(super) fn direction(&self, seed: u64) -> path::Config {
         let percent = |p| Probability::from_percent(p).expect("a percentage");
         let rate = Rate {
             bits_per_second: NonZeroU64::new(self.rate()).expect("not zero"),
@@ -98,7 +103,7 @@ impl Cell {
         config
     }
 
-    fn config(&self, seed: u64) -> Config {
+    pub(super) fn config(&self, seed: u64) -> Config {
         let mut host =
             HostConfig { mtu: self.mtu, region: self.octets() as usize, ..HostConfig::default() };
         host.endpoint.mpa.markers = self.markers;

@@ -1,0 +1,468 @@
+//! A whole endpoint over SCTP under test (`set stack sctp`): association, sessions and DDP with one region.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{
+    Access, BufferPool, Context, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag,
+    StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, UlpConfig, VecMemory, rdmap,
+};
+use sctp_lite::endpoint::{Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId};
+use sctp_lite::sctp::{self, Arrived as Outcome, Ends, Listener, Secrets};
+use wire::Instant;
+use wire::sctp::Packet;
+
+use super::chunks::{Arrived, Conversation};
+use super::run::{Batch, Party, Settings, play_with};
+use super::script::{Action, Args, Script, ScriptError, number, switch};
+use super::segments::{LOCAL_PORT, PEER_PORT};
+use super::streams::{octets, pattern, pattern_octets};
+
+const PD: PdId = PdId(1);
+/// Untagged octets that may be unfinished.
+const POOL: u64 = 1 << 20;
+/// Octets of an IPv4 packet at MTU 1500 without its header.
+const PACKET: usize = 1480;
+
+/// What the settings say.
+struct Setup {
+    sctp: sctp::Config,
+    endpoint: EndpointConfig,
+    packet: usize,
+    stag: u32,
+    base_to: u64,
+    len: usize,
+    private_data: Vec<u8>,
+    stream: StreamConfig,
+    /// RDMAP is spoken, like this.
+    rdmap: Option<rdmap::Config>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            sctp: sctp::Config::default(),
+            endpoint: EndpointConfig::default(),
+            packet: PACKET,
+            stag: 16,
+            base_to: 0,
+            len: 65_536,
+            private_data: Vec::new(),
+            stream: StreamConfig {
+                queues: vec![QueueConfig::error_queue()],
+                ..StreamConfig::default()
+            },
+            rdmap: None,
+        }
+    }
+}
+
+impl Setup {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let seconds = || -> Result<Duration, String> {
+            let n: f64 = value.parse().map_err(|_| format!("`{value}` are no seconds"))?;
+            Duration::try_from_secs_f64(n).map_err(|e| e.to_string())
+        };
+        let mut numbers = value.split_whitespace().map(number);
+        let mut next = || numbers.next().unwrap_or(Err(format!("`{value}` has too few numbers")));
+        match key {
+            "streams" => self.sctp.streams = next()? as u16,
+            "max-init-retransmits" => self.sctp.max_init_retransmits = next()? as u32,
+            "max-retransmits" => self.sctp.max_retransmits = next()? as u32,
+            "heartbeat-interval" => self.sctp.heartbeat_interval = Some(seconds()?),
+            "sack-delay" => Arc::make_mut(&mut self.sctp.receive).sack_delay = seconds()?,
+            "min-rto" => Arc::make_mut(&mut self.sctp.send).min_rto = seconds()?,
+            "tail-loss-probe" => {
+                Arc::make_mut(&mut self.sctp.send).tail_loss_probe = switch(value)?
+            }
+            "packet" => self.packet = next()? as usize,
+            "answer-timeout" => self.endpoint.session.answer_timeout = seconds()?,
+            "max-pending" => self.endpoint.session.max_pending = next()? as u16,
+            "max-sessions" => self.endpoint.session.max_sessions = next()? as u16,
+            "max-segment" => self.endpoint.session.max_segment = next()? as usize,
+            "teardown-timeout" => self.endpoint.teardown_timeout = seconds()?,
+            "idle-timeout" => self.endpoint.idle_timeout = Some(seconds()?),
+            "linger" => self.endpoint.linger = seconds()?,
+            "last-message" => self.endpoint.last_message = switch(value)?,
+            "private-data" => self.private_data = octets(value)?,
+            "region" => {
+                (self.stag, self.base_to) = (next()? as u32, next()?);
+                self.len = next()? as usize;
+            }
+            "queue" => self.stream.queues.push(QueueConfig {
+                qn: Qn(next()? as u32),
+                buffers: next()? as u32,
+                buffer_size: next()? as u32,
+            }),
+            "ulp" => {
+                let depths = value.strip_prefix("rdmap ").ok_or("ulp rdmap IRD ORD")?;
+                let mut depths = depths.split_whitespace().map(number);
+                let mut next = || depths.next().unwrap_or(Err("ulp rdmap IRD ORD".into()));
+                let (ird, ord) = (next()? as u16, next()? as u16);
+                self.rdmap = Some(rdmap::Config { ird, ord, ..rdmap::Config::default() });
+            }
+            other => return Err(format!("`{other}` is no setting, or cannot be `{value}`")),
+        }
+        Ok(())
+    }
+
+    fn ulp(&self) -> UlpConfig {
+        match &self.rdmap {
+            Some(config) => config.clone().into(),
+            None => self.stream.clone().into(),
+        }
+    }
+}
+
+/// An endpoint, what a worker would lend to it, and the script's side of the conversation.
+struct Association {
+    setup: Setup,
+    conversation: Conversation,
+    active: bool,
+    sctp: Arc<sctp::Config>,
+    config: Arc<EndpointConfig>,
+    secrets: Arc<Secrets>,
+    ends: Ends,
+    endpoint: Option<Endpoint<VecMemory>>,
+    stags: StagTable<VecMemory>,
+    buffers: BufferPool,
+    memory: VecMemory,
+    /// What `do` lines are about: the session last asked for or opened.
+    session: Option<SessionId>,
+    events: VecDeque<String>,
+    delivered: [u64; 2],
+    last_drop: String,
+    now: Instant,
+}
+
+/// Plays `script`.
+///
+/// # Errors
+/// The first line that does not come true, with the packets so far.
+pub(super) fn play(script: &Script) -> Result<(), ScriptError> {
+    let mut setup = Setup::default();
+    let (mut active, mut tag, mut tsn) = (false, 0x5045_4552, 7_000);
+    let mut rest = Vec::new();
+    for s in &script.settings {
+        let wrong = |what| ScriptError { line: s.line, what };
+        match s.key.as_str() {
+            "role" => active = s.value == "active",
+            "peer-tag" => tag = number(&s.value).map_err(wrong)? as u32,
+            "peer-tsn" => tsn = number(&s.value).map_err(wrong)? as u32,
+            "stack" => {}
+            key => rest.push((s.line, key.to_owned(), s.value.clone())),
+        }
+    }
+    Settings(rest).apply(|key, value| setup.set(key, value))?;
+    let conversation = Conversation::new(PEER_PORT, LOCAL_PORT, tag, tsn);
+    let association = Association::new(setup, conversation, active)
+        .map_err(|what| ScriptError { line: 1, what })?;
+    play_with(script, association)
+}
+
+impl Association {
+    fn new(setup: Setup, conversation: Conversation, active: bool) -> Result<Self, String> {
+        let memory = VecMemory::new(setup.len);
+        let mut stags = StagTable::new();
+        let entry = StagEntry {
+            stag: Stag(setup.stag),
+            pd: PD,
+            stream: None,
+            base_to: TaggedOffset(setup.base_to),
+            len: memory.len(),
+            access: Access::REMOTE_WRITE,
+            memory: memory.clone(),
+            memory_offset: 0,
+        };
+        stags.insert(entry).map_err(|e| e.to_string())?;
+        let address = |n, port| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), port);
+        Ok(Association {
+            sctp: Arc::new(setup.sctp.clone()),
+            config: Arc::new(setup.endpoint.clone()),
+            secrets: Arc::new(Secrets::new([0x51; 16])),
+            ends: Ends { local: address(1, LOCAL_PORT), remote: address(2, PEER_PORT) },
+            endpoint: None,
+            stags,
+            buffers: BufferPool::new(POOL),
+            memory,
+            session: None,
+            events: VecDeque::new(),
+            delivered: [0; 2],
+            last_drop: "none".into(),
+            now: Instant::ZERO,
+            setup,
+            conversation,
+            active,
+        })
+    }
+
+    fn is_open(&self) -> bool {
+        self.endpoint.as_ref().is_some_and(|e| !e.is_done() && e.state() != sctp::State::Closed)
+    }
+
+    fn with<T>(
+        &mut self,
+        f: impl FnOnce(&mut Endpoint<VecMemory>, &mut Context<'_, VecMemory>) -> T,
+    ) -> Result<T, String> {
+        let Association { endpoint, stags, buffers, .. } = self;
+        let endpoint = endpoint.as_mut().ok_or("there is no association")?;
+        Ok(f(endpoint, &mut Context { stags, buffers }))
+    }
+
+    /// What a worker does with a packet.
+    fn input(&mut self, octets: &[u8], tx: &mut Batch) {
+        let drop = |this: &mut Self, reason: sctp::DropReason| {
+            this.last_drop = reason.name().to_owned();
+        };
+        let Ok(packet) = Packet::new(octets) else {
+            return drop(self, sctp::DropReason::BadHeader);
+        };
+        if !packet.checksum_ok() {
+            return drop(self, sctp::DropReason::BadChecksum);
+        }
+        let now = self.now;
+        if !self.is_open() {
+            let listener = Listener::new(self.sctp.clone(), self.secrets.clone());
+            let outcome = if self.active {
+                Outcome::Dropped(sctp::out_of_the_blue(&self.ends, &packet, tx))
+            } else {
+                listener.input(now, &self.ends, &packet, tx)
+            };
+            match outcome {
+                Outcome::Answered => return,
+                Outcome::Dropped(reason) => return drop(self, reason),
+                Outcome::Accept(cookie) => {
+                    self.endpoint = Some(Endpoint::accept(
+                        self.sctp.clone(),
+                        self.config.clone(),
+                        self.secrets.clone(),
+                        self.ends,
+                        self.setup.packet,
+                        &cookie,
+                        now,
+                    ));
+                }
+            }
+        }
+        if let Ok(Err(reason)) = self.with(|endpoint, cx| endpoint.input(now, &packet, cx)) {
+            drop(self, reason);
+        }
+        self.take_events();
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.endpoint.as_mut().and_then(Endpoint::poll_event) {
+            match &event {
+                Event::Session(session, SessionEvent::Request { .. }) => {
+                    self.session = Some(*session);
+                }
+                Event::Session(_, SessionEvent::Ddp(ddp::Event::TaggedDelivered { .. })) => {
+                    self.delivered[0] += 1;
+                }
+                Event::Session(_, SessionEvent::Ddp(ddp::Event::UntaggedDelivered { .. })) => {
+                    self.delivered[1] += 1;
+                }
+                _ => {}
+            }
+            self.events.push_back(format!("{event:?}"));
+        }
+    }
+
+    fn open(&self) -> Open {
+        let private_data = self.setup.private_data.clone();
+        Open { pd: PD, ulp: self.setup.ulp(), private_data }
+    }
+
+    fn connect(&mut self) -> Result<(), String> {
+        if !self.active {
+            return Err("`do connect` needs `set role active`".into());
+        }
+        let opened = Endpoint::connect(
+            self.sctp.clone(),
+            self.config.clone(),
+            self.secrets.clone(),
+            self.ends,
+            self.setup.packet,
+            self.now,
+            StreamId(1),
+            self.open(),
+        );
+        let (endpoint, session) = opened.map_err(|e| e.to_string())?;
+        (self.endpoint, self.session) = (Some(endpoint), Some(session));
+        Ok(())
+    }
+
+    fn post(&mut self, session: SessionId, args: &Args) -> Result<(), String> {
+        let to = args.number("to", 0)?;
+        let source = Source::Octets(Arc::from(pattern_octets(to, args.number("len", 0)? as usize)));
+        let cookie = args.number("cookie", 0)?;
+        let message = match args.word(1) {
+            Some("tagged") => {
+                let stag = Stag(args.number("stag", 16)? as u32);
+                Message::Tagged { stag, to: TaggedOffset(to), rsvd_ulp: 0, source, cookie }
+            }
+            Some("untagged") => {
+                let qn = Qn(args.number("qn", 0)? as u32);
+                Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie }
+            }
+            other => return Err(format!("do post tagged|untagged, not {other:?}")),
+        };
+        self.with(|endpoint, _| endpoint.post(session, message))?.map_err(|e| e.to_string())
+    }
+
+    /// `FROM..TO` in TOs: every octet is the pattern's, or (`placed` false) zero.
+    fn check_region(&self, range: &str, placed: bool) -> Result<(), String> {
+        let (from, to) = range.split_once("..").ok_or("FROM..TO")?;
+        let memory = self.memory.to_vec();
+        for at in number(from)?..number(to)? {
+            let offset = at.checked_sub(self.setup.base_to).ok_or("before the region")? as usize;
+            let got = *memory.get(offset).ok_or("behind the region")?;
+            let expected = if placed { pattern(at) } else { 0 };
+            if got != expected {
+                return Err(format!("the octet at TO {at} is {got:#04x}, not {expected:#04x}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Party for Association {
+    type Sent = Arrived;
+
+    fn send(&mut self, now: Instant, action: &Action, tx: &mut Batch) -> Result<String, String> {
+        let Action::SendPacket(line) = action else { return Err("no packet".into()) };
+        self.now = now;
+        self.last_drop = "none".into();
+        let octets = self.conversation.written(line)?;
+        let words = super::chunks::glance(&octets).unwrap_or_else(|| format!("{octets:02x?}"));
+        self.input(&octets, tx);
+        Ok(words)
+    }
+
+    fn sent(&self, octets: &[u8], _ect: bool) -> Result<Arrived, String> {
+        if octets.len() > self.setup.packet {
+            return Err(format!("a packet of {} octets", octets.len()));
+        }
+        Arrived::parse(octets)
+    }
+
+    fn show(&self, sent: &Arrived) -> String {
+        self.conversation.show(sent)
+    }
+
+    fn compare(&mut self, action: &Action, sent: &Arrived) -> Result<(), String> {
+        let Action::ExpectPacket(line) = action else { return Err("no packet".into()) };
+        self.conversation.compare(line, sent)
+    }
+
+    fn transmit(&mut self, now: Instant, tx: &mut Batch) {
+        self.now = now;
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.poll_transmit(now, tx);
+        }
+        self.take_events();
+    }
+
+    fn timeout(&self) -> Option<Instant> {
+        self.endpoint.as_ref().filter(|e| !e.is_done()).and_then(Endpoint::poll_timeout)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.now = now;
+        // Without an endpoint there is no timer.
+        let _ = self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
+        self.take_events();
+    }
+
+    fn act(&mut self, now: Instant, args: &Args) -> Result<(), String> {
+        self.now = now;
+        let private_data = match args.get("pd") {
+            Some(text) => octets(text)?,
+            None => self.setup.private_data.clone(),
+        };
+        let session = match args.get("sid") {
+            Some(text) => {
+                let stream = number(text)? as u16;
+                let endpoint = self.endpoint.as_ref().ok_or("there is no association")?;
+                endpoint.sessions().find(|session| session.stream == stream)
+            }
+            None => self.session,
+        };
+        let named = session.ok_or("there is no session");
+        let done = match args.word(0) {
+            Some("connect") => self.connect(),
+            Some("open") => {
+                let open = self.open();
+                let opened = self.with(|e, _| e.open_session(now, StreamId(9), open))?;
+                opened.map(|session| self.session = Some(session)).map_err(|e| e.to_string())
+            }
+            Some("accept") => {
+                let (session, ulp) = (named?, self.setup.ulp());
+                let id = StreamId(1 + u64::from(session.stream));
+                self.with(|e, cx| e.accept_session(now, session, id, PD, &private_data, ulp, cx))?
+                    .map_err(|e| e.to_string())
+            }
+            Some("reject") => {
+                let session = named?;
+                self.with(|e, _| e.reject_session(now, session, &private_data))?
+                    .map_err(|e| e.to_string())
+            }
+            Some("post") => {
+                let session = named?;
+                self.post(session, args)
+            }
+            Some("close-session") => {
+                let session = named?;
+                self.with(|e, _| e.shutdown_session(now, session))
+            }
+            Some("close") => self.with(|e, _| e.shutdown(now)),
+            Some("abort") => self.with(|e, cx| e.abort(cx)),
+            Some("deregister") => {
+                let stag = Stag(args.number("stag", u64::from(self.setup.stag))? as u32);
+                self.stags.remove(stag).map(drop).ok_or_else(|| "no such STag".into())
+            }
+            Some("mtu") => {
+                let packet = args.number("packet", 0)? as usize;
+                self.with(|e, _| e.path_mtu(packet))
+            }
+            other => Err(format!("`{other:?}` is no verb")),
+        };
+        // Closing leaves the rest to the timers.
+        if self.timeout().is_some_and(|at| at <= now) {
+            self.handle_timeout(now);
+        }
+        self.take_events();
+        done
+    }
+
+    fn event(&mut self) -> Option<String> {
+        self.events.pop_front()
+    }
+
+    fn check(&self, key: &str, value: &str) -> Result<(), String> {
+        let endpoint = self.endpoint.as_ref();
+        let got = match key {
+            "placed" => return self.check_region(value, true),
+            "untouched" => return self.check_region(value, false),
+            "drop" => self.last_drop.clone(),
+            "open" => if self.is_open() { "yes" } else { "no" }.to_owned(),
+            "state" => endpoint.map_or("closed", |endpoint| endpoint.state().name()).to_owned(),
+            "streams" => endpoint.map_or(0, |e| e.association().streams()).to_string(),
+            "session" => {
+                let state = endpoint.zip(self.session).and_then(|(e, s)| e.session_state(s));
+                state.map_or("closed", |state| state.name()).to_owned()
+            }
+            "delivered" => self.delivered[0].to_string(),
+            "untagged-delivered" => self.delivered[1].to_string(),
+            "buffers-used" => self.buffers.in_use().to_string(),
+            other => return Err(format!("nothing is known about `{other}`")),
+        };
+        if got == value { Ok(()) } else { Err(format!("{key} is {got}, expected {value}")) }
+    }
+
+    fn fault(&self) -> Option<String> {
+        None
+    }
+}

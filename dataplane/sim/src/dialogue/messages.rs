@@ -1,0 +1,124 @@
+//! What is in a DATA chunk of a dialogue: messages of RFC 5043, built from its text.
+
+use super::script::{Args, number};
+use super::streams::{octets, pattern_octets};
+use crate::oracle;
+
+/// Function codes by name (RFC 5043 §5.2.3, RFC 6581 §7).
+const FUNCTIONS: [(&str, u16); 7] = [
+    ("initiate", 1),
+    ("accept", 2),
+    ("reject", 3),
+    ("terminate", 4),
+    ("enhanced-initiate", 5),
+    ("enhanced-accept", 6),
+    ("enhanced-reject", 7),
+];
+
+/// `flags=UBEI`; unordered and whole is the rule.
+pub(super) fn data_flags(args: &Args) -> Result<u8, String> {
+    let letters = args.get("flags").unwrap_or("UBE");
+    let bit = |c| match c {
+        'E' => Ok(1),
+        'B' => Ok(2),
+        'U' => Ok(4),
+        'I' => Ok(8),
+        '-' => Ok(0),
+        other => Err(format!("`{other}` is none of U B E I")),
+    };
+    letters.chars().try_fold(0, |flags, c| Ok(flags | bit(c)?))
+}
+
+pub(super) fn message_kind(args: &Args) -> Option<&str> {
+    let known = |word: &str| {
+        matches!(word, "tagged" | "untagged" | "function")
+            || FUNCTIONS.iter().any(|(name, _)| *name == word)
+    };
+    args.word(0).filter(|word| known(word))
+}
+
+pub(super) fn ppid(args: &Args) -> u64 {
+    match message_kind(args) {
+        Some("tagged" | "untagged") | None => 16,
+        Some(_) => 17,
+    }
+}
+
+/// The octets of a user message (RFC 5043 §5.2): DDP-SSN, then what the words say.
+pub(super) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
+    args.only(&[
+        "tsn",
+        "sid",
+        "sseq",
+        "ppid",
+        "flags",
+        "n",
+        "hex",
+        "len",
+        "tagged",
+        "untagged",
+        "function",
+        "initiate",
+        "accept",
+        "reject",
+        "terminate",
+        "enhanced-initiate",
+        "enhanced-accept",
+        "enhanced-reject",
+        "code",
+        "pd",
+        "reads",
+        "ver",
+        "last",
+        "rsvd",
+        "stag",
+        "to",
+        "qn",
+        "msn",
+        "mo",
+        "length",
+        "flags-octet",
+        "I",
+    ])?;
+    let mut message = (args.number("n", 0)? as u16).to_be_bytes().to_vec();
+    let version = args.number("ver", 1)? as u8;
+    let last = args.number("last", 1)? != 0;
+    let len = args.number("len", 0)? as usize;
+    let Some(kind) = message_kind(args) else {
+        return match (args.get("hex"), args.has("len")) {
+            (Some(digits), _) => Ok(Some(octets(&format!("hex:{digits}"))?)),
+            (None, true) => Ok(Some(vec![0; len])),
+            (None, false) => Ok(None),
+        };
+    };
+    match kind {
+        "tagged" => {
+            let to = args.number("to", 0)?;
+            let (rsvd, stag) = (args.number("rsvd", 0)? as u8, args.number("stag", 16)? as u32);
+            message.extend(oracle::tagged(version, last, rsvd, stag, to, &pattern_octets(to, len)));
+        }
+        "untagged" => {
+            let mo = args.number("mo", 0)? as u32;
+            let payload = match args.get("hex") {
+                Some(digits) => octets(&format!("hex:{digits}"))?,
+                None => pattern_octets(mo.into(), len),
+            };
+            let (qn, msn) = (args.number("qn", 0)? as u32, args.number("msn", 1)? as u32);
+            message.extend(oracle::untagged(version, last, [0; 5], (qn, msn, mo), &payload));
+        }
+        name => {
+            let known = FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, code)| *code);
+            let code = known.map_or_else(|| args.number("code", 0).map(|n| n as u16), Ok)?;
+            message.extend(code.to_be_bytes());
+            if let Some(reads) = args.get("reads") {
+                // RFC 6581 §9: IRD, ORD
+                let (ird, ord) = reads.split_once('/').ok_or("reads=IRD/ORD")?;
+                for depth in [ird, ord] {
+                    message.extend((number(depth)? as u16).to_be_bytes());
+                }
+            }
+            message.extend(args.get("pd").map_or(Ok(Vec::new()), octets)?);
+        }
+    }
+    Ok(Some(message))
+}

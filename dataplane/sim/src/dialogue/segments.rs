@@ -1,0 +1,183 @@
+//! Dialogues with TCP: the stack is a [`Subject`], lines are segments of two streams.
+
+use tcp_lite::tcp;
+use wire::Instant;
+
+use super::exchange::{Exchange, Ranges, Rigour};
+use super::run::{Batch, Party, Settings, play_with};
+use super::script::{Action, Args, Script, ScriptError, number};
+use super::streams::Streams;
+use crate::segment::Segment;
+
+/// Port of the stack under test.
+pub(super) const LOCAL_PORT: u16 = 7174;
+/// Port of the peer.
+pub(super) const PEER_PORT: u16 = 40_000;
+
+/// What the runner needs of a stack under test.
+pub(super) trait Subject: Sized {
+    /// A stack as the script's settings say, not yet connected.
+    fn new(settings: &Settings, streams: &Streams) -> Result<Self, ScriptError>;
+    /// Active open.
+    fn connect(&mut self, now: Instant, iss: tcp::SeqNumber) -> Result<(), String>;
+    /// Passive open by a SYN.
+    fn accept(&mut self, now: Instant, iss: tcp::SeqNumber, syn: &tcp::Segment<'_>);
+    /// True while segments belong to a connection.
+    fn is_open(&self) -> bool;
+    /// True when `seg` may open the connection in TIME-WAIT anew.
+    fn reopens(&self, seg: &tcp::Segment<'_>) -> bool;
+    /// A segment arrives; the error names the reason why it was dropped.
+    fn input(&mut self, now: Instant, seg: &tcp::Segment<'_>) -> Result<(), String>;
+    /// Writes what is due.
+    fn transmit(&mut self, now: Instant, tx: &mut Batch);
+    /// Next timer.
+    fn timeout(&self) -> Option<Instant>;
+    /// A timer has come.
+    fn handle_timeout(&mut self, now: Instant);
+    /// A `do` line.
+    fn act(&mut self, now: Instant, args: &Args, streams: &Streams) -> Result<(), String>;
+    /// The next event as text.
+    fn event(&mut self) -> Option<String>;
+    /// A `check` line.
+    fn check(&self, key: &str, value: &str, streams: &Streams) -> Result<(), String>;
+    /// Anything wrong that no line asks about.
+    fn fault(&self) -> Option<String>;
+}
+
+/// Plays `script`.
+///
+/// # Errors
+/// The first line that does not come true, with the segments so far.
+pub(super) fn play<S: Subject>(script: &Script) -> Result<(), ScriptError> {
+    let streams = Streams::build(script)?;
+    let mut numbers = [1_000_000, 5_000_000];
+    let mut active = false;
+    let mut rest = Vec::new();
+    for s in &script.settings {
+        let wrong = |what| ScriptError { line: s.line, what };
+        match s.key.as_str() {
+            "iss" => numbers[0] = number(&s.value).map_err(wrong)? as u32,
+            "peer-iss" => numbers[1] = number(&s.value).map_err(wrong)? as u32,
+            "role" => active = s.value == "active",
+            "stack" => {}
+            key if key.starts_with("in.") || key.starts_with("out.") => {}
+            key => rest.push((s.line, key.to_owned(), s.value.clone())),
+        }
+    }
+    let party = Tcp {
+        subject: S::new(&Settings(rest), &streams)?,
+        exchange: Exchange::new(
+            streams,
+            (numbers[0], numbers[1]),
+            (PEER_PORT, LOCAL_PORT),
+            Rigour::Exact,
+        ),
+        active,
+        last_drop: String::from("none"),
+    };
+    play_with(script, party)
+}
+
+struct Tcp<S> {
+    subject: S,
+    exchange: Exchange,
+    active: bool,
+    last_drop: String,
+}
+
+impl<S: Subject> Party for Tcp<S> {
+    /// With whether it is ECN-capable.
+    type Sent = (Segment, bool);
+
+    fn send(&mut self, now: Instant, action: &Action, tx: &mut Batch) -> Result<String, String> {
+        let Action::Send(line) = action else { return Err("no segment".into()) };
+        let segment = self.exchange.written(line)?;
+        let relative = segment.seq.wrapping_sub(self.exchange.peer_iss);
+        let words = self.exchange.show(&segment, true);
+        let octets = segment.emit();
+        let mut seg = match tcp::Segment::parse(&octets) {
+            Ok(seg) => seg,
+            Err(reason) => {
+                self.last_drop = reason.name().to_owned();
+                return Ok(words);
+            }
+        };
+        seg.ce = line.args.has("ce");
+        let syn_only =
+            seg.flags.has(tcp::Flags::SYN) && !seg.flags.any(tcp::Flags::ACK.with(tcp::Flags::RST));
+        self.last_drop = String::from("none");
+        if self.subject.is_open() && !self.subject.reopens(&seg) {
+            self.exchange.peer_sent(&segment);
+            if let Err(reason) = self.subject.input(now, &seg) {
+                self.last_drop = reason;
+            }
+        } else if syn_only && !self.active {
+            self.exchange.received = Ranges::default();
+            self.exchange.received.add(relative, relative.wrapping_add(1));
+            self.exchange.out_next = 0;
+            self.subject.accept(now, tcp::SeqNumber(self.exchange.iss), &seg);
+        } else {
+            tcp::reset_for(&seg, tx);
+        }
+        Ok(words)
+    }
+
+    fn sent(&self, octets: &[u8], ect: bool) -> Result<Self::Sent, String> {
+        let segment = Segment::parse(octets).ok_or("the stack sent something malformed")?;
+        Ok((segment, ect))
+    }
+
+    fn show(&self, (segment, _): &Self::Sent) -> String {
+        self.exchange.show(segment, false)
+    }
+
+    fn compare(&mut self, action: &Action, (got, ect): &Self::Sent) -> Result<(), String> {
+        let Action::Expect(line) = action else { return Err("no segment".into()) };
+        self.exchange.compare(line, got)?;
+        if line.args.has(if *ect { "no-ect" } else { "ect" }) {
+            return Err(format!("ECN-capable: {ect}"));
+        }
+        self.exchange.sent(got);
+        Ok(())
+    }
+
+    fn transmit(&mut self, now: Instant, tx: &mut Batch) {
+        self.subject.transmit(now, tx);
+    }
+
+    fn timeout(&self) -> Option<Instant> {
+        self.subject.timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.subject.handle_timeout(now);
+    }
+
+    fn act(&mut self, now: Instant, args: &Args) -> Result<(), String> {
+        if args.word(0) != Some("connect") {
+            return self.subject.act(now, args, &self.exchange.streams);
+        }
+        if !self.active {
+            return Err("`do connect` needs `set role active`".into());
+        }
+        self.subject.connect(now, tcp::SeqNumber(self.exchange.iss))
+    }
+
+    fn event(&mut self) -> Option<String> {
+        self.subject.event()
+    }
+
+    fn check(&self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "drop" if value == self.last_drop => Ok(()),
+            "drop" => Err(format!("drop is {}, expected {value}", self.last_drop)),
+            "open" if value == if self.subject.is_open() { "yes" } else { "no" } => Ok(()),
+            "open" => Err(format!("open is not {value}")),
+            _ => self.subject.check(key, value, &self.exchange.streams),
+        }
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.subject.fault()
+    }
+}

@@ -1,0 +1,459 @@
+//! One end of a simulated association: an SCTP endpoint, its sessions, and what a worker would lend to it.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use ddp::{
+    Access, BufferPool, Context, Message, PdId, PostError, QueueConfig, StagEntry, StagTable,
+    StreamConfig, StreamId, UlpConfig, VecMemory,
+};
+use sctp_lite::endpoint::{
+    CloseReason, Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId, State,
+};
+use sctp_lite::sctp::{self, Arrived, DropReason, Ends, Listener, Secrets};
+use wire::Instant;
+use wire::sctp::Packet as SctpPacket;
+
+use crate::dialogue::Batch;
+use crate::dialogue::chunks;
+use crate::end::{End, Setup, Totals};
+use crate::host::{LAST_COOKIE, QUEUE, REGION};
+use crate::packet::{IP_HEADER, Packet};
+use crate::path::Protocol;
+
+/// Buffers posted to the untagged queue of each session: bare DDP has no credits.
+const BUFFERS: u32 = 100_000;
+/// Octets on either side of the region that no peer may touch.
+const GUARD: usize = 4096;
+const PD: PdId = PdId(7);
+/// Untagged octets that may be unfinished.
+const POOL: u64 = 8 << 20;
+
+/// What makes one host.
+#[derive(Clone, Debug)]
+pub struct SctpConfig {
+    /// SCTP.
+    pub sctp: sctp::Config,
+    /// Sessions and teardown.
+    pub endpoint: EndpointConfig,
+    /// MTU of its interface, in octets.
+    pub mtu: usize,
+    /// Octets of its region.
+    pub region: usize,
+    /// Octets of each untagged buffer.
+    pub buffer_size: u32,
+    /// Sessions that the client opens; the server waits for as many.
+    pub sessions: u16,
+    /// Key of its secrets.
+    pub key: [u8; 16],
+    /// Private data of Initiate and Accept.
+    pub private_data: Vec<u8>,
+}
+
+impl Default for SctpConfig {
+    fn default() -> Self {
+        SctpConfig {
+            sctp: sctp::Config::default(),
+            endpoint: EndpointConfig::default(),
+            mtu: 1500,
+            region: 1 << 20,
+            buffer_size: 64 * 1024,
+            sessions: 1,
+            key: [0x51; 16],
+            private_data: Vec::new(),
+        }
+    }
+}
+
+impl Setup for SctpConfig {
+    type Host = SctpHost;
+
+    fn host(self, passive: bool) -> SctpHost {
+        SctpHost::new(self, passive)
+    }
+}
+
+/// One end.
+#[derive(Debug)]
+pub struct SctpHost {
+    sctp: Arc<sctp::Config>,
+    endpoint_config: Arc<EndpointConfig>,
+    secrets: Arc<Secrets>,
+    listener: Option<Listener>,
+    ends: Ends,
+    endpoint: Option<Endpoint<VecMemory>>,
+    stags: StagTable<VecMemory>,
+    buffers: BufferPool,
+    memory: VecMemory,
+    /// By the number of the pair of SCTP streams.
+    streams: Vec<Stream>,
+    down: Option<CloseReason>,
+    /// Packets that were dropped, by reason.
+    drops: Vec<DropReason>,
+    config: SctpConfig,
+}
+
+/// What happened in one session.
+#[derive(Debug, Default)]
+struct Stream {
+    session: Option<SessionId>,
+    outbox: VecDeque<Message<VecMemory>>,
+    tagged: Vec<(u64, u64)>,
+    untagged: Vec<Vec<u8>>,
+    sent: Vec<u64>,
+    closed: Option<CloseReason>,
+}
+
+impl SctpHost {
+    /// A host that waits (`passive`) or will connect.
+    pub fn new(config: SctpConfig, passive: bool) -> Self {
+        let memory = VecMemory::new(config.region + 2 * GUARD);
+        let mut stags = StagTable::new();
+        let entry = StagEntry {
+            stag: REGION.0,
+            pd: PD,
+            stream: None,
+            base_to: REGION.1,
+            len: config.region as u64,
+            access: Access::REMOTE_WRITE,
+            memory: memory.clone(),
+            memory_offset: GUARD as u64,
+        };
+        // An empty table and a region inside its memory: it cannot be refused.
+        let inserted = stags.insert(entry);
+        debug_assert!(inserted.is_ok());
+        let address = |n| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), 7174);
+        let (local, remote) = if passive { (2, 1) } else { (1, 2) };
+        let sctp = Arc::new(config.sctp.clone());
+        let secrets = Arc::new(Secrets::new(config.key));
+        let listener = passive.then(|| Listener::new(sctp.clone(), secrets.clone()));
+        SctpHost {
+            sctp,
+            endpoint_config: Arc::new(config.endpoint.clone()),
+            secrets,
+            listener,
+            ends: Ends { local: address(local), remote: address(remote) },
+            endpoint: None,
+            stags,
+            buffers: BufferPool::new(POOL),
+            memory,
+            streams: (0..config.sessions).map(|_| Stream::default()).collect(),
+            down: None,
+            drops: Vec::new(),
+            config,
+        }
+    }
+
+    /// The endpoint, to look at.
+    pub fn endpoint(&self) -> Option<&Endpoint<VecMemory>> {
+        self.endpoint.as_ref()
+    }
+
+    /// Why the association ended, if it has.
+    pub fn down(&self) -> Option<&CloseReason> {
+        self.down.as_ref()
+    }
+
+    /// Why packets were dropped.
+    pub fn drops(&self) -> &[DropReason] {
+        &self.drops
+    }
+
+    fn packet_len(&self) -> usize {
+        self.config.mtu - IP_HEADER
+    }
+
+    fn open(&self) -> Open {
+        Open { pd: PD, ulp: self.ulp(), private_data: self.config.private_data.clone() }
+    }
+
+    fn ulp(&self) -> UlpConfig {
+        let queue =
+            QueueConfig { qn: QUEUE, buffers: BUFFERS, buffer_size: self.config.buffer_size };
+        let queues = vec![queue, QueueConfig::error_queue()];
+        StreamConfig { queues, ..StreamConfig::default() }.into()
+    }
+
+    fn listen(&mut self, now: Instant, packet: &SctpPacket<'_>, tx: &mut Batch) -> bool {
+        let Some(listener) = self.listener.as_ref().filter(|_| self.endpoint.is_none()) else {
+            let reason = sctp::out_of_the_blue(&self.ends, packet, tx);
+            self.drops.push(reason);
+            return false;
+        };
+        match listener.input(now, &self.ends, packet, tx) {
+            Arrived::Answered => false,
+            Arrived::Dropped(reason) => {
+                self.drops.push(reason);
+                false
+            }
+            Arrived::Accept(cookie) => {
+                self.endpoint = Some(Endpoint::accept(
+                    self.sctp.clone(),
+                    self.endpoint_config.clone(),
+                    self.secrets.clone(),
+                    self.ends,
+                    self.packet_len(),
+                    &cookie,
+                    now,
+                ));
+                true
+            }
+        }
+    }
+
+    fn with<T>(
+        &mut self,
+        f: impl FnOnce(&mut Endpoint<VecMemory>, &mut Context<'_, VecMemory>) -> T,
+    ) -> Option<T> {
+        let SctpHost { endpoint, stags, buffers, .. } = self;
+        let endpoint = endpoint.as_mut()?;
+        Some(f(endpoint, &mut Context { stags, buffers }))
+    }
+
+    fn post(&mut self) {
+        let Some(endpoint) = &mut self.endpoint else { return };
+        for stream in &mut self.streams {
+            let Some(session) = stream.session else { continue };
+            if endpoint.session_state(session) == Some(State::Established) {
+                while let Some(message) = stream.outbox.front() {
+                    match endpoint.post(session, message.clone()) {
+                        Ok(()) => drop(stream.outbox.pop_front()),
+                        Err(PostError::Full) => break,
+                        // A closed session takes nothing more: what is left is never sent.
+                        Err(_) => stream.outbox.clear(),
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_events(&mut self, now: Instant) {
+        while let Some(event) = self.endpoint.as_mut().and_then(Endpoint::poll_event) {
+            match event {
+                Event::Up { .. } => {}
+                Event::Down { reason } => self.down = Some(reason),
+                Event::Session(session, event) => self.session_event(now, session, event),
+            }
+        }
+    }
+
+    fn session_event(&mut self, now: Instant, session: SessionId, event: SessionEvent) {
+        let n = usize::from(session.stream);
+        match event {
+            SessionEvent::Request { .. } => {
+                let (id, ulp) = (StreamId(100 + n as u64), self.ulp());
+                let private_data = self.config.private_data.clone();
+                let accepted = self.with(|endpoint, cx| {
+                    endpoint.accept_session(now, session, id, PD, &private_data, ulp, cx)
+                });
+                // A session may end between the request and the answer.
+                debug_assert!(accepted.is_some());
+            }
+            SessionEvent::Established { .. } => {
+                if let Some(stream) = self.streams.get_mut(n) {
+                    stream.session = Some(session);
+                }
+            }
+            SessionEvent::Ddp(event) => self.ddp_event(session, event),
+            SessionEvent::Rdmap(_) => {}
+            SessionEvent::Closed { reason, .. } => {
+                if let Some(stream) = self.streams.get_mut(n) {
+                    stream.closed.get_or_insert(reason);
+                }
+            }
+        }
+    }
+
+    fn ddp_event(&mut self, session: SessionId, event: ddp::Event) {
+        let Some(stream) = self.streams.get_mut(usize::from(session.stream)) else { return };
+        match event {
+            ddp::Event::TaggedDelivered { to, len, .. } => {
+                stream.tagged.push((to.0.wrapping_sub(REGION.1.0), len));
+            }
+            ddp::Event::UntaggedDelivered { qn: QUEUE, data, .. } => {
+                stream.untagged.push(data.as_slice().to_vec());
+                if let Some(endpoint) = &mut self.endpoint {
+                    // Refused only when the session is over.
+                    let _ = endpoint.post_buffers(session, QUEUE, 1);
+                }
+            }
+            ddp::Event::Sent { cookie } if cookie != LAST_COOKIE => stream.sent.push(cookie),
+            _ => {}
+        }
+    }
+}
+
+impl End for SctpHost {
+    const PROTOCOL: Protocol = Protocol::Sctp;
+
+    fn connect(&mut self, now: Instant) -> Result<(), String> {
+        let (mut endpoint, _) = Endpoint::connect(
+            self.sctp.clone(),
+            self.endpoint_config.clone(),
+            self.secrets.clone(),
+            self.ends,
+            self.packet_len(),
+            now,
+            StreamId(1),
+            self.open(),
+        )
+        .map_err(|e| e.to_string())?;
+        for n in 1..self.config.sessions {
+            let id = StreamId(1 + u64::from(n));
+            endpoint.open_session(now, id, self.open()).map_err(|e| e.to_string())?;
+        }
+        self.endpoint = Some(endpoint);
+        Ok(())
+    }
+
+    fn shutdown(&mut self, now: Instant) {
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.shutdown(now);
+        }
+    }
+
+    fn abort(&mut self) {
+        self.with(|endpoint, cx| endpoint.abort(cx));
+    }
+
+    fn input(&mut self, now: Instant, packet: &Packet, tx: &mut Batch) {
+        let Ok(packet) = SctpPacket::new(&packet.octets) else { return };
+        let alive = self.endpoint.as_ref().is_some_and(|e| !e.is_done());
+        if !alive && !self.listen(now, &packet, tx) {
+            return;
+        }
+        let result = self.with(|endpoint, cx| endpoint.input(now, &packet, cx));
+        if let Some(Err(reason)) = result {
+            self.drops.push(reason);
+        }
+    }
+
+    fn work(&mut self, now: Instant, tx: &mut Batch) {
+        if self.timeout().is_some_and(|at| at <= now) {
+            self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
+        }
+        self.take_events(now);
+        self.post();
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.poll_transmit(now, tx);
+        }
+        self.take_events(now);
+    }
+
+    fn timeout(&self) -> Option<Instant> {
+        self.endpoint.as_ref().filter(|e| !e.is_done()).and_then(Endpoint::poll_timeout)
+    }
+
+    fn packet_too_big(&mut self, now: Instant, mtu: usize, _dropped: &[u8]) {
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.packet_too_big(now, mtu - IP_HEADER);
+        }
+    }
+
+    // RFC 9260 §6.9: what was sent before the path narrowed cannot be cut any more but by IP.
+    fn is_for_fragments(&self, len: usize) -> bool {
+        self.endpoint.as_ref().is_some_and(|e| len > e.association().path_len())
+    }
+
+    fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    fn send(&mut self, stream: usize, message: Message<VecMemory>) {
+        self.streams[stream].outbox.push_back(message);
+    }
+
+    fn delivered(&self, stream: usize) -> Vec<(u64, u64)> {
+        self.streams[stream].tagged.clone()
+    }
+
+    fn received(&self, stream: usize) -> Vec<&[u8]> {
+        self.streams[stream].untagged.iter().map(Vec::as_slice).collect()
+    }
+
+    fn sent(&self, stream: usize) -> Vec<u64> {
+        self.streams[stream].sent.clone()
+    }
+
+    fn region(&self) -> Vec<u8> {
+        let mut memory = self.memory.to_vec();
+        memory.truncate(GUARD + self.config.region);
+        memory.split_off(GUARD)
+    }
+
+    fn is_guard_untouched(&self) -> bool {
+        let memory = self.memory.to_vec();
+        let outside = memory[..GUARD].iter().chain(&memory[GUARD + self.config.region..]);
+        outside.copied().all(|octet| octet == 0)
+    }
+
+    fn in_use(&self) -> (u64, u64) {
+        (self.buffers.in_use(), 0)
+    }
+
+    fn is_unborn(&self) -> bool {
+        self.endpoint.is_none()
+    }
+
+    fn is_established(&self) -> bool {
+        self.streams.iter().all(|stream| stream.session.is_some())
+    }
+
+    fn closed(&self) -> Option<bool> {
+        let graceful = |stream: &Stream| {
+            stream.closed.as_ref().is_none_or(sctp_lite::endpoint::CloseReason::is_graceful)
+        };
+        let reason = self.down.as_ref()?;
+        Some(reason.is_graceful() && self.streams.iter().all(graceful))
+    }
+
+    fn is_done(&self) -> bool {
+        self.endpoint.as_ref().is_some_and(Endpoint::is_done)
+    }
+
+    fn totals(&self) -> Totals {
+        let Some(endpoint) = &self.endpoint else { return Totals::default() };
+        let (rx, tx) =
+            (endpoint.association().receiver().stats(), endpoint.association().sender().stats());
+        let sum = |f: fn(&Stream) -> usize| self.streams.iter().map(f).sum::<usize>() as u64;
+        Totals {
+            tagged_delivered: sum(|stream| stream.tagged.len()),
+            untagged_delivered: sum(|stream| stream.untagged.len()),
+            octets_in: rx.octets,
+            octets_acknowledged: tx.octets_acknowledged,
+            retransmitted: tx.retransmitted,
+            timeouts: tx.timeouts,
+            early: rx.most_gaps,
+            refused: rx.refused,
+        }
+    }
+
+    fn fault(&self) -> Option<String> {
+        let wrong = |stream: &Stream| {
+            let reason = stream.closed.as_ref()?;
+            matches!(reason, CloseReason::Session(_) | CloseReason::Ddp(_))
+                .then(|| format!("a session ended: {reason}"))
+        };
+        self.streams.iter().find_map(wrong)
+    }
+
+    fn condition(&self) -> String {
+        let association = self.endpoint.as_ref().map(Endpoint::association);
+        let closed: Vec<_> =
+            self.streams.iter().filter_map(|stream| stream.closed.as_ref()).take(3).collect();
+        format!(
+            "{:?} down {:?}, sessions {closed:?}, {:?} rx {:?} tx {:?} timeout {:?}",
+            association.map(sctp::Association::state),
+            self.down,
+            self.totals(),
+            association.map(|a| a.receiver().stats()),
+            association.map(|a| a.sender().stats()),
+            self.timeout(),
+        )
+    }
+
+    fn show(octets: &[u8]) -> Option<String> {
+        chunks::glance(octets)
+    }
+}

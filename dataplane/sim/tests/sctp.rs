@@ -1,0 +1,108 @@
+//! Whole transfers over SCTP and bad paths, in virtual time: every combination of loss, reordering, round
+//! trip, MTU and number of sessions.
+
+use core::time::Duration;
+
+use link::{Loss, Probability, Reorder};
+use sim::end::End;
+use sim::pair::Config;
+use sim::path;
+use sim::sctp::SctpConfig;
+use sim::transfer::{self, Load, Patience};
+
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    loss_percent: f64,
+    reorder: bool,
+    rtt: Duration,
+    sessions: u16,
+    mtu: usize,
+}
+
+fn percent(p: f64) -> Probability {
+    Probability::from_percent(p).expect("a percentage")
+}
+
+fn direction(cell: &Cell, seed: u64) -> path::Config {
+    let loss =
+        if cell.loss_percent > 0.0 { Loss::Random(percent(cell.loss_percent)) } else { Loss::None };
+    let reorder = if cell.reorder {
+        Reorder { probability: percent(2.0), delay: Duration::from_micros(700) }
+    } else {
+        Reorder::default()
+    };
+    let delay = cell.rtt / 2;
+    path::Config::new(cell.mtu, link::Config { loss, reorder, delay, ..link::Config::seeded(seed) })
+}
+
+fn config(cell: &Cell, seed: u64) -> Config<SctpConfig> {
+    let mut host = SctpConfig {
+        mtu: cell.mtu,
+        region: 2 << 20,
+        sessions: cell.sessions,
+        ..SctpConfig::default()
+    };
+    // All ask at once.
+    host.endpoint.session.max_pending = cell.sessions;
+    Config {
+        client: SctpConfig { key: [seed as u8; 16], ..host.clone() },
+        server: host,
+        forward: direction(cell, seed),
+        backward: direction(cell, seed ^ 0x5555),
+        icmp: false,
+        cost: Default::default(),
+    }
+}
+
+fn cells(loss_percent: f64) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for reorder in [false, true] {
+        for rtt in [100, 1000, 20_000].map(Duration::from_micros) {
+            for sessions in [1, 3, 200] {
+                for mtu in [1500, 9000] {
+                    cells.push(Cell { loss_percent, reorder, rtt, sessions, mtu });
+                }
+            }
+        }
+    }
+    cells
+}
+
+fn all(loss_percent: f64) {
+    let mut gaps = 0;
+    for (n, cell) in cells(loss_percent).iter().enumerate() {
+        let load = |seed| Load { seed, octets: (1 << 20) + 12_345, ..Load::default() };
+        let seed = 2000 + n as u64;
+        let run = transfer::run(config(cell, seed), &load(seed), &load(!seed), Patience::default());
+        let pair = run.unwrap_or_else(|what| panic!("{cell:?}, seed {seed}: {what}"));
+        gaps += pair.server.totals().early;
+        if loss_percent == 0.0 && !cell.reorder {
+            let resent = [pair.client.totals().retransmitted, pair.server.totals().retransmitted];
+            assert_eq!(resent, [0, 0], "{cell:?}");
+        }
+        for host in [&pair.client, &pair.server] {
+            assert_eq!(host.fault(), None, "{cell:?}");
+        }
+    }
+    assert!(gaps > 20, "ranges beyond gaps: {gaps}");
+}
+
+#[test]
+fn without_loss() {
+    all(0.0);
+}
+
+#[test]
+fn with_a_tenth_of_a_percent_of_loss() {
+    all(0.1);
+}
+
+#[test]
+fn with_one_percent_of_loss() {
+    all(1.0);
+}
+
+#[test]
+fn with_five_percent_of_loss() {
+    all(5.0);
+}

@@ -18,7 +18,7 @@ use tcp_lite::tcp;
 use crate::api::ConnectSpec;
 use crate::config::{
     self, Checksum, Config, Congestion, HugepagePolicy, Impairment, ListenerSection, MemifRole,
-    OnBadCrc, PeerProfile, PortKind, PortSection, SynCookies, TcpSection,
+    OnBadCrc, PortKind, PortSection, SynCookies, TcpSection,
 };
 
 /// How long an adaptive worker polls before it sleeps.
@@ -231,7 +231,7 @@ pub(super) fn listener_endpoint(config: &Config, section: &ListenerSection) -> E
                 one: mpa.revision_1,
                 two: mpa.revision_2,
             },
-            peer: section.ulp.rdmap().map_or(mpa::Peer::Standard, |rdmap| peer_of(rdmap.peer)),
+            peer: section.ulp.rdmap().map_or(mpa::Peer::Standard, |rdmap| rdmap.peer),
             markers: mpa.markers,
             crc: mpa.crc,
             startup_timeout: section.limits.startup_timeout,
@@ -271,12 +271,6 @@ pub(super) fn connect_endpoint(
         },
         ..EndpointConfig::default()
     }
-}
-
-/// The kind of peer under its name in MPA.
-fn peer_of(profile: PeerProfile) -> mpa::Peer {
-    // Both have the same names.
-    mpa::Peer::from_name(profile.word()).unwrap_or_default()
 }
 
 /// How FPDUs are received, whoever opened the stream.

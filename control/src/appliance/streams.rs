@@ -16,7 +16,7 @@ use dataplane::{Command, Event, InterfaceId, ListenerId, PostFailure, Ticket};
 use ddp::rdmap::Outcome;
 use ddp::{Message, PdId, Qn, QueueConfig, StreamConfig, StreamId, VersionPolicy};
 use tcp_lite::endpoint::{CloseReason, EndpointStats, Origin, StreamParams};
-use tcp_lite::mpa::Revision;
+use tcp_lite::mpa::{Peer, Revision};
 
 use super::connect::Purpose;
 use super::core::{Core, Post, StreamsFor, Then};
@@ -24,7 +24,7 @@ use super::sends::PendingSend;
 use super::services::TakenSlot;
 use crate::advert::Advertised;
 use crate::api::{Answer, ApiError, ConnectSpec, EventKind, Reply, UlpChoice};
-use crate::config::{PeerProfile, QueueSection};
+use crate::config::QueueSection;
 
 /// How long a fresh stream to siw is left alone. A responding siw does not notice an FPDU that comes while it
 /// moves the socket from start-up to Full Operation: it lies there until another one follows.
@@ -32,7 +32,7 @@ const SETTLING: Duration = Duration::from_millis(50);
 
 /// The peer needs a moment before the first FPDU.
 fn must_settle(spec: &ConnectSpec) -> bool {
-    spec.ulp == UlpChoice::Rdmap && spec.rdmap.peer == PeerProfile::Siw.word()
+    spec.ulp == UlpChoice::Rdmap && spec.rdmap.peer == Peer::Siw.name()
 }
 
 /// A stream that the control thread knows.

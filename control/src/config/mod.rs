@@ -27,7 +27,7 @@ use std::path::Path;
 pub use document::{Document, listener_from_json, region_from_json};
 pub use environment::Finding;
 pub use errors::{ConfigError, ConfigErrors};
-pub use rdmap::{MAX_DEPTH, PeerProfile, RdmapSection, ServiceKind, Ulp};
+pub use rdmap::{MAX_DEPTH, RdmapSection, ServiceKind, Ulp};
 pub use together::{one_ended_links, together};
 pub use types::*;
 pub(crate) use values::{parse_u64, show_size};

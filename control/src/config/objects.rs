@@ -183,8 +183,9 @@ fn transport(value: &toml::de::DeValue<'_>) -> Result<(), String> {
 }
 
 fn mpa(section: &mut Section<'_, '_>, ulp: &Ulp) -> MpaSection {
-    let max = u16::try_from(MAX_PRIVATE_DATA).unwrap_or(u16::MAX);
-    let peer = ulp.rdmap().map_or(max, |rdmap| rdmap.peer.private_data_limit());
+    let narrow = |limit: usize| u16::try_from(limit).unwrap_or(u16::MAX);
+    let max = narrow(MAX_PRIVATE_DATA);
+    let peer = ulp.rdmap().map_or(max, |rdmap| narrow(rdmap.peer.private_data_limit()));
     let [revision_0, revision_1, revision_2] = revisions(section, ulp);
     MpaSection {
         revision_0,

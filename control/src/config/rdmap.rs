@@ -1,5 +1,7 @@
 //! What `ulp = "rdmap"` adds to a `[[listener]]`: its service, the depths of Reads, and the kind of peer.
 
+use tcp_lite::mpa::Peer;
+
 use super::reader::Section;
 use super::types::{Delivery, QueueSection};
 use super::values::*;
@@ -41,7 +43,7 @@ pub struct RdmapSection {
     /// The same of ours, 0 to 1024.
     pub ord: u16,
     /// The kind of peer.
-    pub peer: PeerProfile,
+    pub peer: Peer,
     /// Octets of the first Write of perftest's write latency test, which names no size.
     pub message_size: u32,
 }
@@ -106,46 +108,6 @@ impl ServiceKind {
     }
 }
 
-/// Peers that need to be treated apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PeerProfile {
-    /// As the specifications have it.
-    #[default]
-    Standard,
-    /// Linux's soft iWARP.
-    Siw,
-    /// Chelsio's adapters.
-    Cxgb4,
-    /// Intel's adapters.
-    Irdma,
-    /// SMB Direct over revision 1.
-    SmbDirect,
-}
-
-impl PeerProfile {
-    /// All of them with their words.
-    pub const WORDS: [(&'static str, PeerProfile); 5] = [
-        ("standard", PeerProfile::Standard),
-        ("siw", PeerProfile::Siw),
-        ("cxgb4", PeerProfile::Cxgb4),
-        ("irdma", PeerProfile::Irdma),
-        ("smb-direct", PeerProfile::SmbDirect),
-    ];
-
-    /// The word that stands for it in the file and in the API.
-    pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, peer)| *peer == self).map_or("standard", |(word, _)| word)
-    }
-
-    /// Octets of private data that it takes.
-    pub fn private_data_limit(self) -> u16 {
-        match self {
-            PeerProfile::Siw | PeerProfile::Cxgb4 => 252,
-            PeerProfile::Standard | PeerProfile::Irdma | PeerProfile::SmbDirect => 512,
-        }
-    }
-}
-
 /// Most Reads either way: each takes a record, and a peer's also a buffer.
 pub const MAX_DEPTH: u16 = 1024;
 
@@ -166,7 +128,11 @@ pub(super) fn ulp(section: &mut Section<'_, '_>) -> Ulp {
         service,
         ird: section.or("ird", 32, int(0, MAX_DEPTH)),
         ord: section.or("ord", 32, int(0, MAX_DEPTH)),
-        peer: section.or("peer", PeerProfile::Standard, one_of(&PeerProfile::WORDS)),
+        peer: section.or(
+            "peer",
+            Peer::Standard,
+            one_of(&Peer::ALL.map(|peer| (peer.name(), peer))),
+        ),
         message_size: section.or("message_size", 4096, size32(1, 16 << 20)),
     })
 }
@@ -188,12 +154,12 @@ pub(super) fn complete(
     if queues.is_empty() {
         queues.extend(rdmap.service.default_queue());
     }
-    if markers && rdmap.peer == PeerProfile::Siw {
+    if markers && !rdmap.peer.has_markers() {
         section.fail("markers", "is true, but peer \"siw\" knows no markers: write false");
     }
     let limit = rdmap.peer.private_data_limit();
-    if private_data_limit > limit {
-        let peer = rdmap.peer.word();
+    if usize::from(private_data_limit) > limit {
+        let peer = rdmap.peer.name();
         let message =
             format!("is {private_data_limit}, but peer \"{peer}\" takes {limit}: lower it");
         section.fail("private_data_limit", message);

@@ -1,5 +1,7 @@
 //! `ulp = "rdmap"` and what belongs to it.
 
+use tcp_lite::mpa::Peer;
+
 use super::super::*;
 use super::{parse, with};
 
@@ -20,7 +22,7 @@ fn defaults_suit_peers_without_markers() {
         service: ServiceKind::Region,
         ird: 32,
         ord: 32,
-        peer: PeerProfile::Standard,
+        peer: Peer::Standard,
         message_size: 4096,
     };
     assert_eq!(found.ulp, Ulp::Rdmap(section));

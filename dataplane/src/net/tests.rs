@@ -11,6 +11,21 @@ use smoltcp::wire::IpProtocol;
 
 const NOW: Instant = Instant::from_millis(1000);
 
+/// An interface of host `n`: 10.0.0.n and 2001:db8::n.
+pub(super) fn config(n: u8, vlan: Option<u16>) -> InterfaceConfig {
+    InterfaceConfig {
+        name: String::new(),
+        port: PortId(0),
+        vlan,
+        addresses: vec![
+            (IpAddr::from([10, 0, 0, n]), 24),
+            (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n.into()).into(), 64),
+        ],
+        routes: Vec::new(),
+        mtu: 1500,
+    }
+}
+
 struct Host {
     stack: Stack,
     out: Outbox,
@@ -18,18 +33,7 @@ struct Host {
 
 impl Host {
     fn new(n: u8, vlan: Option<u16>) -> Self {
-        let config = InterfaceConfig {
-            name: String::new(),
-            port: PortId(0),
-            vlan,
-            addresses: vec![
-                (IpAddr::from([10, 0, 0, n]), 24),
-                (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n.into()).into(), 64),
-            ],
-            routes: Vec::new(),
-            mtu: 1500,
-        };
-        let interface = Interface::new(InterfaceId(0), &config, mac(n), 64, [n; 16]);
+        let interface = Interface::new(InterfaceId(0), &config(n, vlan), mac(n), 64, [n; 16]);
         Host { stack: Stack::new(vec![interface], 20, Instant::ZERO), out: Outbox::default() }
     }
 

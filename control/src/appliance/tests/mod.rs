@@ -1,6 +1,24 @@
 //! The control thread's state machine against scripted workers: commands are looked at, answers and events
 //! are made up. No worker, port or EAL.
 
+/// A port with one interface, and two workers.
+macro_rules! host {
+    () => {
+        r#"
+[workers]
+count = 2
+[[port]]
+name = "p"
+kind = "ring"
+link = "l"
+[[interface]]
+name = "i"
+port = "p"
+addresses = ["10.0.0.1/24"]
+"#
+    };
+}
+
 mod drain;
 mod gets;
 mod jobs;
@@ -49,17 +67,9 @@ struct Bench {
 const WORKERS: usize = 2;
 
 /// Two regions, the second one shared, and a listener for both.
-const BASIC: &str = r#"
-[workers]
-count = 2
-[[port]]
-name = "p"
-kind = "ring"
-link = "l"
-[[interface]]
-name = "i"
-port = "p"
-addresses = ["10.0.0.1/24"]
+const BASIC: &str = concat!(
+    host!(),
+    r#"
 [[region]]
 name = "own"
 size = "64 KiB"
@@ -78,7 +88,8 @@ regions = ["own", "common"]
 streams = 3
 streams_per_peer = 2
 pending = 3
-"#;
+"#
+);
 
 fn bench() -> Bench {
     bench_with(BASIC)

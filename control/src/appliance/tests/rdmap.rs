@@ -12,16 +12,6 @@ pub(super) const OPENED: StreamId = StreamId(5);
 pub(super) fn serving(keys: &str) -> Bench {
     let text = format!(
         r#"
-[workers]
-count = 2
-[[port]]
-name = "p"
-kind = "ring"
-link = "l"
-[[interface]]
-name = "i"
-port = "p"
-addresses = ["10.0.0.1/24"]
 [[region]]
 name = "scratch"
 size = "64 KiB"
@@ -43,7 +33,7 @@ streams_per_peer = 4
 pending = 4
 "#
     );
-    bench_with(&text)
+    bench_with(&(host!().to_owned() + &text))
 }
 
 pub(super) fn rdmap_spec() -> ConnectSpec {

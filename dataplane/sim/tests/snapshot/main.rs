@@ -35,3 +35,18 @@ fn judge(pair: &Pair, aligned: bool) -> Result<(), String> {
     }
     Ok(())
 }
+
+/// What was sent again for nothing or not, and what the receiver made of the rest: the end of every line.
+fn outcome(pair: &Pair) -> [String; 7] {
+    let (tx, rx) = (pair.client.stats(), pair.server.stats());
+    [
+        tx.tcp.octets_retransmitted,
+        rx.tcp.octets_duplicate,
+        tx.tcp.timeouts,
+        rx.mpa_rx.held_max,
+        rx.mpa_rx.unlocatable_max,
+        rx.mpa_rx.placed_out_of_order,
+        rx.mpa_rx.refused,
+    ]
+    .map(|count| count.to_string())
+}

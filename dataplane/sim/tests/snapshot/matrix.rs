@@ -14,7 +14,7 @@ use sim::transfer::{self, Load, Patience, Times};
 use sim::{middlebox, path};
 use tcp_lite::tcp;
 
-use super::{compare, judge};
+use super::{compare, judge, outcome};
 
 /// Octets of the TCP header with timestamps.
 const TCP_HEADER: usize = 32;
@@ -139,9 +139,8 @@ impl Cell {
     fn line(&self, pair: &Pair, times: Times) -> String {
         let goodput = self.octets() as f64 * 8.0 / times.all.as_secs_f64();
         let steady = self.octets() as f64 * 4.0 / times.second_half.as_secs_f64();
-        let (tx, rx) = (pair.client.stats(), pair.server.stats());
         let mega = |bits: f64| format!("{:.1}", bits / 1e6);
-        let cells: [String; 17] = [
+        let link: [String; 10] = [
             format!("{}", self.loss_percent),
             format!("{}", self.rtt.as_micros() as f64 / 1000.0),
             self.mtu.to_string(),
@@ -152,15 +151,8 @@ impl Cell {
             mega(steady),
             mega(self.limit()),
             format!("{:.2}", steady / self.limit()),
-            tx.tcp.octets_retransmitted.to_string(),
-            rx.tcp.octets_duplicate.to_string(),
-            tx.tcp.timeouts.to_string(),
-            rx.mpa_rx.held_max.to_string(),
-            rx.mpa_rx.unlocatable_max.to_string(),
-            rx.mpa_rx.placed_out_of_order.to_string(),
-            rx.mpa_rx.refused.to_string(),
         ];
-        columns(&WIDTHS, &cells)
+        columns(&WIDTHS, &[&link[..], &outcome(pair)].concat())
     }
 }
 

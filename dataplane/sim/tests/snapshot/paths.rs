@@ -15,7 +15,7 @@ use tcp_lite::mpa::OnBadCrc;
 use tcp_lite::tcp::{self, CongestionControl};
 use wire::Instant;
 
-use super::{compare, judge};
+use super::{compare, judge, outcome};
 
 const OCTETS: u64 = 16 << 20;
 const THREADS: usize = 2;
@@ -186,24 +186,16 @@ fn run(n: usize, (kind, markers): &(Kind, bool)) -> String {
 }
 
 fn line(name: &str, markers: bool, pair: &Pair, times: Times) -> String {
-    let (tx, rx) = (pair.client.stats(), pair.server.stats());
     let path = &pair.forward;
     let drops =
         path.link_counters().all_lost() + path.counters().too_big + path.counters().bad_checksum;
-    let cells: [String; 11] = [
+    let run: [String; 4] = [
         name.into(),
         if markers { "on" } else { "off" }.into(),
         format!("{:.1}", OCTETS as f64 * 8.0 / times.all.as_secs_f64() / 1e6),
         drops.to_string(),
-        tx.tcp.octets_retransmitted.to_string(),
-        rx.tcp.octets_duplicate.to_string(),
-        tx.tcp.timeouts.to_string(),
-        rx.mpa_rx.held_max.to_string(),
-        rx.mpa_rx.unlocatable_max.to_string(),
-        rx.mpa_rx.placed_out_of_order.to_string(),
-        rx.mpa_rx.refused.to_string(),
     ];
-    columns(&WIDTHS, &cells)
+    columns(&WIDTHS, &[&run[..], &outcome(pair)].concat())
 }
 
 #[test]

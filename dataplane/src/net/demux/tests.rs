@@ -1,26 +1,16 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::{InterfaceConfig, InterfaceId, PortId};
+use crate::api::InterfaceId;
 use crate::net::path::ip_frame;
+use crate::net::tests::config;
 use smoltcp::wire::Ipv6Packet;
 
 const US: Mac = [2, 0, 0, 0, 0, 1];
 const PEER: Mac = [2, 0, 0, 0, 0, 2];
 
 fn interface(vlan: Option<u16>, mac: Mac, host: u8) -> Interface {
-    let config = InterfaceConfig {
-        name: String::new(),
-        port: PortId(0),
-        vlan,
-        addresses: vec![
-            (IpAddr::from([10, 0, 0, host]), 24),
-            (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, host.into()).into(), 64),
-        ],
-        routes: Vec::new(),
-        mtu: 1500,
-    };
-    Interface::new(InterfaceId(0), &config, mac, 16, [0; 16])
+    Interface::new(InterfaceId(0), &config(host, vlan), mac, 16, [0; 16])
 }
 
 fn ours() -> [Interface; 2] {

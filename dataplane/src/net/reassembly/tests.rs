@@ -1,29 +1,17 @@
-use std::net::Ipv6Addr;
-
 use proptest::prelude::*;
 use smoltcp::wire::IpProtocol;
 
 use super::*;
-use crate::api::{InterfaceConfig, InterfaceId, PortId};
+use crate::api::InterfaceId;
 use crate::net::demux::{Kind, L4Check, TCP, demux};
 use crate::net::interface::Interface;
 use crate::net::path::ip_frame;
+use crate::net::tests::config;
 
 const NOW: Instant = Instant::from_millis(1000);
 
 fn interface(vlan: Option<u16>, host: u8) -> Interface {
-    let config = InterfaceConfig {
-        name: String::new(),
-        port: PortId(0),
-        vlan,
-        addresses: vec![
-            (IpAddr::from([10, 0, 0, host]), 24),
-            (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, host.into()).into(), 64),
-        ],
-        routes: Vec::new(),
-        mtu: 1500,
-    };
-    Interface::new(InterfaceId(0), &config, [2, 0, 0, 0, 0, host], 16, [0; 16])
+    Interface::new(InterfaceId(0), &config(host, vlan), [2, 0, 0, 0, 0, host], 16, [0; 16])
 }
 
 /// A segment of `len` octets with the right checksum from `peer` to host 1, in one frame.

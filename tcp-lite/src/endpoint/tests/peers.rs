@@ -403,3 +403,11 @@ impl Host for Raw {
         self.collect();
     }
 }
+
+/// The stream has ended in order, `a` first, and nothing of it is left.
+pub(super) fn assert_closed_by_a(net: &Net<Node, Node>) {
+    assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
+    assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
+    net.a.assert_nothing_left();
+    net.b.assert_nothing_left();
+}

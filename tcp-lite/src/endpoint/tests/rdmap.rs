@@ -95,10 +95,7 @@ fn operations_complete_in_order() {
         assert_eq!(net.b.stats().rdmap.reads_received, 1);
         net.a.ep().shutdown(net.now);
         net.run();
-        assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
-        assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
-        net.a.assert_nothing_left();
-        net.b.assert_nothing_left();
+        assert_closed_by_a(&net);
     }
 }
 

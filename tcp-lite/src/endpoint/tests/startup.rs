@@ -73,10 +73,7 @@ fn every_form_carries_data_both_ways() {
             assert_eq!(net.b.ep().params().and_then(|p| p.ddp_version), Some(version));
             net.a.ep().shutdown(net.now);
             net.run();
-            assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
-            assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
-            net.a.assert_nothing_left();
-            net.b.assert_nothing_left();
+            assert_closed_by_a(&net);
         }
     }
 }

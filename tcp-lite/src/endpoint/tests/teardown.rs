@@ -160,10 +160,7 @@ fn shutdown_sends_what_is_posted() {
     assert_eq!(net.a.messages(), [(Qn(0), b"before".to_vec())]);
     assert!(net.b.ddp_events().contains(&ddp::Event::PeerClosed { incomplete: false }));
     assert!(net.a.ddp_events().contains(&ddp::Event::Sent { cookie: 2 }));
-    assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
-    assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
-    net.a.assert_nothing_left();
-    net.b.assert_nothing_left();
+    assert_closed_by_a(&net);
 }
 
 /// A responder that closes before it may send waits with its FIN, so that nothing posted is lost.

@@ -79,6 +79,17 @@ pub(super) fn passive(config: Config, syn: &str, steps: &str) -> Script {
     script
 }
 
+/// As [`passive`] with timestamps: the peer's stand at 8 after 0.1 s, a segment of ours has 988 octets.
+pub(super) fn timestamped(steps: &str) -> Script {
+    let config = Config { timestamps: true, ..config() };
+    let syn = "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>";
+    let begin = "0.00 > S. 0:0(0) ack 1
+         0.10 < . 1:1(0) ack 1 win 20000 <TS val 8 ecr 0>";
+    let mut script = passive(config, syn, begin);
+    script.run(steps);
+    script
+}
+
 /// Runs `steps` on an established connection: MSS 1000 and SACK both ways, the peer's window 20000.
 pub(super) fn established(config: Config, steps: &str) -> Script {
     let sack = if config.sack { ",sackOK" } else { "" };

@@ -1,17 +1,12 @@
 //! RFC 3522, RFC 3708, RFC 4015: what was no loss is undone, and a peer cannot make us believe so.
 
-use super::script::{config, established, passive};
-use crate::tcp::Config;
+use super::script::{config, established, timestamped};
 
 // RFC 3522 §3.2: the acknowledgement of a retransmitted segment echoes the timestamp of the original.
 #[test]
 fn an_older_timestamp_undoes_a_timeout() {
-    let script = passive(
-        Config { timestamps: true, ..config() },
-        "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
-        "0.00 > S. 0:0(0) ack 1
-         0.10 < . 1:1(0) ack 1 win 20000 <TS val 8 ecr 0>
-         1.00 write 1976
+    let script = timestamped(
+        "1.00 write 1976
          1.00 > . 1:989(988) ack 1
          1.00 > P. 989:1977(988) ack 1
          1.30 > P. 1:989(988) ack 1
@@ -29,12 +24,8 @@ fn an_older_timestamp_undoes_a_timeout() {
 // The timestamp of the retransmission proves nothing.
 #[test]
 fn the_retransmissions_timestamp_undoes_nothing() {
-    let script = passive(
-        Config { timestamps: true, ..config() },
-        "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
-        "0.00 > S. 0:0(0) ack 1
-         0.10 < . 1:1(0) ack 1 win 20000 <TS val 8 ecr 0>
-         1.00 write 1976
+    let script = timestamped(
+        "1.00 write 1976
          1.00 > . 1:989(988) ack 1
          1.00 > P. 989:1977(988) ack 1
          1.30 > P. 1:989(988) ack 1

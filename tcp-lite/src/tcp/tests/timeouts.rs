@@ -1,6 +1,6 @@
 //! RFC 6298 §5, RFC 9293 §3.8.3, §3.8.4: retransmission, keepalive.
 
-use super::script::{config, established, passive};
+use super::script::{config, established, passive, timestamped};
 use crate::tcp::{Config, Keepalive};
 use std::time::Duration;
 
@@ -58,12 +58,8 @@ fn retransmissions_are_not_measured() {
 // with D-SACK it is no measurement. It ends the backing off (RFC 6298 §5): nothing was lost.
 #[test]
 fn answers_to_duplicates_are_not_measured() {
-    let script = passive(
-        Config { timestamps: true, ..config() },
-        "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
-        "0.00 > S. 0:0(0) ack 1
-         0.10 < . 1:1(0) ack 1 win 20000 <TS val 8 ecr 0>
-         1.00 write 988
+    let script = timestamped(
+        "1.00 write 988
          1.00 > P. 1:989(988) ack 1
          1.30 > P. 1:989(988) ack 1
          1.90 > P. 1:989(988) ack 1

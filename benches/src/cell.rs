@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use dataplane::port::Ports;
-use dataplane::{Command, Event, Load, LoadKind, Service, Window};
+use dataplane::{Command, Event, Load, LoadKind, Service, StreamStats, Window};
 use ddp::TaggedOffset;
 use dpdk::{Eal, EalConfig, Hugepages};
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,7 @@ impl Cell {
             .with("markers", on(rig.markers))
             .with("crc", on(rig.crc))
             .with("checksum", if rig.trusted { "trusted" } else { "software" })
+            .with("llp", if rig.sctp { "sctp" } else { "mpa/tcp" })
             .with("ulp", if rig.rdmap { "rdmap" } else { "ddp" })
             .with("slots", rig.slots)
             .with("region", rig.region);
@@ -240,15 +241,24 @@ fn goodput(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     if let Some(asked) = &rig.asked {
         row.extra.insert("held_octets_max".into(), asked.count("held_octets_max") as f64);
     }
-    if let Some(stats) = rig.asked_stats()? {
+    if let Some(StreamStats::Tcp(stats)) = rig.asked_stats()? {
         row.extra.insert("unlocatable_octets_max".into(), stats.mpa_rx.unlocatable_max as f64);
     }
     if let Some(stats) = rig.asking_stats()? {
-        let tcp = stats.tcp;
-        row.extra.insert("segments_retransmitted".into(), tcp.segments_retransmitted as f64);
-        row.extra.insert("timeouts".into(), tcp.timeouts as f64);
-        row.extra.insert("fast_recoveries".into(), tcp.fast_recoveries as f64);
-        row.extra.insert("kept_octets_max".into(), stats.mpa_tx.kept_max as f64);
+        let (retransmitted, timeouts, recoveries, kept) = match stats {
+            StreamStats::Tcp(stats) => {
+                let (tcp, kept) = (stats.tcp, stats.mpa_tx.kept_max);
+                (tcp.segments_retransmitted, tcp.timeouts, tcp.fast_recoveries, kept)
+            }
+            StreamStats::Sctp(session, association) => {
+                let (send, kept) = (association.send, session.session.tx.kept_max);
+                (send.retransmitted, send.timeouts, send.fast_recoveries, kept)
+            }
+        };
+        row.extra.insert("segments_retransmitted".into(), retransmitted as f64);
+        row.extra.insert("timeouts".into(), timeouts as f64);
+        row.extra.insert("fast_recoveries".into(), recoveries as f64);
+        row.extra.insert("kept_octets_max".into(), kept as f64);
     }
     let report = rig.stop()?;
     let seconds = (after.at - before.at).as_secs_f64();

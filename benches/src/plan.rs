@@ -76,6 +76,7 @@ pub fn groups(means: &Means) -> Vec<Group> {
         plan.loss(),
         plan.set_up(),
         plan.rdmap(),
+        plan.sctp(),
         plan.memif(),
         plan.veth(),
     ]
@@ -287,6 +288,40 @@ impl Plan<'_> {
             }
         }
         Group { name, title, repetitions: 1, tasks }
+    }
+
+    /// Beside MPA over TCP in the same run: the octets that both move are those of the writes.
+    fn sctp(&self) -> Group {
+        let (name, title) = ("sctp", "DDP over SCTP, beside MPA over TCP");
+        let mut tasks = Vec::new();
+        for mtu in [1500, 9000] {
+            for (llp, sctp) in [("tcp", false), ("sctp", true)] {
+                let rig = || RigConfig { mtu, sctp, ..self.rig() };
+                let cell = |cell: &str, what, len, rig| {
+                    Task::Cell(self.cell(name, &format!("{llp}-{cell}-{mtu}"), what, len, rig))
+                };
+                tasks.push(cell("write-1m", What::Goodput, 1 << 20, rig()));
+                tasks.push(cell("write-64", What::Goodput, 64, rig()));
+                if mtu == 1500 {
+                    tasks.push(cell("echo", What::Echo, 64, rig()));
+                    let read = RigConfig { rdmap: true, ..rig() };
+                    tasks.push(cell("rdmap-read", What::Read, 1 << 20, read));
+                    for (percent, loss_ppm) in [("0.1", 1000), ("1", 10_000)] {
+                        let rig = RigConfig {
+                            markers: !sctp,
+                            loss_ppm,
+                            delay_us: 50,
+                            sleepy: true,
+                            slots: 1024,
+                            ..rig()
+                        };
+                        let loss = format!("loss-{percent}");
+                        tasks.push(cell(&loss, What::Goodput, 1 << 20, rig));
+                    }
+                }
+            }
+        }
+        Group { name, title, repetitions: self.repetitions(), tasks }
     }
 
     fn memif(&self) -> Group {

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use dataplane::memory::{Backing, Memory, MemoryConfig};
 use dataplane::port::{ChecksumMode, MemifRole, Port, PortConfig, PortKind, Ports};
 use dataplane::{
-    Command, Connect, Dataplane, DataplaneConfig, Event, Idle, InterfaceConfig, InterfaceId,
-    Limits, ListenerConfig, ListenerId, Load, LoadReport, PortAttachment, PortId, Service, Ticket,
-    WorkerConfig, WorkerId,
+    Command, Connect, Dataplane, DataplaneConfig, EndpointConfig, Event, Idle, InterfaceConfig,
+    InterfaceId, Limits, ListenerConfig, ListenerId, Load, LoadReport, PortAttachment, PortId,
+    SctpConfig, Service, StreamStats, Ticket, WorkerConfig, WorkerId,
 };
 use ddp::{
     Access, PdId, Qn, QueueConfig, Stag, StagEntry, StreamConfig, StreamId, TaggedOffset, rdmap,
 };
 use serde::{Deserialize, Serialize};
-use tcp_lite::endpoint::{EndpointConfig, EndpointStats, UlpConfig};
+use tcp_lite::endpoint::UlpConfig;
 
 const PD: PdId = PdId(1);
 const TCP_PORT: u16 = 4791;
@@ -81,6 +81,8 @@ pub struct RigConfig {
     pub crc: bool,
     /// Nobody computes TCP checksums; else the workers do.
     pub trusted: bool,
+    /// SCTP carries it; else MPA over TCP.
+    pub sctp: bool,
     /// RDMAP is spoken; else bare DDP.
     pub rdmap: bool,
     /// Octets of each region.
@@ -111,6 +113,7 @@ impl Default for RigConfig {
             markers: false,
             crc: true,
             trusted: false,
+            sctp: false,
             rdmap: false,
             region: 16 << 20,
             cores: [0, 1],
@@ -155,11 +158,23 @@ impl RigConfig {
         Some(config)
     }
 
-    fn endpoint(&self) -> Arc<EndpointConfig> {
-        let mut endpoint = EndpointConfig::default();
+    fn endpoint(&self) -> EndpointConfig {
+        if self.sctp {
+            let sessions = sctp_lite::session::Config {
+                max_sessions: u16::MAX,
+                ..sctp_lite::session::Config::default()
+            };
+            let endpoint = sctp_lite::endpoint::EndpointConfig {
+                session: sessions,
+                ..sctp_lite::endpoint::EndpointConfig::default()
+            };
+            let sctp = Arc::new(sctp_lite::sctp::Config::default());
+            return SctpConfig { sctp, endpoint: Arc::new(endpoint), udp: None }.into();
+        }
+        let mut endpoint = tcp_lite::endpoint::EndpointConfig::default();
         endpoint.mpa.markers = self.markers;
         endpoint.mpa.crc = self.crc;
-        Arc::new(endpoint)
+        endpoint.into()
     }
 
     fn ulp(&self) -> UlpConfig {
@@ -243,6 +258,7 @@ impl End {
                 mtu: rig.mtu,
             }],
             limits,
+            sctp_udp_port: None,
             secret: [7 + side as u8; 32],
         };
         let mut opened = vec![port];
@@ -279,7 +295,7 @@ impl End {
     }
 
     /// What the first stream of this end did.
-    fn first_stats(&mut self) -> anyhow::Result<Option<EndpointStats>> {
+    fn first_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
         self.tell(Command::ListStreams { ticket: Ticket(3) })?;
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
@@ -540,12 +556,12 @@ impl Rig {
     }
 
     /// What the first stream of the asked side did, if that is in this process.
-    pub fn asked_stats(&mut self) -> anyhow::Result<Option<EndpointStats>> {
+    pub fn asked_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
         self.asked.as_mut().map_or(Ok(None), End::first_stats)
     }
 
     /// The same of the asking side.
-    pub fn asking_stats(&mut self) -> anyhow::Result<Option<EndpointStats>> {
+    pub fn asking_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
         self.asking.first_stats()
     }
 }

@@ -11,6 +11,9 @@ pub mod ctl;
 pub mod daemon;
 pub mod kernel;
 pub mod metrics;
+mod transport;
+
+pub use transport::Transport;
 
 #[cfg(feature = "appliance")]
 pub mod appliance;

@@ -173,6 +173,12 @@ impl<T> Slab<T> {
         (entry.value.is_some() && self.id(slot, entry.generation) == id).then_some(slot)
     }
 
+    /// The identifier of the stream in a slot.
+    pub fn name(&self, slot: u32) -> Option<StreamId> {
+        let entry = self.slots.get(slot as usize)?;
+        entry.value.is_some().then(|| self.id(slot, entry.generation))
+    }
+
     /// Slots with streams in them.
     pub fn occupied(&self) -> impl Iterator<Item = u32> + '_ {
         let slots = self.slots.iter().enumerate();

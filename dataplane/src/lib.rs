@@ -20,9 +20,10 @@ pub mod timer;
 mod worker;
 
 pub use api::{
-    Command, CommandError, Connect, ConnectError, Counters, Dataplane, DataplaneConfig, DropReason,
-    Event, Full, Idle, InterfaceConfig, InterfaceId, Kind as CounterKind, Limits, ListenerConfig,
-    ListenerId, Load, LoadKind, LoadReport, NeighbourInfo, PortAttachment, PortId, PostFailure,
-    Route, Service, Sources, StartError, StreamInfo, SynCookieMode, Ticket, Window, WorkerConfig,
-    WorkerHandle, WorkerId,
+    AssociationInfo, AssociationStats, CloseReason, Command, CommandError, Connect, ConnectError,
+    Counters, Dataplane, DataplaneConfig, DropReason, EndpointConfig, Event, Full, Idle,
+    InterfaceConfig, InterfaceId, Kind as CounterKind, Limits, ListenerConfig, ListenerId, Load,
+    LoadKind, LoadReport, NeighbourInfo, Origin, PortAttachment, PortId, PostFailure, Route,
+    SctpConfig, Service, Sources, StartError, StreamInfo, StreamParams, StreamStats, SynCookieMode,
+    Ticket, Transport, Window, WorkerConfig, WorkerHandle, WorkerId,
 };

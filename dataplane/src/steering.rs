@@ -8,7 +8,7 @@
 //!  hash input (IPv6, TCP)   source address 16 | destination address 16 | source port 2 | destination port 2
 //! ```
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::api::WorkerId;
 
@@ -61,6 +61,16 @@ impl Steering {
     /// The owner of the flow whose packets arrive from `source` to `destination`.
     pub fn owner(&self, source: SocketAddr, destination: SocketAddr) -> WorkerId {
         self.owner_of_hash(self.hash(source, destination))
+    }
+
+    /// The owner of an SCTP association whose packets arrive from `source` to `destination`: the same
+    /// whichever of its addresses the peer sends from.
+    pub fn owner_by_ports(&self, source: SocketAddr, destination: SocketAddr) -> WorkerId {
+        let nowhere: IpAddr = match destination.ip() {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        self.owner(SocketAddr::new(nowhere, source.port()), destination)
     }
 
     /// The owner of the flows with this hash.

@@ -97,6 +97,7 @@ impl End {
                 mtu: case.mtu,
             }],
             limits: Limits::default(),
+            sctp_udp_port: None,
             secret: [host; 32],
         };
         let mut ports_of = vec![port];
@@ -176,7 +177,7 @@ impl End {
             interface: None,
             address: None,
             port: TCP_PORT,
-            endpoint: Arc::new(EndpointConfig::default()),
+            endpoint: EndpointConfig::default().into(),
             backlog: 16,
             credits: 16,
         });
@@ -189,7 +190,7 @@ impl End {
             interface: InterfaceId(0),
             local: None,
             remote,
-            endpoint: Arc::new(EndpointConfig::default()),
+            endpoint: EndpointConfig::default().into(),
             ulp: StreamConfig::default().into(),
             service: Service::Control,
             pd: PD,
@@ -331,6 +332,7 @@ fn a_core_that_does_not_exist_is_refused_in_words() {
         ports: vec![PortAttachment { workers: vec![id] }],
         interfaces: Vec::new(),
         limits: Limits::default(),
+        sctp_udp_port: None,
         secret: [0; 32],
     };
     let refused = Dataplane::start(&config, &mut opened, ports().eal());

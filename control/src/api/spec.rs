@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::StreamId;
+use crate::transport::Transport;
 
 /// MPA parameters of a stream that is opened from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,13 +71,19 @@ pub struct ConnectSpec {
     /// Interface to use; by default the one with a route.
     #[serde(default)]
     pub interface: Option<String>,
+    /// What carries DDP.
+    #[serde(default)]
+    pub transport: Transport,
+    /// Over SCTP, the peer's UDP port where packets are to go in UDP (RFC 6951).
+    #[serde(default)]
+    pub udp_port: Option<u16>,
     /// What speaks above DDP.
     #[serde(default)]
     pub ulp: UlpChoice,
     /// RDMAP's parameters; of no meaning for bare DDP.
     #[serde(default)]
     pub rdmap: RdmapChoice,
-    /// MPA parameters.
+    /// MPA parameters; of no meaning over SCTP.
     #[serde(default)]
     pub mpa: MpaChoice,
     /// Regions that the peer may reach and is told about in our private data.
@@ -85,11 +92,13 @@ pub struct ConnectSpec {
 }
 
 impl ConnectSpec {
-    /// Bare DDP to this peer, with all defaults.
+    /// Bare DDP over TCP to this peer, with all defaults.
     pub fn to(remote: std::net::SocketAddr) -> Self {
         Self {
             remote,
             interface: None,
+            transport: Transport::default(),
+            udp_port: None,
             ulp: UlpChoice::default(),
             rdmap: RdmapChoice::default(),
             mpa: MpaChoice::default(),

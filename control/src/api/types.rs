@@ -14,6 +14,7 @@ use super::{
     AtomicDone, AtomicSpec, ConnectSpec, GetSpec, PingReport, PingSpec, PutSpec, SendSpec, Sent,
 };
 use crate::config::{ListenerSection, RegionSection};
+use crate::transport::Transport;
 
 /// What the control thread can be asked. Each variant names the [`Reply`] that answers it.
 #[derive(Clone, Debug, PartialEq)]
@@ -324,6 +325,9 @@ pub struct ListenerInfo {
     pub interface: String,
     /// Addresses and port, `192.0.2.1:7471` or `[2001:db8::1]:7471`.
     pub addresses: Vec<String>,
+    /// `tcp` or `sctp`.
+    #[serde(default)]
+    pub transport: Transport,
     /// `ddp` or `rdmap`.
     pub ulp: String,
     /// With RDMAP, what it does for its peers: `region`, `echo`, `sink`, `rping` or `perftest`.
@@ -382,7 +386,16 @@ pub struct StreamInfo {
     pub remote: String,
     /// `connecting`, `established`, `closing`, ...
     pub state: String,
-    /// What MPA agreed on, once it has.
+    /// `tcp` or `sctp`.
+    #[serde(default)]
+    pub transport: Transport,
+    /// Over SCTP, the association that it is a session of; other sessions of it have the same.
+    #[serde(default)]
+    pub association: Option<StreamId>,
+    /// Longest ULPDU when it was established, octets.
+    #[serde(default)]
+    pub mulpdu: Option<u32>,
+    /// What MPA agreed on, once it has; none over SCTP.
     pub mpa: Option<MpaInfo>,
     /// Regions that the peer may reach.
     pub regions: Vec<String>,

@@ -167,15 +167,16 @@ impl Core {
             .map(|r| r.advertised())
             .collect();
         // The draft's Start Key carries no private data: its peers know the STags otherwise.
-        let silent = advertised.is_empty() || stream.revision == Revision::Draft;
+        let silent = advertised.is_empty() || stream.revision == Some(Revision::Draft);
         let private_data = if silent { vec![] } else { advert::encode(&advertised) };
         let (revision, pd) = (stream.revision, stream.pd);
         let (listener, queues) = (stream.listener, stream.queues.clone());
         let version = match revision {
-            Revision::One | Revision::Two => VersionPolicy::V1,
+            // RFC 5043 §3 knows no other over SCTP.
+            Some(Revision::One | Revision::Two) | None => VersionPolicy::V1,
             // RFC 5044 appendix C: either version may follow a revision 0 frame.
-            Revision::Zero => VersionPolicy::AdoptFirst,
-            Revision::Draft => VersionPolicy::V0,
+            Some(Revision::Zero) => VersionPolicy::AdoptFirst,
+            Some(Revision::Draft) => VersionPolicy::V0,
         };
         let found = listener.and_then(|listener| self.listener_by_id(listener));
         let rdmap = found.and_then(|found| found.section.ulp.rdmap().copied());

@@ -4,24 +4,29 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dataplane::{Command, Connect, ConnectError, InterfaceId, Service, Ticket, WorkerId};
+use dataplane::{
+    CloseReason, Command, Connect, ConnectError, EndpointConfig, InterfaceId, SctpConfig, Service,
+    Ticket, WorkerId,
+};
 use ddp::{PdId, StreamId, VersionPolicy};
-use tcp_lite::endpoint::CloseReason;
 use tcp_lite::mpa;
 
 use super::core::{Core, Loading, NOBODY, Then};
 use super::loader::Wanted;
 use super::sends::PendingSend;
 use super::services::rdmap_config;
-use super::start::connect_endpoint;
+use super::start::{connect_endpoint, connect_sctp};
 use super::streams::{State, Stream, new_stream, stream_config};
 use super::verbs::{PendingAtomic, PendingPing};
 use crate::advert::{self, Advertised};
 use crate::api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
 use crate::config::{Delivery, MAX_DEPTH, QueueSection};
+use crate::transport::Transport;
 
 /// Time for all of an active open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Ways to open associations that are remembered.
+const SCTP_KINDS: usize = 16;
 /// Buffers of the message queue of streams that are opened from here, and octets of each.
 const OWN_QUEUE: (u32, u32) = (32, 64 << 10);
 
@@ -184,7 +189,12 @@ impl Core {
         let private_data = if advertised.is_empty() { vec![] } else { advert::encode(&advertised) };
         let version = if plan.start_key { VersionPolicy::V0 } else { VersionPolicy::V1 };
         let peer = mpa::Peer::from_name(&plan.spec.rdmap.peer).unwrap_or_default();
-        let endpoint = Arc::new(connect_endpoint(&self.config, &plan.spec, peer, plan.start_key));
+        let endpoint = match plan.spec.transport {
+            Transport::Tcp => {
+                connect_endpoint(&self.config, &plan.spec, peer, plan.start_key).into()
+            }
+            Transport::Sctp => EndpointConfig::Sctp(self.sctp_for(&plan.spec)),
+        };
         let ulp = match plan.spec.ulp {
             UlpChoice::Ddp => stream_config(&own_queues(), version).into(),
             UlpChoice::Rdmap => {
@@ -208,6 +218,21 @@ impl Core {
         let worker = plan.worker;
         connect.ticket = Ticket(self.tickets.issue(1, Then::Connected(Box::new(plan))));
         self.tell(worker.0, Command::Connect(Box::new(connect)));
+    }
+
+    /// How an association is opened: the same object for the same wishes, so that streams to one peer share
+    /// associations.
+    fn sctp_for(&mut self, spec: &ConnectSpec) -> Arc<SctpConfig> {
+        let key = (spec.udp_port, spec.rdmap.peer_to_peer);
+        if let Some((_, config)) = self.sctp.iter().find(|(known, _)| *known == key) {
+            return Arc::clone(config);
+        }
+        let config = Arc::new(connect_sctp(&self.config, spec));
+        if self.sctp.len() >= SCTP_KINDS {
+            self.sctp.remove(0);
+        }
+        self.sctp.push((key, Arc::clone(&config)));
+        config
     }
 
     /// The peer does not speak MPA revision 2 (RFC 6581 §10); the same open goes on with revision 1.
@@ -238,9 +263,11 @@ impl Core {
             ConnectError::Closed { .. } => ApiError::peer_refused(sentence),
             ConnectError::Timeout | ConnectError::Unreachable => ApiError::timeout(sentence),
             ConnectError::Icmp(_) => ApiError::peer_refused(sentence),
-            ConnectError::NoSuchAddress | ConnectError::NoRoute | ConnectError::PrivateData(_) => {
-                ApiError::bad_request(sentence)
-            }
+            ConnectError::NoSuchAddress
+            | ConnectError::NoRoute
+            | ConnectError::NoUdpPort
+            | ConnectError::PrivateData(_)
+            | ConnectError::Session(_) => ApiError::bad_request(sentence),
             _ => ApiError::unavailable(sentence),
         };
         self.connect_refused(purpose, error);
@@ -302,8 +329,12 @@ impl Core {
 /// What the interface of the configuration would not have let pass.
 fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
     let refused = |sentence: String| Err(ApiError::bad_request(sentence));
+    let over_sctp = spec.transport == Transport::Sctp;
+    if spec.udp_port.is_some_and(|port| !over_sctp || port == 0) {
+        return refused("udp_port is for transport \"sctp\", 1 to 65535".into());
+    }
     let revision = spec.revision();
-    if revision > 2 || revision == 2 && spec.ulp == UlpChoice::Ddp {
+    if !over_sctp && (revision > 2 || revision == 2 && spec.ulp == UlpChoice::Ddp) {
         return refused(format!("MPA revision {revision} is not spoken with this ulp"));
     }
     let RdmapChoice { ird, ord, peer, .. } = &spec.rdmap;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dataplane::memory::Memory;
-use dataplane::{Command, Counters, Event, ListenerId, Ticket, WorkerId};
+use dataplane::{Command, Counters, Event, ListenerId, SctpConfig, Ticket, WorkerId};
 use ddp::rdmap::Outcome;
 use ddp::{PdId, Stag, StreamId};
 
@@ -20,7 +20,7 @@ use super::jobs::Job;
 use super::links::Links;
 use super::listeners::Listener;
 use super::loader::{Finished, Load, Loaded, Wanted};
-pub(super) use super::pending::{Loading, Post, SinkOf, StreamsFor, Then};
+pub(super) use super::pending::{Found, Loading, Post, SinkOf, StreamsFor, Then};
 use super::ports::PortView;
 use super::regions::Region;
 use super::reload::ReloadPlan;
@@ -91,6 +91,8 @@ pub struct Core {
     pub(super) streams: HashMap<StreamId, Stream>,
     pub(super) jobs: BTreeMap<u64, Job>,
     /// Untagged messages on their way to a file: tag to stream and queue.
+    /// How associations are opened, by UDP port and whether the peer may speak first.
+    pub(super) sctp: Vec<((Option<u16>, bool), Arc<SctpConfig>)>,
     pub(super) appending: HashMap<u64, (StreamId, u32)>,
     /// What ended streams did, per worker.
     pub(super) totals: Vec<Totals>,
@@ -176,6 +178,7 @@ impl Core {
             retired: Vec::new(),
             streams: HashMap::new(),
             jobs: BTreeMap::new(),
+            sctp: Vec::new(),
             appending: HashMap::new(),
             totals: vec![Totals::default(); workers],
             settling: Vec::new(),
@@ -299,7 +302,14 @@ impl Core {
                     self.follow(complete, now);
                 }
             }
-            Event::Streams { ticket, streams, last } => self.on_streams(ticket, streams, last, now),
+            Event::Streams { ticket, streams, associations, last } => {
+                self.on_streams(ticket, Found { streams, associations }, last, now);
+            }
+            Event::AssociationClosed { association, stats } => {
+                if let Some(totals) = self.totals.get_mut(usize::from(association.worker())) {
+                    totals.add_association(&stats);
+                }
+            }
             Event::Neighbours { ticket, neighbours } => {
                 if let Some(Then::Neighbours { found, .. }) = self.tickets.get_mut(ticket.0) {
                     found.extend(neighbours);
@@ -419,15 +429,10 @@ impl Core {
         }
     }
 
-    fn on_streams(
-        &mut self,
-        ticket: Ticket,
-        streams: Vec<dataplane::StreamInfo>,
-        last: bool,
-        now: Instant,
-    ) {
+    fn on_streams(&mut self, ticket: Ticket, part: Found, last: bool, now: Instant) {
         if let Some(Then::Streams { found, .. }) = self.tickets.get_mut(ticket.0) {
-            found.extend(streams);
+            found.streams.extend(part.streams);
+            found.associations.extend(part.associations);
         }
         if last && let Some(complete) = self.tickets.answer(ticket.0, Ok(())) {
             self.follow(complete, now);

@@ -11,11 +11,10 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use dataplane::Command;
 use dataplane::memory::Memory;
+use dataplane::{Command, StreamStats};
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, Source, Stag, StreamId, TaggedOffset};
-use tcp_lite::endpoint::EndpointStats;
 
 use super::connect::Purpose;
 use super::core::{Core, Loading, Post};
@@ -27,6 +26,7 @@ use crate::advert::Advertised;
 use crate::api::{
     ApiError, Counters, ErrorKind, EventKind, JobInfo, JobState, PutSpec, PutTarget, Via,
 };
+use crate::transport::Transport;
 
 /// Octets of one message.
 pub(super) const MESSAGE: u64 = 1 << 20;
@@ -161,7 +161,8 @@ impl Core {
                     (None, Via::Connect(spec)) => {
                         let tagged = matches!(job.target, PutTarget::Tagged { .. });
                         // The draft's revision 0 has no private data to find a region by name with.
-                        let start_key = spec.revision() == 0 && tagged;
+                        let over_tcp = spec.transport == Transport::Tcp;
+                        let start_key = over_tcp && spec.revision() == 0 && tagged;
                         self.open(spec, Purpose::Job(id), start_key);
                     }
                     (None, Via::Stream(_)) => {
@@ -276,7 +277,7 @@ impl Core {
         &mut self,
         id: u64,
         failed: Option<ApiError>,
-        stats: &EndpointStats,
+        stats: &StreamStats,
         now: Instant,
     ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };

@@ -174,6 +174,7 @@ impl Core {
             which(other)
                 && other.section.interface == section.interface
                 && other.section.port == section.port
+                && other.section.transport == section.transport
                 && (theirs.is_none() || ours.is_none() || theirs == ours)
         };
         self.listeners.values().find(same).map(|other| other.section.name.as_str())
@@ -321,7 +322,7 @@ impl Core {
             interface: self.interface_named(&section.interface),
             address: section.address,
             port: section.port,
-            endpoint: Arc::new(listener_endpoint(&self.config, section)),
+            endpoint: listener_endpoint(&self.config, section),
             backlog: pending,
             credits: pending,
         }
@@ -520,8 +521,9 @@ fn serves_otherwise(old: &ListenerSection, new: &ListenerSection) -> bool {
 
 /// The workers must be told of the difference.
 fn differs_for_workers(old: &ListenerSection, new: &ListenerSection) -> bool {
-    (&old.interface, old.address, old.port, old.mpa, &old.ulp)
-        != (&new.interface, new.address, new.port, new.mpa, &new.ulp)
+    let place = |s: &ListenerSection| (s.interface.clone(), s.address, s.transport, s.port);
+    place(old) != place(new)
+        || (old.mpa, &old.ulp) != (new.mpa, &new.ulp)
         || old.limits.pending != new.limits.pending
         || old.limits.startup_timeout != new.limits.startup_timeout
 }

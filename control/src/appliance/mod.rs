@@ -27,6 +27,7 @@ mod queries;
 mod regions;
 mod reload;
 mod render;
+mod sctp_counters;
 mod sends;
 mod services;
 pub mod stags;

@@ -56,12 +56,19 @@ pub(super) enum Then {
     },
     Streams {
         wanted: StreamsFor,
-        found: Vec<dataplane::StreamInfo>,
+        found: Found,
     },
     Neighbours {
         found: Vec<dataplane::NeighbourInfo>,
         answer: Answer,
     },
+}
+
+/// What the workers have.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub streams: Vec<dataplane::StreamInfo>,
+    pub associations: Vec<dataplane::AssociationInfo>,
 }
 
 /// Whose memory is registered for the Reads of a peer or of ours.

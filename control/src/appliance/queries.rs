@@ -5,7 +5,7 @@ use std::time::Instant;
 use dataplane::{Command, CounterKind, NeighbourInfo};
 use ddp::StreamId;
 
-use super::core::{Core, Phase, StreamsFor, Then};
+use super::core::{Core, Found, Phase, StreamsFor, Then};
 use super::render::{self, Totals};
 use super::streams::State;
 use crate::api::{
@@ -82,16 +82,11 @@ impl Core {
 
     /// Asks the workers for their streams.
     pub(super) fn list_streams(&mut self, wanted: StreamsFor) {
-        let then = Then::Streams { wanted, found: Vec::new() };
+        let then = Then::Streams { wanted, found: Found::default() };
         self.broadcast(then, |ticket| Command::ListStreams { ticket });
     }
 
-    pub(super) fn on_streams_listed(
-        &mut self,
-        wanted: StreamsFor,
-        found: Vec<dataplane::StreamInfo>,
-        now: Instant,
-    ) {
+    pub(super) fn on_streams_listed(&mut self, wanted: StreamsFor, found: Found, now: Instant) {
         match wanted {
             StreamsFor::List(answer) => {
                 let mut ids: Vec<StreamId> = self.streams.keys().copied().collect();
@@ -109,14 +104,9 @@ impl Core {
         }
     }
 
-    fn stream_info(
-        &self,
-        id: StreamId,
-        found: &[dataplane::StreamInfo],
-        now: Instant,
-    ) -> Option<StreamInfo> {
+    fn stream_info(&self, id: StreamId, found: &Found, now: Instant) -> Option<StreamInfo> {
         let known = self.streams.get(&id)?;
-        let found = found.iter().find(|found| found.stream == id);
+        let found = found.streams.iter().find(|found| found.stream == id);
         let listener = known.listener.and_then(|id| {
             let mut all = self.listeners.values().chain(&self.retired);
             all.find(|listener| listener.ids.contains(&id)).map(|l| l.section.name.clone())
@@ -124,9 +114,15 @@ impl Core {
         Some(render::stream(id, known, found, listener, now))
     }
 
-    fn stats(&self, found: &[dataplane::StreamInfo]) -> Stats {
+    fn stats(&self, found: &Found) -> Stats {
         let mut per_worker = self.totals.clone();
-        for info in found {
+        for info in &found.associations {
+            let worker = usize::from(info.association.worker());
+            if let Some(totals) = per_worker.get_mut(worker) {
+                totals.add_association(&info.stats);
+            }
+        }
+        for info in &found.streams {
             // An ended one that waits for its last segments has been added when it ended.
             if self.streams.contains_key(&info.stream)
                 && let Some(totals) = per_worker.get_mut(usize::from(info.stream.worker()))
@@ -194,17 +190,20 @@ impl Core {
         .collect()
     }
 
-    fn gauges(&self, found: &[dataplane::StreamInfo]) -> Counters {
-        let sum = |value: fn(&dataplane::StreamInfo) -> u64| found.iter().map(value).sum::<u64>();
+    fn gauges(&self, found: &Found) -> Counters {
+        let sum = |value: fn(&render::Held) -> u64| {
+            found.streams.iter().map(|info| value(&render::held(&info.stats))).sum::<u64>()
+        };
         [
             ("streams", self.established() as u64),
+            ("associations", found.associations.len() as u64),
             ("regions", self.regions.len() as u64),
             ("region_memory", self.regions.values().map(|region| region.len).sum()),
             ("listeners", self.listeners.len() as u64),
             ("jobs", self.running_jobs() as u64),
-            ("held_bytes", sum(|info| info.stats.mpa_rx.held)),
-            ("unlocatable_bytes", sum(|info| info.stats.mpa_rx.unlocatable)),
-            ("kept_bytes", sum(|info| info.stats.mpa_tx.kept)),
+            ("held_bytes", sum(|held| held.held)),
+            ("unlocatable_bytes", sum(|held| held.unlocatable)),
+            ("kept_bytes", sum(|held| held.kept)),
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))

@@ -248,6 +248,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         ("[[interface]]", old.interfaces != new.interfaces),
         ("[tcp]", old.tcp != new.tcp),
         ("[mpa]", old.mpa != new.mpa),
+        ("[sctp]", old.sctp != new.sctp),
         ("[limits] other than streams, regions and region_memory", fixed(old) != fixed(new)),
         ("[management]", old.management != new.management),
     ];

@@ -1,20 +1,25 @@
 //! From what layers count and know to the API's objects. Names are stable.
 
-use dataplane::{CounterKind, Counters as WorkerCounters, StreamInfo as WorkerStream};
+use dataplane::{
+    AssociationStats, CloseReason, CounterKind, Counters as WorkerCounters,
+    StreamInfo as WorkerStream, StreamParams, StreamStats,
+};
 use ddp::ErrorCode;
 use ddp::last_message::LastMessage;
 use ddp::rdmap;
-use tcp_lite::endpoint::{CloseReason, EndpointStats, StreamParams};
+use tcp_lite::endpoint::EndpointStats;
 use wire::rdmap::terminate::LAYER_RDMAP;
 
 use super::listeners::Listener;
 use super::regions::Region;
+use super::sctp_counters::{of_association, of_session};
 use super::streams::Stream;
 use crate::advert::Advertised;
 use crate::api::{
     Counters, ListenerInfo, MpaInfo, PeerRegion, QueueInfo, RegionInfo, StreamId, StreamInfo,
 };
 use crate::config::{Backing, Config, Delivery, access_word};
+use crate::transport::Transport;
 
 /// What streams did in all: sums, and of maxima the largest.
 #[derive(Clone, Debug, Default)]
@@ -25,16 +30,24 @@ pub(super) struct Totals {
 
 impl Totals {
     /// Adds a stream that has ended.
-    pub(super) fn add(&mut self, stats: &EndpointStats, reason: &CloseReason) {
+    pub(super) fn add(&mut self, stats: &StreamStats, reason: &CloseReason) {
         self.add_live(stats);
         if let Some(numbers) = reason.numbers() {
-            *self.errors.entry(error_name(numbers)).or_default() += 1;
+            *self.errors.entry(error_name(reason.transport(), numbers)).or_default() += 1;
         }
     }
 
     /// Adds what a stream that goes on did so far.
-    pub(super) fn add_live(&mut self, stats: &EndpointStats) {
-        merge(&mut self.counters, &stream_counters(stats));
+    pub(super) fn add_live(&mut self, stats: &StreamStats) {
+        match stats {
+            StreamStats::Tcp(stats) => merge(&mut self.counters, &tcp_counters(stats)),
+            StreamStats::Sctp(stats, _) => merge(&mut self.counters, &of_session(stats)),
+        }
+    }
+
+    /// Adds what an association did, ended or not.
+    pub(super) fn add_association(&mut self, stats: &AssociationStats) {
+        merge(&mut self.counters, &of_association(stats));
     }
 
     /// Adds other totals.
@@ -63,17 +76,30 @@ fn merge(into: &mut Counters, from: &Counters) {
     }
 }
 
-/// `ddp_1_02` for RFC 5041 §7.2's 1/02, `rdmap_1_09` for RFC 5040 §4.8's 1/09, `mpa_2` for RFC 5044 §8's code 2.
-fn error_name((layer, error_type, code): (u8, u8, u8)) -> String {
+/// `ddp_1_02` for RFC 5041 §7.2's 1/02, `rdmap_1_09` for RFC 5040 §4.8's 1/09, `mpa_2` for RFC 5044 §8's code 2,
+/// `session_5` for RFC 6581 §8's code 5 over SCTP.
+fn error_name(transport: dataplane::Transport, (layer, error_type, code): (u8, u8, u8)) -> String {
     match layer {
         ddp::LAYER_DDP => format!("ddp_{error_type}_{code:02}"),
         LAYER_RDMAP => format!("rdmap_{error_type}_{code:02x}"),
+        _ if transport == dataplane::Transport::Sctp => format!("session_{code}"),
         _ => format!("mpa_{code}"),
     }
 }
 
-/// All counters of one stream. `bytes` are octets.
-pub(super) fn stream_counters(stats: &EndpointStats) -> Counters {
+/// All counters of one stream; over SCTP its association's, too. `bytes` are octets.
+pub(super) fn stream_counters(stats: &StreamStats) -> Counters {
+    match stats {
+        StreamStats::Tcp(stats) => tcp_counters(stats),
+        StreamStats::Sctp(session, association) => {
+            let mut counters = of_session(session);
+            counters.extend(of_association(association));
+            counters
+        }
+    }
+}
+
+fn tcp_counters(stats: &EndpointStats) -> Counters {
     let EndpointStats { tcp, mpa_rx, mpa_tx, ddp, rdmap } = stats;
     let mut counters = Counters::new();
     let mut put = |name: &str, value: u64| {
@@ -123,6 +149,15 @@ pub(super) fn stream_counters(stats: &EndpointStats) -> Counters {
     put("mpa_segments_packed", mpa_tx.packed);
     put("mpa_segments_cut", mpa_tx.cut);
     put("mpa_bytes_kept_max", mpa_tx.kept_max);
+    put_ulp(&mut counters, ddp, rdmap);
+    counters
+}
+
+/// What DDP and RDMAP counted.
+pub(super) fn put_ulp(counters: &mut Counters, ddp: &ddp::Counters, rdmap: &rdmap::Counters) {
+    let mut put = |name: &str, value: u64| {
+        counters.insert(name.to_owned(), value);
+    };
     put("placed_in_order_bytes", ddp.placed_in_order_octets);
     put("placed_out_of_order_bytes", ddp.placed_out_of_order_octets);
     put("ddp_segments_in", ddp.segments_received);
@@ -139,7 +174,10 @@ pub(super) fn stream_counters(stats: &EndpointStats) -> Counters {
     for (code, count) in ErrorCode::ALL.into_iter().zip(ddp.errors) {
         if count > 0 {
             let numbers = (ddp::LAYER_DDP, code.error_type(), code.code());
-            put(&format!("error_{}", error_name(numbers)), u64::from(count));
+            put(
+                &format!("error_{}", error_name(dataplane::Transport::Tcp, numbers)),
+                u64::from(count),
+            );
         }
     }
     put("rdmap_sends_in", rdmap.sends_received);
@@ -161,18 +199,42 @@ pub(super) fn stream_counters(stats: &EndpointStats) -> Counters {
     for (code, count) in rdmap::ErrorCode::ALL.into_iter().zip(rdmap.errors) {
         if count > 0 {
             let numbers = (LAYER_RDMAP, code.error_type(), code.code());
-            put(&format!("error_{}", error_name(numbers)), count);
+            put(&format!("error_{}", error_name(dataplane::Transport::Tcp, numbers)), count);
         }
     }
-    counters
 }
 
 /// The same of a stream that lives, with what goes up and down.
-fn live_counters(stats: &EndpointStats) -> Counters {
+fn live_counters(stats: &StreamStats) -> Counters {
     let mut counters = stream_counters(stats);
-    counters.insert("held_bytes".into(), stats.mpa_rx.held);
-    counters.insert("unlocatable_bytes".into(), stats.mpa_rx.unlocatable);
+    let held = held(stats);
+    counters.insert("held_bytes".into(), held.held);
+    counters.insert("unlocatable_bytes".into(), held.unlocatable);
     counters
+}
+
+/// Octets that a stream holds now.
+pub(super) struct Held {
+    /// Beyond a gap.
+    pub held: u64,
+    /// Of these, such that could not be located.
+    pub unlocatable: u64,
+    /// Of what was sent, for retransmissions.
+    pub kept: u64,
+}
+
+/// What a stream holds; over SCTP everything is placed when it arrives.
+pub(super) fn held(stats: &StreamStats) -> Held {
+    match stats {
+        StreamStats::Tcp(stats) => Held {
+            held: stats.mpa_rx.held,
+            unlocatable: stats.mpa_rx.unlocatable,
+            kept: stats.mpa_tx.kept,
+        },
+        StreamStats::Sctp(stats, _) => {
+            Held { held: 0, unlocatable: 0, kept: stats.session.tx.kept }
+        }
+    }
 }
 
 /// What streams refused or threw away, by reason.
@@ -221,7 +283,10 @@ pub(super) fn stream(
         local: known.local.to_string(),
         remote: known.remote.to_string(),
         state: found.map_or(known.state.name(), |found| found.state).to_owned(),
-        mpa: known.params.as_ref().map(mpa),
+        transport: transport(known.params.as_ref(), found),
+        association: found.and_then(|found| found.association).map(|id| StreamId(id.0)),
+        mulpdu: known.params.as_ref().map(|params| params.mulpdu() as u32),
+        mpa: known.params.as_ref().and_then(mpa),
         regions: known.regions.clone(),
         peer_regions: known.peer_regions.iter().map(peer_region).collect(),
         age_seconds: now.duration_since(known.since).as_secs_f64(),
@@ -229,14 +294,21 @@ pub(super) fn stream(
     }
 }
 
-fn mpa(params: &StreamParams) -> MpaInfo {
-    MpaInfo {
+fn transport(params: Option<&StreamParams>, found: Option<&WorkerStream>) -> Transport {
+    let is_sctp = matches!(params, Some(StreamParams::Sctp(_)))
+        || found.is_some_and(|found| found.transport == dataplane::Transport::Sctp);
+    if is_sctp { Transport::Sctp } else { Transport::Tcp }
+}
+
+fn mpa(params: &StreamParams) -> Option<MpaInfo> {
+    let StreamParams::Tcp(params) = params else { return None };
+    Some(MpaInfo {
         revision: params.revision.number(),
         markers_tx: params.markers_tx,
         markers_rx: params.markers_rx,
         crc: params.crc,
         mulpdu: params.mulpdu as u32,
-    }
+    })
 }
 
 fn peer_region(region: &Advertised) -> PeerRegion {
@@ -292,6 +364,7 @@ pub(super) fn listener(listener: &Listener, config: &Config) -> ListenerInfo {
         name: section.name.clone(),
         interface: section.interface.clone(),
         addresses: addresses.into_iter().map(socket).collect(),
+        transport: section.transport,
         ulp: section.ulp.word().into(),
         service: section.ulp.rdmap().map(|rdmap| rdmap.service.word().into()),
         sessions: listener.serving.as_ref().map_or(0, |s| s.service.sessions() as u64),
@@ -356,9 +429,9 @@ mod tests {
         stats.tcp.octets_retransmitted = 10;
         stats.mpa_rx.held_max = 7;
         let mut totals = Totals::default();
-        totals.add(&stats, &CloseReason::PeerReset);
+        totals.add(&StreamStats::Tcp(stats), &tcp_lite::endpoint::CloseReason::PeerReset.into());
         stats.mpa_rx.held_max = 5;
-        totals.add_live(&stats);
+        totals.add_live(&StreamStats::Tcp(stats));
         let mut sum = Totals::default();
         sum.merge(&totals);
         assert_eq!(sum.counters()["retransmitted_bytes"], 20);
@@ -368,14 +441,16 @@ mod tests {
 
     #[test]
     fn error_names_are_layer_and_code() {
-        assert_eq!(error_name((1, 2, 4)), "ddp_2_04");
-        assert_eq!(error_name((0, 1, 9)), "rdmap_1_09");
-        assert_eq!(error_name((2, 0, 3)), "mpa_3");
+        use dataplane::Transport::{Sctp, Tcp};
+        assert_eq!(error_name(Tcp, (1, 2, 4)), "ddp_2_04");
+        assert_eq!(error_name(Tcp, (0, 1, 9)), "rdmap_1_09");
+        assert_eq!(error_name(Tcp, (2, 0, 3)), "mpa_3");
+        assert_eq!(error_name(Sctp, (2, 0, 3)), "session_3");
     }
 
     #[test]
     fn every_drop_is_a_stream_counter() {
-        let counters = stream_counters(&EndpointStats::default());
+        let counters = stream_counters(&StreamStats::default());
         let totals = Totals::default();
         assert!(stream_drops(&totals).keys().all(|name| counters.contains_key(name)));
     }
@@ -388,7 +463,7 @@ mod tests {
         (rx.held, rx.held_max, rx.unlocatable, rx.unlocatable_max) = (1, 2, 3, 4);
         (rx.refused, rx.alignment_lost, rx.bad_crc_dropped) = (5, 6, 7);
         (stats.ddp.placed_in_order_octets, stats.ddp.placed_out_of_order_octets) = (8, 9);
-        let counters = live_counters(&stats);
+        let counters = live_counters(&StreamStats::Tcp(stats));
         let shown = [
             "held_bytes",
             "held_bytes_max",
@@ -402,7 +477,7 @@ mod tests {
         ];
         assert_eq!(shown.map(|name| counters[name]), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
         // A total of what goes up and down says nothing.
-        assert!(!stream_counters(&stats).contains_key("held_bytes"));
+        assert!(!stream_counters(&StreamStats::Tcp(stats)).contains_key("held_bytes"));
     }
 
     /// Every figure of RDMAP reaches its operator too.
@@ -432,7 +507,7 @@ mod tests {
             },
             ..EndpointStats::default()
         };
-        let counters = stream_counters(&stats);
+        let counters = stream_counters(&StreamStats::Tcp(stats));
         let shown = counters.iter().filter(|(name, _)| name.starts_with("rdmap_"));
         let mut values: Vec<u64> = shown.map(|(_, &value)| value).collect();
         values.sort_unstable();

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use dataplane::port::{self, ChecksumMode, PortConfig};
 use dataplane::{
-    DataplaneConfig, Idle, InterfaceConfig, Limits, PortAttachment, PortId, Route, SynCookieMode,
-    WorkerConfig, WorkerId,
+    DataplaneConfig, Idle, InterfaceConfig, Limits, PortAttachment, PortId, Route, SctpConfig,
+    SynCookieMode, WorkerConfig, WorkerId,
 };
 use dpdk::{EalConfig, Hugepages, LogLevel};
+use sctp_lite::sctp;
 use tcp_lite::endpoint::EndpointConfig;
 use tcp_lite::mpa::{self, Revision, Revisions};
 use tcp_lite::tcp;
@@ -18,8 +19,9 @@ use tcp_lite::tcp;
 use crate::api::ConnectSpec;
 use crate::config::{
     self, Checksum, Config, Congestion, HugepagePolicy, Impairment, ListenerSection, MemifRole,
-    OnBadCrc, PortKind, PortSection, SynCookies, TcpSection,
+    OnBadCrc, PortKind, PortSection, SctpSection, SynCookies, TcpSection,
 };
+use crate::transport::Transport;
 
 /// How long an adaptive worker polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
@@ -187,6 +189,7 @@ pub fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
         ports: config.ports.iter().map(attachment).collect(),
         interfaces: config.interfaces.iter().map(interface).collect(),
         limits: worker_limits(config),
+        sctp_udp_port: config.sctp.udp_encapsulation,
         secret,
     })
 }
@@ -220,7 +223,83 @@ fn worker_limits(config: &Config) -> Limits {
 }
 
 /// How a listener's streams speak.
-pub(super) fn listener_endpoint(config: &Config, section: &ListenerSection) -> EndpointConfig {
+pub(super) fn listener_endpoint(
+    config: &Config,
+    section: &ListenerSection,
+) -> dataplane::EndpointConfig {
+    match section.transport {
+        Transport::Tcp => tcp_listener(config, section).into(),
+        Transport::Sctp => sctp_listener(config, section).into(),
+    }
+}
+
+fn sctp_listener(config: &Config, section: &ListenerSection) -> SctpConfig {
+    let limits = &section.limits;
+    let sessions = sctp_lite::session::Config {
+        answer_timeout: limits.startup_timeout,
+        max_pending: u16::try_from(limits.pending).unwrap_or(u16::MAX),
+        max_sessions: config.sctp.streams,
+        ..Default::default()
+    };
+    let endpoint = sctp_lite::endpoint::EndpointConfig {
+        session: sessions,
+        idle_timeout: limits.idle_timeout,
+        ..Default::default()
+    };
+    SctpConfig {
+        sctp: Arc::new(sctp_config(&config.sctp)),
+        endpoint: Arc::new(endpoint),
+        udp: None,
+    }
+}
+
+/// How an association that is opened from here speaks, to this UDP port if any.
+pub(super) fn connect_sctp(config: &Config, spec: &ConnectSpec) -> SctpConfig {
+    let defaults = sctp_lite::session::Config::default();
+    let peer_to_peer = spec.rdmap.peer_to_peer;
+    let sessions = sctp_lite::session::Config {
+        enhanced: mpa::Enhanced { peer_to_peer, ..defaults.enhanced },
+        max_sessions: config.sctp.streams,
+        ..defaults
+    };
+    let endpoint = sctp_lite::endpoint::EndpointConfig {
+        session: sessions,
+        linger: config.sctp.linger,
+        ..Default::default()
+    };
+    let sctp = Arc::new(sctp_config(&config.sctp));
+    SctpConfig { sctp, endpoint: Arc::new(endpoint), udp: spec.udp_port }
+}
+
+fn sctp_config(section: &SctpSection) -> sctp::Config {
+    sctp::Config {
+        streams: section.streams,
+        cookie_life: section.cookie_life,
+        max_init_retransmits: section.max_init_retransmits,
+        max_retransmits: section.max_retransmits,
+        heartbeat_interval: section.heartbeat,
+        receive: Arc::new(sctp::receive::ReceiveConfig {
+            window: section.receive_window,
+            sack_delay: section.sack_delay,
+            ..sctp::receive::ReceiveConfig::default()
+        }),
+        send: Arc::new(sctp::send::SendConfig {
+            initial_rto: section.initial_rto,
+            min_rto: section.min_rto,
+            max_rto: section.max_rto,
+            congestion: match section.congestion {
+                Congestion::Cubic => tcp::CongestionControl::Cubic,
+                Congestion::NewReno => tcp::CongestionControl::NewReno,
+            },
+            pacing: section.pacing,
+            tail_loss_probe: section.tail_loss_probe,
+            ..sctp::send::SendConfig::default()
+        }),
+        ..sctp::Config::default()
+    }
+}
+
+fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
     let mpa = &section.mpa;
     EndpointConfig {
         tcp: Arc::new(tcp_config(&config.tcp)),

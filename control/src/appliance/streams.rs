@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
 use dataplane::memory::ring::Kind;
-use dataplane::{Command, Event, InterfaceId, ListenerId, PostFailure, Ticket};
+use dataplane::{
+    CloseReason, Command, Event, InterfaceId, ListenerId, Origin, PostFailure, StreamParams,
+    StreamStats, Ticket,
+};
 use ddp::rdmap::Outcome;
 use ddp::{Message, PdId, Qn, QueueConfig, StreamConfig, StreamId, VersionPolicy};
-use tcp_lite::endpoint::{CloseReason, EndpointStats, Origin, StreamParams};
 use tcp_lite::mpa::{Peer, Revision};
 
 use super::connect::Purpose;
@@ -25,6 +27,7 @@ use super::services::TakenSlot;
 use crate::advert::Advertised;
 use crate::api::{Answer, ApiError, ConnectSpec, EventKind, Reply, UlpChoice};
 use crate::config::QueueSection;
+use crate::transport::Transport;
 
 /// How long a fresh stream to siw is left alone. A responding siw does not notice an FPDU that comes while it
 /// moves the socket from start-up to Full Operation: it lies there until another one follows.
@@ -32,7 +35,9 @@ const SETTLING: Duration = Duration::from_millis(50);
 
 /// The peer needs a moment before the first FPDU.
 fn must_settle(spec: &ConnectSpec) -> bool {
-    spec.ulp == UlpChoice::Rdmap && spec.rdmap.peer == Peer::Siw.name()
+    spec.transport == Transport::Tcp
+        && spec.ulp == UlpChoice::Rdmap
+        && spec.rdmap.peer == Peer::Siw.name()
 }
 
 /// A stream that the control thread knows.
@@ -56,7 +61,8 @@ pub(super) struct Stream {
     pub peer_reads: bool,
     /// Sends of RDMAP that arrived.
     pub received: u32,
-    pub revision: Revision,
+    /// MPA's form of the peer's request; none over SCTP, or for streams that were opened from here.
+    pub revision: Option<Revision>,
     pub params: Option<StreamParams>,
     pub since: Instant,
     /// Tickets of messages that are posted and not acknowledged.
@@ -238,7 +244,7 @@ impl Core {
         &mut self,
         id: StreamId,
         reason: &CloseReason,
-        stats: &EndpointStats,
+        stats: &StreamStats,
         now: Instant,
     ) {
         let Some(mut stream) = self.streams.remove(&id) else {
@@ -269,12 +275,12 @@ impl Core {
             }
             self.forget_retired(listener);
         }
-        let counts = stats.ddp;
+        let counts = stats.ddp();
         self.log.push(EventKind::StreamClosed {
             stream: Core::api_id(id),
             reason: sentence.clone(),
             placed: counts.placed_in_order_octets + counts.placed_out_of_order_octets,
-            sent: stats.tcp.octets_acknowledged,
+            sent: stats.octets_acknowledged(),
         });
         for ticket in std::mem::take(&mut stream.posts) {
             if let Some(Then::Posted { post, .. }) = self.tickets.cancel(ticket) {
@@ -330,8 +336,8 @@ impl Core {
 
 /// The end of a stream as its users are told of it; `doom` is why the control thread aborted it.
 fn why_ended(reason: &CloseReason, doom: Option<String>) -> ApiError {
-    match (reason, doom) {
-        (CloseReason::LocalAbort, Some(doom)) => ApiError::unavailable(doom),
+    match doom {
+        Some(doom) if reason.is_local_abort() => ApiError::unavailable(doom),
         _ => {
             let sentence = reason.to_string();
             match reason.origin() {
@@ -370,7 +376,7 @@ pub(super) fn new_stream(
         slot: None,
         peer_reads: false,
         received: 0,
-        revision: Revision::One,
+        revision: None,
         params: None,
         since: now,
         posts: HashSet::new(),

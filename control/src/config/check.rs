@@ -7,6 +7,7 @@ use super::errors::{Places, Sink};
 use super::types::*;
 use super::values::show_size;
 use crate::advert;
+use crate::transport::Transport;
 
 /// Least memory of one stream of rping and perftest, octets.
 const MIN_SLOT: u64 = 4096;
@@ -225,7 +226,8 @@ pub(super) fn listener_regions(listener: &ListenerSection, regions: &[String]) -
     }
     let needed = advert::encoded_len(listener.regions.iter().map(String::as_str));
     let limit = usize::from(listener.mpa.private_data_limit);
-    let frames = listener.mpa.revision_1 || listener.mpa.revision_2;
+    let frames =
+        listener.transport == Transport::Sctp || listener.mpa.revision_1 || listener.mpa.revision_2;
     if !listener.regions.is_empty() && frames && needed > limit {
         messages.push(format!(
             "need {needed} octets of private data, but `private_data_limit` is {limit}: list fewer \
@@ -284,7 +286,8 @@ fn listener_address(listener: &ListenerSection, places: &Places, sections: &Sect
 
 fn overlaps(a: &ListenerSection, b: &ListenerSection) -> bool {
     let same = |a: Option<IpAddr>, b: Option<IpAddr>| a.is_none() || b.is_none() || a == b;
-    a.interface == b.interface && a.port == b.port && same(a.address, b.address)
+    let place = |l: &ListenerSection| (l.transport, l.port);
+    a.interface == b.interface && place(a) == place(b) && same(a.address, b.address)
 }
 
 fn listener_sums(listener: &ListenerSection, places: &Places, limits: &Limits, sink: &Sink) {

@@ -6,6 +6,7 @@ use toml::de::DeTable;
 
 use super::errors::{ConfigError, ConfigErrors, Places, Sink};
 use super::reader::Section;
+use super::sctp::{self, SctpSection};
 use super::types::*;
 use super::values;
 use super::{check, devices, network, objects, tuning};
@@ -37,6 +38,7 @@ pub(super) struct Sections {
     pub(super) listeners: Vec<(ListenerSection, Places)>,
     pub(super) limits: (Limits, Places),
     pub(super) mpa: (MpaReceiveSection, Places),
+    pub(super) sctp: (SctpSection, Places),
 }
 
 impl Document {
@@ -112,6 +114,7 @@ impl Draft {
         let listeners = read_all(&mut root, "listener", &mut Vec::new(), objects::listener);
         let tcp = tuning::tcp(root.table("tcp"));
         let mpa = tuning::mpa(root.table("mpa"));
+        let sctp = sctp::sctp(root.table("sctp"));
         let limits = tuning::limits(root.table("limits"));
         let management = tuning::management(root.table("management"));
         for (key, example) in [
@@ -133,6 +136,7 @@ impl Draft {
             listeners,
             limits,
             mpa,
+            sctp,
         };
         Self { name, root, memory, workers, tcp, management, sections }
     }
@@ -156,6 +160,7 @@ impl Draft {
             listeners: self.sections.listeners.into_iter().map(|(listener, _)| listener).collect(),
             tcp: self.tcp,
             mpa: self.sections.mpa.0,
+            sctp: self.sections.sctp.0,
             limits: self.sections.limits.0,
             management: self.management.0,
         };

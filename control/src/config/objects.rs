@@ -8,6 +8,7 @@ use super::reader::Section;
 use super::types::*;
 use super::values::*;
 use crate::advert::MAX_PRIVATE_DATA;
+use crate::transport::Transport;
 
 pub(super) fn region(mut section: Section<'_, '_>) -> (Option<RegionSection>, Places) {
     let name = section.required("name", "give the region a name, such as name = \"inbox\"", name);
@@ -148,11 +149,21 @@ pub(super) fn listener(mut section: Section<'_, '_>) -> (Option<ListenerSection>
         section.required("name", "give the listener a name, such as name = \"ingest\"", name);
     let interface = section.required("interface", "name the [[interface]] that it is on", string);
     let address = section.optional("address", host_ip);
-    let port =
-        section.required("port", "write a TCP port, such as port = 7471", int(1u16, u16::MAX));
-    section.optional("transport", transport);
-    let ulp = rdmap::ulp(&mut section);
-    let mpa = mpa(&mut section, &ulp);
+    let port = section.required(
+        "port",
+        "write a TCP or SCTP port, such as port = 7471",
+        int(1u16, u16::MAX),
+    );
+    let transport = section.or("transport", Transport::Tcp, one_of(&Transport::WORDS));
+    let mut ulp = rdmap::ulp(&mut section);
+    if let (Transport::Sctp, Ulp::Rdmap(rdmap)) = (transport, &mut ulp) {
+        // Kinds of peer differ in MPA alone.
+        rdmap.peer = tcp_lite::mpa::Peer::Standard;
+    }
+    let mpa = match transport {
+        Transport::Tcp => mpa(&mut section, &ulp),
+        Transport::Sctp => no_mpa(&mut section),
+    };
     let regions = section.list("regions", string);
     let limits = listener_limits(section.table("limits"));
     let mut queues = queues(&mut section, ulp.rdmap().and_then(|r| r.service.delivery()));
@@ -165,6 +176,7 @@ pub(super) fn listener(mut section: Section<'_, '_>) -> (Option<ListenerSection>
         interface,
         address,
         port,
+        transport,
         ulp,
         mpa,
         regions,
@@ -174,11 +186,21 @@ pub(super) fn listener(mut section: Section<'_, '_>) -> (Option<ListenerSection>
     (listener, section.finish())
 }
 
-fn transport(value: &toml::de::DeValue<'_>) -> Result<(), String> {
-    match string(value)?.as_str() {
-        "tcp" => Ok(()),
-        "sctp" => Err("\"sctp\" is not available in this version: write \"tcp\"".into()),
-        other => Err(format!("is \"{}\", but must be \"tcp\"", other.escape_debug())),
+/// Over SCTP there is no MPA: of its keys only the limit of private data is left.
+fn no_mpa(section: &mut Section<'_, '_>) -> MpaSection {
+    let max = u16::try_from(MAX_PRIVATE_DATA).unwrap_or(u16::MAX);
+    let reason = "for transport \"sctp\"";
+    section.only_for(&["revisions", "markers", "crc"], reason);
+    if section.has("peer") {
+        section.fail("peer", format!("has no meaning {reason}: remove it"));
+    }
+    MpaSection {
+        revision_0: false,
+        revision_1: false,
+        revision_2: false,
+        markers: false,
+        crc: false,
+        private_data_limit: section.or("private_data_limit", max, int(0, max)),
     }
 }
 

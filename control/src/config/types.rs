@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::rdmap::Ulp;
+use super::sctp::SctpSection;
+use crate::transport::Transport;
 pub use ports::*;
 
 /// One appliance, as one file describes it.
@@ -34,6 +36,8 @@ pub struct Config {
     pub tcp: TcpSection,
     /// MPA's parameters, for all streams.
     pub mpa: MpaReceiveSection,
+    /// SCTP's parameters, for all associations.
+    pub sctp: SctpSection,
     /// Bounds of the whole appliance.
     pub limits: Limits,
     /// Management socket, log and shutdown.
@@ -184,11 +188,13 @@ pub struct ListenerSection {
     pub interface: String,
     /// One of the interface's addresses; `None` for all of them.
     pub address: Option<IpAddr>,
-    /// TCP port, not 0.
+    /// TCP or SCTP port, not 0.
     pub port: u16,
+    /// What carries its streams.
+    pub transport: Transport,
     /// What speaks above DDP.
     pub ulp: Ulp,
-    /// MPA as the listener speaks it.
+    /// MPA as the listener speaks it; over SCTP nothing but the limit of private data counts.
     pub mpa: MpaSection,
     /// Names of the regions that its streams are told about and may reach.
     pub regions: Vec<String>,

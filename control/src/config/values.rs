@@ -161,6 +161,17 @@ pub(crate) fn show_size(octets: u64) -> String {
     format!("{octets} octets")
 }
 
+/// A UDP port, or "off".
+pub(super) fn port_or_off(value: &DeValue<'_>) -> Parsed<Option<u16>> {
+    match value.as_str() {
+        Some("off") => Ok(None),
+        Some(_) => Err("must be a UDP port without quotes, such as 9899, or \"off\"".into()),
+        None => {
+            int(1, u16::MAX)(value).map(Some).map_err(|message| format!("{message}, or \"off\""))
+        }
+    }
+}
+
 /// A time with a unit.
 pub(super) fn duration(min: Duration, max: Duration) -> impl Fn(&DeValue<'_>) -> Parsed<Duration> {
     move |value| {

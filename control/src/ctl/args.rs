@@ -275,6 +275,9 @@ pub struct Opening {
     /// Interface of the appliance; by default the one with a route
     #[arg(long)]
     pub interface: Option<String>,
+    /// With sctp://: SCTP in UDP (RFC 6951), to this UDP port of the peer, such as 9899
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub udp_port: Option<u16>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub mpa: Mpa,
@@ -298,7 +301,7 @@ pub struct Opening {
 /// `ddpctl connect`.
 #[derive(Debug, ClapArgs)]
 pub struct Connect {
-    /// [rdmap://]HOST:PORT, an IPv6 address in brackets
+    /// [tcp://|rdmap://|sctp://|rdmap+sctp://]HOST:PORT, an IPv6 address in brackets
     pub peer: Peer,
     /// A region that the peer may reach; may be repeated
     #[arg(long = "region", value_name = "NAME")]
@@ -322,7 +325,7 @@ pub struct Verbs {
 /// A place in a peer's memory.
 #[derive(Debug, ClapArgs)]
 pub struct Place {
-    /// rdmap://HOST:PORT/REGION[@OFFSET]; with --stag, rdmap://HOST:PORT
+    /// rdmap://HOST:PORT/REGION[@OFFSET], over SCTP rdmap+sctp://...; with --stag, rdmap://HOST:PORT
     pub url: Url,
     /// Steering tag of the place, instead of a region's name
     #[arg(long, value_parser = stag, requires = "to")]
@@ -358,7 +361,7 @@ pub struct Get {
 /// `ddpctl ping`.
 #[derive(Debug, ClapArgs)]
 pub struct Ping {
-    /// [rdmap://]HOST:PORT of an rping server
+    /// [rdmap://|rdmap+sctp://]HOST:PORT of an rping server
     pub peer: Peer,
     /// Rounds
     #[arg(long, short, default_value_t = 10)]
@@ -410,7 +413,8 @@ pub struct CompareSwap {
 pub struct Put {
     /// The file
     pub file: PathBuf,
-    /// tcp://HOST:PORT/REGION[@OFFSET], for RDMAP rdmap://...; with --stag, tcp://HOST:PORT
+    /// tcp://HOST:PORT/REGION[@OFFSET], for RDMAP rdmap://..., over SCTP sctp:// or rdmap+sctp://; with
+    /// --stag, tcp://HOST:PORT
     pub url: Url,
     /// Over this host's kernel sockets, without an appliance
     #[arg(long, conflicts_with_all = ["stream", "interface", "detach"])]
@@ -441,7 +445,7 @@ pub struct Put {
 /// `ddpctl send`.
 #[derive(Debug, ClapArgs)]
 pub struct Send {
-    /// [rdmap://]HOST:PORT, or the number of a stream
+    /// [tcp://|rdmap://|sctp://|rdmap+sctp://]HOST:PORT, or the number of a stream
     pub to: SendTo,
     /// The message; without it and --file, the standard input
     #[arg(conflicts_with = "file")]

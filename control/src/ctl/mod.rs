@@ -29,6 +29,7 @@ use crate::api::{
     WorkerInfo, path_segment,
 };
 
+use crate::transport::Transport;
 pub use args::{Args, Command};
 pub use exit::Exit;
 pub use url::{Peer, RegionAt, Url, UrlError};
@@ -379,11 +380,16 @@ fn connect_spec(
     let remote = peer.resolve().map_err(|error| {
         Failure::new(Exit::Failed, format!("the address of {} is not known: {error}", peer.host))
     })?;
-    let Opening { interface, mpa, ird, ord, peer_kind, peer_to_peer, retry_rev1 } = opening;
+    let Opening { interface, udp_port, mpa, ird, ord, .. } = opening;
+    let Opening { peer_kind, peer_to_peer, retry_rev1, .. } = opening;
+    if udp_port.is_some() && peer.transport != Transport::Sctp {
+        let message = "--udp-port is for SCTP in UDP: write sctp:// or rdmap+sctp://";
+        return Err(Failure::new(Exit::Usage, message));
+    }
     let (peer_kind, retry_revision_1) = (peer_kind, retry_rev1);
     let rdmap = RdmapChoice { ird, ord, peer: peer_kind, peer_to_peer, retry_revision_1 };
-    let (ulp, mpa) = (peer.ulp, mpa.into());
-    Ok(ConnectSpec { remote, interface, ulp, rdmap, mpa, regions })
+    let (transport, ulp, mpa) = (peer.transport, peer.ulp, mpa.into());
+    Ok(ConnectSpec { remote, interface, transport, udp_port, ulp, rdmap, mpa, regions })
 }
 
 fn connect(command: Connect, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {

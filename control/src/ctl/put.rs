@@ -17,6 +17,7 @@ use super::exit::{Exit, Failure};
 use super::{Output, connect_spec};
 use crate::api::{Client, JobInfo, JobState, PutSpec, PutTarget, UlpChoice, Via};
 use crate::kernel;
+use crate::transport::Transport;
 
 /// How a transfer is watched.
 pub(super) struct Transfer {
@@ -188,7 +189,8 @@ impl From<MpaRev> for Revision {
 fn kernel_mpa(put: &Put) -> Result<kernel::MpaOptions, Failure> {
     let Mpa { mpa_rev, markers, crc } = put.opening.mpa;
     let revision = mpa_rev.unwrap_or(MpaRev::One);
-    if put.url.peer.ulp == UlpChoice::Rdmap || revision == MpaRev::Two {
+    let plain = put.url.peer.ulp == UlpChoice::Ddp && put.url.peer.transport == Transport::Tcp;
+    if !plain || revision == MpaRev::Two {
         let message = "--kernel speaks bare DDP: write tcp://, and revision 0 or 1";
         return Err(Failure::new(Exit::Usage, message));
     }

@@ -202,6 +202,7 @@ pub(super) fn listeners(listeners: &[ListenerInfo]) -> String {
         &[
             "LISTENER",
             "ADDRESSES",
+            "OVER",
             "ULP",
             "REV",
             "MARKERS",
@@ -225,6 +226,7 @@ pub(super) fn listeners(listeners: &[ListenerInfo]) -> String {
             vec![
                 listener.name.clone(),
                 list(&listener.addresses),
+                listener.transport.word().into(),
                 listener.ulp.clone(),
                 revisions.join(","),
                 yes(listener.markers),
@@ -241,7 +243,7 @@ pub(super) fn listeners(listeners: &[ListenerInfo]) -> String {
 
 pub(super) fn streams(streams: &[StreamInfo]) -> String {
     table(
-        &["STREAM", "LISTENER", "LOCAL", "REMOTE", "STATE", "REV", "MARKERS", "CRC", "AGE"],
+        &["STREAM", "LISTENER", "OVER", "LOCAL", "REMOTE", "STATE", "REV", "MARKERS", "CRC", "AGE"],
         streams.iter().map(|stream| {
             let markers = stream.mpa.map(|mpa| match (mpa.markers_tx, mpa.markers_rx) {
                 (true, true) => "both",
@@ -252,6 +254,7 @@ pub(super) fn streams(streams: &[StreamInfo]) -> String {
             vec![
                 stream.id.to_string(),
                 or_dash(stream.listener.as_ref()),
+                stream.transport.word().into(),
                 stream.local.clone(),
                 stream.remote.clone(),
                 stream.state.clone(),
@@ -268,10 +271,13 @@ pub(super) fn stream(stream: &StreamInfo) -> String {
     let mut text = streams(std::slice::from_ref(stream));
     text += "\n";
     let regions = ("regions".to_owned(), list(&stream.regions));
-    let mulpdu = ("mulpdu".to_owned(), or_dash(stream.mpa.map(|mpa| mpa.mulpdu)));
+    let mulpdu = stream.mulpdu.or(stream.mpa.map(|mpa| mpa.mulpdu));
+    let mulpdu = ("mulpdu".to_owned(), or_dash(mulpdu));
+    let association = stream.association.map(|id| ("association".to_owned(), id.to_string()));
     let worker = ("worker".to_owned(), stream.worker.to_string());
     let counters = stream.counters.iter().map(|(name, value)| (name.clone(), value.to_string()));
-    text += &pairs([worker, mulpdu, regions].into_iter().chain(counters));
+    let known = [worker, mulpdu, regions].into_iter().chain(association);
+    text += &pairs(known.chain(counters));
     if !stream.peer_regions.is_empty() {
         text += "\n";
         let rows = stream.peer_regions.iter().map(|region| {

@@ -1,5 +1,5 @@
 //! Where peers are: `HOST:PORT` and `tcp://HOST:PORT/REGION[@OFFSET]`; with `rdmap://` for peers that
-//! speak RDMAP.
+//! speak RDMAP, and `sctp://` and `rdmap+sctp://` for the same over SCTP.
 //!
 //! HOST is a name, an IPv4 address, or an IPv6 address in brackets.
 
@@ -10,19 +10,25 @@ use std::str::FromStr;
 use crate::advert::is_name;
 use crate::api::UlpChoice;
 use crate::config::parse_u64;
+use crate::transport::Transport;
 
-/// Bare DDP, over TCP.
-const DDP: &str = "tcp://";
-/// RDMAP, over TCP.
-const RDMAP: &str = "rdmap://";
+/// What is spoken over what, by its scheme.
+const SCHEMES: [(&str, UlpChoice, Transport); 4] = [
+    ("tcp://", UlpChoice::Ddp, Transport::Tcp),
+    ("rdmap://", UlpChoice::Rdmap, Transport::Tcp),
+    ("sctp://", UlpChoice::Ddp, Transport::Sctp),
+    ("rdmap+sctp://", UlpChoice::Rdmap, Transport::Sctp),
+];
 
 /// A peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Name or address, without brackets.
     pub host: String,
-    /// TCP port, not 0.
+    /// TCP or SCTP port, not 0.
     pub port: u16,
+    /// What carries DDP.
+    pub transport: Transport,
     /// What it speaks above DDP.
     pub ulp: UlpChoice,
 }
@@ -48,10 +54,10 @@ pub struct RegionAt {
 /// Why a text is no place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// Another scheme than `tcp://` and `rdmap://`.
+    /// Another scheme than those of [`SCHEMES`].
     #[error(
-        "`{0}` does not begin with tcp:// or rdmap://: write tcp://HOST:PORT/REGION, for RDMAP \
-         rdmap://HOST:PORT/REGION"
+        "`{0}` does not begin with tcp://, sctp://, rdmap:// or rdmap+sctp://: write \
+         tcp://HOST:PORT/REGION, for RDMAP rdmap://HOST:PORT/REGION"
     )]
     Scheme(String),
     /// No port.
@@ -78,10 +84,9 @@ impl Peer {
 
     /// What a URL of the peer begins with.
     pub fn scheme(&self) -> &'static str {
-        match self.ulp {
-            UlpChoice::Ddp => DDP,
-            UlpChoice::Rdmap => RDMAP,
-        }
+        let what = (self.ulp, self.transport);
+        let scheme = SCHEMES.iter().find(|scheme| (scheme.1, scheme.2) == what);
+        scheme.map_or(SCHEMES[0].0, |scheme| scheme.0)
     }
 
     /// The peer's address; a name is looked up on this host.
@@ -95,19 +100,20 @@ impl FromStr for Peer {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let (ulp, text) = scheme(text).unwrap_or((UlpChoice::Ddp, text));
+        let (ulp, transport, text) = scheme(text).unwrap_or((UlpChoice::Ddp, Transport::Tcp, text));
         let no_port = || UrlError::Port(text.to_owned());
         let (host, port) = text.rsplit_once(':').ok_or_else(no_port)?;
         let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
         let port: u16 = port.parse().ok().filter(|&port| digits && port > 0).ok_or_else(no_port)?;
-        Ok(Self { host: parse_host(host)?, port, ulp })
+        Ok(Self { host: parse_host(host)?, port, transport, ulp })
     }
 }
 
 /// What a text's scheme says, and the rest.
-fn scheme(text: &str) -> Option<(UlpChoice, &str)> {
-    let rdmap = text.strip_prefix(RDMAP).map(|rest| (UlpChoice::Rdmap, rest));
-    rdmap.or_else(|| Some((UlpChoice::Ddp, text.strip_prefix(DDP)?)))
+fn scheme(text: &str) -> Option<(UlpChoice, Transport, &str)> {
+    SCHEMES
+        .iter()
+        .find_map(|&(prefix, ulp, transport)| Some((ulp, transport, text.strip_prefix(prefix)?)))
 }
 
 fn parse_host(text: &str) -> Result<String, UrlError> {
@@ -126,7 +132,8 @@ impl FromStr for Url {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let (ulp, rest) = scheme(text).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
+        let (ulp, transport, rest) =
+            scheme(text).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
         let (peer, path) = match rest.split_once('/') {
             None | Some((_, "")) => (rest.trim_end_matches('/'), None),
             Some((peer, path)) => (peer, Some(path)),
@@ -137,7 +144,7 @@ impl FromStr for Url {
             return Err(UrlError::Host(peer.to_owned()));
         }
         let peer: Peer = peer.parse()?;
-        Ok(Self { peer: Peer { ulp, ..peer }, region })
+        Ok(Self { peer: Peer { ulp, transport, ..peer }, region })
     }
 }
 
@@ -174,11 +181,7 @@ impl fmt::Display for Peer {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.peer.ulp {
-            UlpChoice::Ddp => DDP,
-            UlpChoice::Rdmap => RDMAP,
-        };
-        write!(f, "{scheme}{}", self.peer)?;
+        write!(f, "{}{}", self.peer.scheme(), self.peer)?;
         match &self.region {
             None => Ok(()),
             Some(region) if region.offset == 0 => write!(f, "/{}", region.name),
@@ -195,7 +198,8 @@ mod tests {
 
     fn place(host: &str, port: u16, region: Option<(&str, u64)>) -> Url {
         let region = region.map(|(name, offset)| RegionAt { name: name.into(), offset });
-        Url { peer: Peer { host: host.into(), port, ulp: UlpChoice::Ddp }, region }
+        let (transport, ulp) = (Transport::Tcp, UlpChoice::Ddp);
+        Url { peer: Peer { host: host.into(), port, transport, ulp }, region }
     }
 
     #[test]
@@ -210,7 +214,9 @@ mod tests {
         for (text, url) in cases {
             assert_eq!(text.parse(), Ok(url), "{text}");
         }
-        let peer = |host: &str, ulp| Peer { host: host.into(), port: 5, ulp };
+        let over =
+            |transport| move |host: &str, ulp| Peer { host: host.into(), port: 5, transport, ulp };
+        let peer = over(Transport::Tcp);
         assert_eq!("[::1]:5".parse(), Ok(peer("::1", UlpChoice::Ddp)));
         assert_eq!("tcp://a:5".parse(), Ok(peer("a", UlpChoice::Ddp)));
         assert_eq!("rdmap://a:5".parse(), Ok(peer("a", UlpChoice::Rdmap)));
@@ -218,6 +224,12 @@ mod tests {
         assert_eq!(url.peer, peer("a", UlpChoice::Rdmap));
         assert_eq!(url.to_string(), "rdmap://a:5/in@7");
         assert!("tcp://rdmap://a:5/in".parse::<Url>().is_err());
+        let peer = over(Transport::Sctp);
+        assert_eq!("sctp://a:5".parse(), Ok(peer("a", UlpChoice::Ddp)));
+        let url: Url = "rdmap+sctp://a:5/in@7".parse().unwrap();
+        assert_eq!(url.peer, peer("a", UlpChoice::Rdmap));
+        assert_eq!(url.to_string(), "rdmap+sctp://a:5/in@7");
+        assert!("sctp://tcp://a:5/in".parse::<Url>().is_err());
     }
 
     #[test]
@@ -257,7 +269,8 @@ mod tests {
         ) {
             let region = region.map(|(name, offset)| RegionAt { name, offset });
             let ulp = if port % 2 == 0 { UlpChoice::Ddp } else { UlpChoice::Rdmap };
-            let url = Url { peer: Peer { host, port, ulp }, region };
+            let transport = if port % 3 == 0 { Transport::Sctp } else { Transport::Tcp };
+            let url = Url { peer: Peer { host, port, transport, ulp }, region };
             prop_assert_eq!(url.to_string().parse(), Ok(url));
         }
 

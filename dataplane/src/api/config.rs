@@ -1,12 +1,10 @@
 //! What the dataplane is told at start. All of it has been checked by whoever read the configuration.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tcp_lite::endpoint::EndpointConfig;
-
 use super::ids::{InterfaceId, ListenerId, PortId, WorkerId};
+use super::transport::EndpointConfig;
 
 /// One dataplane: workers, the ports they poll and the interfaces on them.
 #[derive(Clone, Debug)]
@@ -20,6 +18,8 @@ pub struct DataplaneConfig {
     pub interfaces: Vec<InterfaceConfig>,
     /// Bounds of memory and of work, the same for each worker.
     pub limits: Limits,
+    /// The UDP port at which SCTP is expected in UDP, besides IP (RFC 6951); SCTP in UDP goes out from it.
+    pub sctp_udp_port: Option<u16>,
     /// Seeds every keyed hash and random choice of the workers (initial sequence numbers, flow table,
     /// source ports). From the system's random source, never logged.
     pub secret: [u8; 32],
@@ -84,7 +84,7 @@ pub struct Route {
     pub gateway: IpAddr,
 }
 
-/// A listener. Every worker has it; the one that gets the SYN owns the stream.
+/// A listener. Every worker has it; the one that gets the SYN, or the cookie, owns the stream.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {
     /// Its name in commands and events.
@@ -93,10 +93,10 @@ pub struct ListenerConfig {
     pub interface: Option<InterfaceId>,
     /// The local address it is bound to; `None` for all of the interface.
     pub address: Option<IpAddr>,
-    /// TCP port.
+    /// TCP or SCTP port.
     pub port: u16,
-    /// How its streams speak TCP, MPA and DDP.
-    pub endpoint: Arc<EndpointConfig>,
+    /// How its streams speak, and over what.
+    pub endpoint: EndpointConfig,
     /// Most streams per worker between SYN and [`super::Event::Incoming`]; SYNs beyond are answered with
     /// cookies, or dropped.
     pub backlog: u32,

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sctp_lite::sctp;
 use tcp_lite::tcp;
 
 /// A counter with one writer.
@@ -134,6 +135,16 @@ counters! {
     streams_established: Counter,
     /// Streams in all states.
     streams: Gauge,
+    /// SCTP associations in all states.
+    associations: Gauge,
+    /// SCTP associations that came up, opened from here or by peers.
+    associations_up: Counter,
+    /// INITs answered with a cookie, of which nothing is kept.
+    sctp_cookies_sent: Counter,
+    /// Cookies of SCTP that came back too late, or were no cookies of ours.
+    sctp_cookies_failed: Counter,
+    /// ABORTs and SHUTDOWN COMPLETEs sent for SCTP packets without an association.
+    sctp_aborts_sent: Counter,
     /// Streams between SYN and the control thread's knowledge of them.
     half_open: Gauge,
     /// Octets that streams hold because they cannot be located yet.
@@ -280,11 +291,12 @@ drop_reasons! {
     TxFull = "tx_full",
 }
 
-/// One counter per [`DropReason`], and one per reason of TCP's own.
+/// One counter per [`DropReason`], and one per reason of TCP's and SCTP's own.
 #[derive(Debug)]
 pub struct Drops {
     stack: [Counter; DropReason::ALL.len()],
     tcp: [Counter; tcp::DropReason::ALL.len()],
+    sctp: [Counter; sctp::DropReason::ALL.len()],
 }
 
 impl Default for Drops {
@@ -292,6 +304,7 @@ impl Default for Drops {
         Drops {
             stack: std::array::from_fn(|_| Counter::default()),
             tcp: std::array::from_fn(|_| Counter::default()),
+            sctp: std::array::from_fn(|_| Counter::default()),
         }
     }
 }
@@ -309,6 +322,12 @@ impl Drops {
         self.tcp[reason.index()].add(1);
     }
 
+    /// Counts a packet that SCTP refused, or of which it refused something.
+    #[inline]
+    pub fn count_sctp(&self, reason: sctp::DropReason) {
+        self.sctp[reason.index()].add(1);
+    }
+
     /// How many there were.
     pub fn get(&self, reason: DropReason) -> u64 {
         self.stack[reason as usize].get()
@@ -319,11 +338,19 @@ impl Drops {
         self.tcp[reason.index()].get()
     }
 
-    /// Layer (`net` or `tcp`), name and number of each reason.
+    /// How many packets SCTP refused for this.
+    pub fn get_sctp(&self, reason: sctp::DropReason) -> u64 {
+        self.sctp[reason.index()].get()
+    }
+
+    /// Layer (`net`, `tcp` or `sctp`), name and number of each reason.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
         let stack = DropReason::ALL.iter().map(|&r| ("net", r.name(), self.get(r)));
         let tcp = tcp::DropReason::ALL.iter().map(|&r| ("tcp", r.name(), self.get_tcp(r)));
-        stack.chain(tcp)
+        let sctp = sctp::DropReason::ALL
+            .iter()
+            .map(|&r| ("sctp", r.name().trim_start_matches("sctp_"), self.get_sctp(r)));
+        stack.chain(tcp).chain(sctp)
     }
 
     /// All of them together.

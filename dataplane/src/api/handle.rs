@@ -369,6 +369,7 @@ mod tests {
             ports: Vec::new(),
             interfaces: Vec::new(),
             limits: Limits::default(),
+            sctp_udp_port: None,
             secret: [0; 32],
         };
         let dataplane = Dataplane::new(vec![handle], &config, control);

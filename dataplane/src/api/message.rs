@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use ddp::rdmap::{self, Outcome, Terminate, WorkRequest};
 use ddp::{Message, Msn, PdId, Qn, Stag, StagEntry, StagError, StreamId, TaggedOffset};
-use tcp_lite::endpoint::{CloseReason, EndpointConfig, EndpointStats, StreamParams, UlpConfig};
+use tcp_lite::endpoint::UlpConfig;
 use tcp_lite::mpa::{EnhancedRepr, PrivateDataTooLong, Revision};
 
 use super::config::ListenerConfig;
 use super::ids::{InterfaceId, ListenerId, Ticket, WorkerId};
 use super::load::{Load, LoadReport};
+use super::transport::{
+    AssociationStats, CloseReason, EndpointConfig, StreamParams, StreamStats, Transport,
+};
 use crate::memory::Memory;
 use crate::net::icmp::Unreachable;
 
@@ -203,8 +206,9 @@ pub struct Connect {
     pub local: Option<IpAddr>,
     /// The peer.
     pub remote: SocketAddr,
-    /// How to speak TCP, MPA and DDP.
-    pub endpoint: Arc<EndpointConfig>,
+    /// How to speak, and over what. Streams over SCTP to one peer whose configuration is the same object
+    /// share associations.
+    pub endpoint: EndpointConfig,
     /// What it speaks, with its queues and its Reads.
     pub ulp: UlpConfig,
     /// Who deals with what arrives.
@@ -239,8 +243,8 @@ pub enum Event {
         remote: SocketAddr,
         /// What the peer sent along.
         private_data: Vec<u8>,
-        /// The form of the peer's request.
-        revision: Revision,
+        /// MPA's form of the peer's request; `None` over SCTP.
+        revision: Option<Revision>,
         /// What it says of Reads and of who speaks first, if anything (RFC 6581 §9).
         enhanced: Option<EnhancedRepr>,
     },
@@ -395,7 +399,14 @@ pub enum Event {
         /// The first cause.
         reason: CloseReason,
         /// What it did.
-        stats: Box<EndpointStats>,
+        stats: Box<StreamStats>,
+    },
+    /// An SCTP association is gone, with all its streams.
+    AssociationClosed {
+        /// Its name.
+        association: StreamId,
+        /// What it did.
+        stats: Box<AssociationStats>,
     },
     /// A load has ended.
     LoadDone {
@@ -419,6 +430,8 @@ pub enum Event {
         ticket: Ticket,
         /// Some streams.
         streams: Vec<StreamInfo>,
+        /// All associations, in the last part.
+        associations: Vec<AssociationInfo>,
         /// True in the last part.
         last: bool,
     },
@@ -464,6 +477,9 @@ pub enum ConnectError {
     /// The worker has as many streams as it may.
     #[error("the worker has as many streams as it may")]
     TooManyStreams,
+    /// SCTP in UDP is wanted, and this end has no UDP port for it.
+    #[error("this end has no UDP port for SCTP")]
+    NoUdpPort,
     /// The worker is draining.
     #[error("the worker is draining")]
     Draining,
@@ -482,6 +498,9 @@ pub enum ConnectError {
     /// More private data than the request carries.
     #[error("{0}")]
     PrivateData(PrivateDataTooLong),
+    /// Over SCTP no session could be opened: more private data than its Initiate carries.
+    #[error("{0}")]
+    Session(sctp_lite::endpoint::OpenError),
 }
 
 /// Why a message could not be posted.
@@ -531,12 +550,39 @@ pub struct StreamInfo {
     pub local: SocketAddr,
     /// The peer.
     pub remote: SocketAddr,
+    /// What carries it.
+    pub transport: Transport,
+    /// Over SCTP, the association that it is a session of: a number that other streams of it share.
+    pub association: Option<StreamId>,
     /// Where it is in its life, in a word.
     pub state: &'static str,
     /// Time since the SYN.
     pub age: Duration,
     /// What it did.
-    pub stats: EndpointStats,
+    pub stats: StreamStats,
+}
+
+/// An SCTP association as the operator sees it.
+#[derive(Clone, Debug)]
+pub struct AssociationInfo {
+    /// Its name, as [`StreamInfo::association`] has it.
+    pub association: StreamId,
+    /// Its interface.
+    pub interface: InterfaceId,
+    /// Local address and SCTP port.
+    pub local: SocketAddr,
+    /// The peer.
+    pub remote: SocketAddr,
+    /// UDP ports, ours and the peer's, where it goes in UDP (RFC 6951).
+    pub udp: Option<(u16, u16)>,
+    /// State of RFC 9260 §4.
+    pub state: &'static str,
+    /// Its streams now.
+    pub sessions: u32,
+    /// Pairs of streams that it has, so many sessions at most.
+    pub streams: u16,
+    /// What it did.
+    pub stats: AssociationStats,
 }
 
 /// An entry of a neighbour cache.

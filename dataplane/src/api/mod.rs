@@ -6,6 +6,7 @@ mod handle;
 mod ids;
 mod load;
 mod message;
+mod transport;
 
 pub use config::{
     DataplaneConfig, Idle, InterfaceConfig, Limits, ListenerConfig, PortAttachment, Route,
@@ -17,6 +18,10 @@ pub(crate) use handle::{Wake, WorkerLink, worker_link};
 pub use ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 pub use load::{LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Window};
 pub use message::{
-    Command, CommandError, Connect, ConnectError, Event, NeighbourInfo, PostFailure, Service,
-    Sources, StreamInfo,
+    AssociationInfo, Command, CommandError, Connect, ConnectError, Event, NeighbourInfo,
+    PostFailure, Service, Sources, StreamInfo,
+};
+pub use transport::{
+    AssociationStats, CloseReason, EndpointConfig, Origin, SctpConfig, StreamParams, StreamStats,
+    Transport,
 };

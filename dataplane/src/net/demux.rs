@@ -201,7 +201,7 @@ fn ipv4(
     match packet.next_header() {
         IpProtocol::Tcp => tcp(frame, addresses, payload, check),
         SCTP => sctp(frame, addresses, payload),
-        IpProtocol::Udp => udp(frame, addresses, payload, check, interface),
+        IpProtocol::Udp => udp(frame, addresses, payload, interface),
         IpProtocol::Icmp => {
             if checksum::sum(&frame[payload.clone()]) != 0xffff {
                 return Err(DropReason::L4Checksum);
@@ -257,7 +257,7 @@ fn ipv6(
         }
         IpProtocol::Tcp => tcp(frame, addresses, begin..end, check),
         SCTP => sctp(frame, addresses, begin..end),
-        IpProtocol::Udp => udp(frame, addresses, begin..end, check, interface),
+        IpProtocol::Udp => udp(frame, addresses, begin..end, interface),
         IpProtocol::Icmpv6 => {
             let message = &frame[begin..end];
             if checksum::segment(addresses.0, addresses.1, ICMPV6, message) != 0 {
@@ -300,7 +300,6 @@ fn udp(
     frame: &[u8],
     addresses: (IpAddr, IpAddr),
     datagram: Range<usize>,
-    check: L4Check,
     interface: &Interface,
 ) -> Result<Kind, DropReason> {
     let octets = &frame[datagram.clone()];
@@ -312,12 +311,9 @@ fn udp(
     let octets = octets.get(..len).filter(|o| o.len() > UDP_HEADER).ok_or(DropReason::Truncated)?;
     // RFC 768: zero is no checksum; RFC 8200 §8.1: not over IPv6.
     let unused = [c0, c1] == [0, 0];
-    let wrong = match (unused, addresses.0.is_ipv6(), check) {
-        (true, is_v6, _) => is_v6,
-        (false, _, L4Check::Good) => false,
-        (false, _, L4Check::Unknown) => {
-            checksum::segment(addresses.0, addresses.1, UDP, octets) != 0
-        }
+    let wrong = match unused {
+        true => addresses.0.is_ipv6(),
+        false => checksum::segment(addresses.0, addresses.1, UDP, octets) != 0,
     };
     if wrong {
         return Err(DropReason::L4Checksum);

@@ -1,23 +1,24 @@
 //! Streams begin and end: SYNs of peers, connects of the control thread, and the taking apart.
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ddp::{Stag, StreamId};
 use hashbrown::HashMap;
-use tcp_lite::endpoint::{CloseReason, Context, Endpoint, EndpointConfig, Open, UlpConfig};
+use tcp_lite::endpoint::{self, Context, Endpoint, Open, UlpConfig};
 use tcp_lite::mpa::{Revision, StartupError};
 use tcp_lite::tcp::{Flags, FourTuple, HEADER_LEN, Segment, SeqNumber};
 use wire::Instant;
 
 use super::conn::{Conn, Origin, Stage};
 use super::listen::Progress;
+use super::lower::Lower;
 use super::rdmap::Echoed;
 use super::{Core, Phase, lend};
 use crate::api::{
-    Connect, ConnectError, DropReason, Event, ListenerConfig, PostFailure, Service, Ticket,
+    CloseReason, Connect, ConnectError, DropReason, EndpointConfig, Event, ListenerId, PostFailure,
+    Service, Ticket, Transport,
 };
 use crate::flow::FlowKey;
 use crate::io::PortIo;
@@ -77,18 +78,21 @@ impl<Io: PortIo> Core<Io> {
     ) -> Result<(), DropReason> {
         let at = usize::from(flow.interface);
         let interface = &self.stack.interfaces[at];
-        let listener = self.listeners.find(interface.id, flow.local);
+        let listener = self.listeners.find(Transport::Tcp, interface.id, flow.local);
         let listener = Arc::clone(listener.ok_or(DropReason::NoListener)?);
+        let EndpointConfig::Tcp(endpoint) = &listener.endpoint else {
+            return Err(DropReason::NoListener);
+        };
         let path = Path::new(at, interface, flow.local, flow.remote).ok_or(DropReason::NoRoute)?;
         if self.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }
         if self.only_cookies() {
-            return self.send_cookie(&listener, &flow, mac, segment, now);
+            return self.send_cookie(endpoint, &flow, mac, segment, now);
         }
-        match self.accept(&listener, flow, path, segment, last, now) {
+        match self.accept((listener.id, endpoint), flow, path, segment, last, now) {
             Err(reason) if self.cookie_helps(&listener, &flow, reason) => {
-                self.send_cookie(&listener, &flow, mac, segment, now)
+                self.send_cookie(endpoint, &flow, mac, segment, now)
             }
             outcome => outcome,
         }
@@ -96,7 +100,7 @@ impl<Io: PortIo> Core<Io> {
 
     fn accept(
         &mut self,
-        listener: &ListenerConfig,
+        (listener, config): (ListenerId, &Arc<endpoint::EndpointConfig>),
         flow: FlowKey,
         path: Path,
         segment: &Segment<'_>,
@@ -106,14 +110,14 @@ impl<Io: PortIo> Core<Io> {
         let (local, remote) = (flow.local, flow.remote);
         let (peer, progress) = (remote.ip(), Progress::Unproven);
         let stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
-        self.listeners.take(listener.id, peer, stream, progress)?;
+        self.listeners.take(listener, peer, stream, progress)?;
         let (tuple, mss) = (FourTuple { local, remote }, self.mss(&path));
         let iss = self.isn.isn(&tuple, now);
         // RFC 9293 §3.6.1: beyond what the last incarnation used, which may have run ahead of the clock.
         let iss = last.filter(|l| !iss.after(*l)).map_or(iss, |l| l.add(1 << 16));
-        let config = Arc::clone(&listener.endpoint);
+        let config = Arc::clone(config);
         let endpoint = Endpoint::accept(config, stream, tuple, iss, mss, segment, now);
-        let origin = Origin::Accepted { listener: listener.id, peer, progress };
+        let origin = Origin::Accepted { listener, peer, progress };
         self.begin(flow, endpoint, path, origin, stream, now);
         Ok(())
     }
@@ -160,13 +164,21 @@ impl<Io: PortIo> Core<Io> {
         };
         let path = Path::new(at, interface, SocketAddr::new(local, 0), remote)
             .ok_or(ConnectError::NoRoute)?;
+        let endpoint = match &connect.endpoint {
+            EndpointConfig::Tcp(endpoint) => Arc::clone(endpoint),
+            EndpointConfig::Sctp(config) => {
+                let config = Arc::clone(config);
+                return self.connect_over_sctp(connect, config, path, now);
+            }
+        };
         let stream = self.vacancy(now).ok_or(ConnectError::TooManyStreams)?;
-        let local = self.choose_port(at, local, remote).ok_or(ConnectError::NoPort)?;
+        let local = self.choose_port(Transport::Tcp, at, local, remote);
+        let local = local.ok_or(ConnectError::NoPort)?;
         let (tuple, mss) = (FourTuple { local, remote }, self.mss(&path));
         let iss = self.isn.isn(&tuple, now);
         let deadline = now + connect.timeout;
-        let retry = second_attempt(&connect).map(Box::new);
-        let Connect { ticket, endpoint, pd, stags, ulp, service, private_data, .. } = connect;
+        let retry = second_attempt(&connect, &endpoint).map(Box::new);
+        let Connect { ticket, pd, stags, ulp, service, private_data, .. } = connect;
         let echoed = Echoed::of(&ulp);
         let open = Open { pd, ulp, private_data };
         let endpoint = Endpoint::connect(endpoint, stream, tuple, iss, mss, now, open)
@@ -184,12 +196,18 @@ impl<Io: PortIo> Core<Io> {
 
     /// The attempt of `slot` with MPA revision 2 has ended. If the peer closed it and that is wanted, opens
     /// the stream once more with revision 1, in the time that is left; says whether.
-    pub(super) fn retries(&mut self, slot: u32, reason: &CloseReason, now: Instant) -> bool {
+    pub(super) fn retries(
+        &mut self,
+        slot: u32,
+        reason: &endpoint::CloseReason,
+        now: Instant,
+    ) -> bool {
+        use endpoint::CloseReason as Ended;
         let refused = matches!(
             reason,
-            CloseReason::PeerReset
-                | CloseReason::Startup(StartupError::Closed | StartupError::NotEnhanced)
-                | CloseReason::Startup(StartupError::Revision { .. })
+            Ended::PeerReset
+                | Ended::Startup(StartupError::Closed | StartupError::NotEnhanced)
+                | Ended::Startup(StartupError::Revision { .. })
         );
         let Some(conn) = self.conns.get_mut(slot).filter(|c| c.stage == Stage::Starting) else {
             return false;
@@ -202,7 +220,7 @@ impl<Io: PortIo> Core<Io> {
         // What is left of the first attempt belongs to nobody.
         conn.stage = Stage::Ended;
         self.live -= 1;
-        let reason = reason.clone();
+        let reason = CloseReason::Tcp(reason.clone());
         self.events.push(Event::Retrying { ticket, reason }, &self.counters);
         self.connect(Connect { timeout, ..*again }, now);
         true
@@ -210,18 +228,32 @@ impl<Io: PortIo> Core<Io> {
 
     /// A source port whose answers arrive at this worker, in an order that nobody can foresee
     /// (RFC 6056 §3.3.1). Streams in TIME-WAIT keep theirs.
-    fn choose_port(&mut self, at: usize, local: IpAddr, remote: SocketAddr) -> Option<SocketAddr> {
+    pub(super) fn choose_port(
+        &mut self,
+        transport: Transport,
+        at: usize,
+        local: IpAddr,
+        remote: SocketAddr,
+    ) -> Option<SocketAddr> {
+        let start = (self.random.next() % u64::from(PORTS)) as u16;
+        let flows = match transport {
+            Transport::Tcp => &self.flows,
+            Transport::Sctp => self.associations.flows(),
+        };
         let steering = match self.ports.get(self.stack.interfaces[at].port) {
             Some(Some(slot)) => &slot.facts.steering,
             _ => return None,
         };
-        let start = (self.random.next() % u64::from(PORTS)) as u16;
         (0..PORT_TRIES).find_map(|n| {
             let port = FIRST_PORT + (start + n) % PORTS;
             let local = SocketAddr::new(local, port);
             let flow = FlowKey { interface: at as u16, local, remote };
-            let ours = steering.owner(remote, local).0 == self.index;
-            (ours && self.flows.get(&flow).is_none()).then_some(local)
+            let owner = match transport {
+                Transport::Tcp => steering.owner(remote, local),
+                Transport::Sctp => steering.owner_by_ports(remote, local),
+            };
+            let ours = owner.0 == self.index;
+            (ours && flows.get(&flow).is_none()).then_some(local)
         })
     }
 
@@ -236,38 +268,12 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Option<u32> {
         let (slot, _) = self.conns.vacancy()?;
-        let own_deadline = match &origin {
-            Origin::Opened { deadline, .. } => Some(*deadline),
-            Origin::Accepted { .. } => None,
-        };
         // RFC 1191 §3.1: a smaller path MTU does not make the MSS smaller that we offer.
         if let Some(mss) = self.path_mtus.get((path.interface, key.remote.ip()), now) {
             endpoint.path_mtu(now, mss);
         }
-        let path_mss = endpoint.connection().path_mss();
-        self.conns.insert(Box::new(Conn {
-            id,
-            key,
-            endpoint,
-            path,
-            origin,
-            stage: Stage::Starting,
-            since: now,
-            queued: false,
-            unanswered: 0,
-            confirmed: now,
-            waiting: false,
-            pinned: false,
-            own_deadline,
-            path_mss,
-            soft_errors: 0,
-            timer: None,
-            sources: VecDeque::new(),
-            service: Service::Control,
-            answers: VecDeque::new(),
-            echoed: Echoed::default(),
-            load: None,
-        }));
+        let lower = Lower::Tcp(endpoint);
+        self.conns.insert(Box::new(Conn::new(id, key, lower, path, origin, now)));
         self.live += 1;
         self.flows.insert(key, slot);
         self.touch(slot);
@@ -306,6 +312,7 @@ impl<Io: PortIo> Core<Io> {
     /// Nobody answers for a next hop: streams that begin are given up, others wait for their own
     /// time-outs and ask again.
     pub(super) fn neighbour_failed(&mut self, interface: usize, address: IpAddr, now: Instant) {
+        self.neighbour_of_associations_failed(interface, address, now);
         for slot in self.waiting.remove(&(interface, address)).unwrap_or_default() {
             if let Some(conn) = self.conns.get_mut(slot) {
                 conn.waiting = false;
@@ -330,8 +337,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// Ends a stream that the control thread does not know, or knows as its own wish only.
     pub(super) fn give_up(&mut self, slot: u32, reason: ConnectError) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        conn.endpoint.abort(&mut lend!(self));
+        self.abort(slot);
         self.ended(slot, |ticket| Event::ConnectFailed { ticket, reason });
         self.touch(slot);
     }
@@ -369,8 +375,13 @@ impl<Io: PortIo> Core<Io> {
         self.ended(slot, |ticket| Event::ConnectFailed { ticket, reason: ConnectError::Timeout });
         let Some(mut conn) = self.conns.remove(slot) else { return };
         // Gives back what it has of the worker's buffers.
-        conn.endpoint.abort(&mut lend!(self));
-        self.flows.remove(&conn.key, slot);
+        match conn.lower {
+            Lower::Tcp(ref mut endpoint) => {
+                endpoint.abort(&mut lend!(self));
+                self.flows.remove(&conn.key, slot);
+            }
+            Lower::Sctp(session) => self.session_gone(session),
+        }
         if conn.pinned {
             self.stack.interfaces[conn.path.interface].neighbours.unpin(conn.path.next_hop);
         }
@@ -388,15 +399,15 @@ impl<Io: PortIo> Core<Io> {
 }
 
 /// RFC 6581 §10: who does not know revision 2 closes the connection, and revision 1 may be tried then.
-fn second_attempt(connect: &Connect) -> Option<Connect> {
-    let mpa = &connect.endpoint.mpa;
+fn second_attempt(connect: &Connect, config: &endpoint::EndpointConfig) -> Option<Connect> {
+    let mpa = &config.mpa;
     let is_rdmap = matches!(connect.ulp, UlpConfig::Rdmap(_));
     if !mpa.retry_rev1 || mpa.initiate != Revision::Two || !is_rdmap {
         return None;
     }
-    let mut endpoint = EndpointConfig::clone(&connect.endpoint);
+    let mut endpoint = config.clone();
     endpoint.mpa.initiate = Revision::One;
-    Some(Connect { endpoint: Arc::new(endpoint), ..connect.clone() })
+    Some(Connect { endpoint: endpoint.into(), ..connect.clone() })
 }
 
 /// True for what can be a host's end of a stream (RFC 9293 §3.9.2.3).

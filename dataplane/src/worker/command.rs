@@ -1,12 +1,13 @@
 //! What the control thread asks for.
 
 use ddp::rdmap::WorkRequest;
-use ddp::{Message, Stag, StreamId};
-use tcp_lite::endpoint::{AnswerError, Context, Endpoint};
+use ddp::{Message, Qn, Stag, StreamId};
+use tcp_lite::endpoint::Context;
 use wire::Instant;
 
 use super::conn::Stage;
-use super::{Core, LAST_TURNS, Phase, lend};
+use super::lower::{Answered, Lower, Reach};
+use super::{Core, LAST_TURNS, Phase, lend, reach};
 use crate::api::{
     Command, CommandError, Event, InterfaceId, ListenerId, NeighbourInfo, PostFailure, Sources,
     Ticket,
@@ -36,12 +37,12 @@ impl<Io: PortIo> Core<Io> {
             Command::Credits { listener, more } => self.listeners.add_credits(listener, more),
             Command::Accept { stream, pd, private_data, ulp, service } => {
                 self.serve_by(stream, service, super::rdmap::Echoed::of(&ulp));
-                self.answer(stream, now, |endpoint, cx| {
-                    endpoint.mpa_accept(now, pd, &private_data, ulp, cx)
+                self.answer(stream, now, |mut lower, id, cx| {
+                    lower.accept(now, id, pd, &private_data, ulp, cx)
                 });
             }
             Command::Reject { stream, private_data } => {
-                self.answer(stream, now, |endpoint, _| endpoint.mpa_reject(now, &private_data));
+                self.answer(stream, now, |mut lower, _, _| lower.reject(now, &private_data));
             }
             Command::Connect(connect) => self.connect(*connect, now),
             Command::Post { stream, message, region, ticket } => {
@@ -57,11 +58,8 @@ impl<Io: PortIo> Core<Io> {
                 }
             }
             Command::PostBuffers { stream, qn, buffers } => {
-                if let Some(slot) = self.conns.find(stream)
-                    && let Some(conn) = self.conns.get_mut(slot)
-                {
-                    // A stream that is ending needs no buffers any more.
-                    let _ = conn.endpoint.post_buffers(qn, buffers);
+                if let Some(slot) = self.conns.find(stream) {
+                    self.give_buffers(slot, qn, buffers);
                     self.touch(slot);
                 }
             }
@@ -69,7 +67,10 @@ impl<Io: PortIo> Core<Io> {
                 if let Some(slot) = self.conns.find(stream)
                     && let Some(conn) = self.conns.get_mut(slot)
                 {
-                    conn.endpoint.peer_is_ready();
+                    // RFC 5043 §6.2: over SCTP nothing is waited for once the Accept is acknowledged.
+                    if let Lower::Tcp(endpoint) = &mut conn.lower {
+                        endpoint.peer_is_ready();
+                    }
                     self.touch(slot);
                 }
             }
@@ -96,25 +97,40 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         stream: StreamId,
         now: Instant,
-        how: impl FnOnce(&mut Endpoint<Memory>, &mut Context<'_, Memory>) -> Result<(), AnswerError>,
+        how: impl FnOnce(Reach<'_>, StreamId, &mut Context<'_, Memory>) -> Result<(), Answered>,
     ) {
         let Some(slot) = self.conns.find(stream) else { return };
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        match how(&mut conn.endpoint, &mut lend!(self)) {
-            Ok(()) | Err(AnswerError::NoRequest) => {}
-            Err(AnswerError::PrivateData(_)) => conn.endpoint.fail(now, &mut lend!(self)),
+        let Some(lower) = reach!(self, slot) else { return };
+        if how(lower, stream, &mut lend!(self)) == Err(Answered::TooLong)
+            && let Some(mut lower) = reach!(self, slot)
+        {
+            lower.fail(now, &mut lend!(self));
         }
         self.touch(slot);
     }
 
     fn close(&mut self, slot: u32, abort: bool, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
         if abort {
-            conn.endpoint.abort(&mut lend!(self));
-        } else {
-            conn.endpoint.shutdown(now);
+            self.abort(slot);
+        } else if let Some(mut lower) = reach!(self, slot) {
+            lower.shutdown(now);
         }
         self.touch(slot);
+    }
+
+    /// Ends a stream at once.
+    pub(super) fn abort(&mut self, slot: u32) {
+        if let Some(mut lower) = reach!(self, slot) {
+            lower.abort(self.now, &mut lend!(self));
+        }
+    }
+
+    /// Gives receive buffers back.
+    pub(super) fn give_buffers(&mut self, slot: u32, qn: Qn, buffers: u32) {
+        if let Some(mut lower) = reach!(self, slot) {
+            // A stream that is ending needs no buffers any more.
+            let _ = lower.post_buffers(qn, buffers);
+        }
     }
 
     /// From here on nothing is placed in the region by this worker; the answer waits for messages that
@@ -133,7 +149,7 @@ impl<Io: PortIo> Core<Io> {
             for slot in slots {
                 let Some(conn) = self.conns.get_mut(slot) else { continue };
                 if conn.sources.iter().any(|&(_, s)| s == stag) || conn.loads_from(stag) {
-                    conn.endpoint.abort(&mut lend!(self));
+                    self.abort(slot);
                     self.touch(slot);
                 }
             }
@@ -178,10 +194,12 @@ impl<Io: PortIo> Core<Io> {
     fn revoke(&mut self, stag: Stag, whose: impl Fn(StreamId) -> bool, now: Instant) {
         let slots: Vec<u32> = self.conns.occupied().collect();
         for slot in slots {
-            let Some(conn) = self.conns.get_mut(slot).filter(|conn| whose(conn.id)) else {
+            if !self.conns.get(slot).is_some_and(|conn| whose(conn.id)) {
                 continue;
-            };
-            if conn.endpoint.revoked(now, stag, &mut lend!(self)) {
+            }
+            if let Some(mut lower) = reach!(self, slot)
+                && lower.revoked(now, stag, &mut lend!(self))
+            {
                 self.touch(slot);
             }
         }
@@ -193,10 +211,11 @@ impl<Io: PortIo> Core<Io> {
         for slot in slots {
             let Some(conn) = self.conns.get_mut(slot) else { continue };
             if conn.stage == Stage::Starting && conn.listener() == Some(listener) {
-                conn.endpoint.abort(&mut lend!(self));
+                self.abort(slot);
                 self.touch(slot);
             }
         }
+        self.abort_associations_of(listener);
         self.done(ticket, result);
     }
 
@@ -213,8 +232,8 @@ impl<Io: PortIo> Core<Io> {
         let (Message::Tagged { cookie, .. } | Message::Untagged { cookie, .. }) = &mut message;
         *cookie = ticket.0;
         let slot = self.conns.find(stream).ok_or(PostFailure::NoStream)?;
-        let conn = self.conns.get_mut(slot).ok_or(PostFailure::NoStream)?;
-        conn.endpoint.post(message).map_err(PostFailure::Refused)?;
+        let mut lower = reach!(self, slot).ok_or(PostFailure::NoStream)?;
+        lower.post(message).map_err(PostFailure::Refused)?;
         self.posted(slot, region, ticket);
         Ok(())
     }
@@ -236,8 +255,8 @@ impl<Io: PortIo> Core<Io> {
         | WorkRequest::Immediate { cookie, .. }) = &mut request;
         *cookie = ticket.0;
         let slot = self.conns.find(stream).ok_or(PostFailure::NoStream)?;
-        let conn = self.conns.get_mut(slot).ok_or(PostFailure::NoStream)?;
-        conn.endpoint.post_rdmap(request).map_err(PostFailure::Refused)?;
+        let mut lower = reach!(self, slot).ok_or(PostFailure::NoStream)?;
+        lower.post_rdmap(request).map_err(PostFailure::Refused)?;
         self.posted(slot, region, ticket);
         Ok(())
     }
@@ -256,11 +275,13 @@ impl<Io: PortIo> Core<Io> {
     fn list_streams(&mut self, ticket: Ticket, now: Instant) {
         let conns = self.conns.occupied().filter_map(|slot| self.conns.get(slot));
         let slots = conns.filter(|conn| conn.stage != Stage::Ended);
-        let mut infos = slots.map(|conn| Self::info(conn, now)).peekable();
+        let mut infos = slots.map(|conn| Self::info(conn, &self.associations, now)).peekable();
         loop {
             let streams: Vec<_> = infos.by_ref().take(STREAMS).collect();
             let last = infos.peek().is_none();
-            self.events.push(Event::Streams { ticket, streams, last }, &self.counters);
+            let associations = if last { self.associations.infos() } else { Vec::new() };
+            let part = Event::Streams { ticket, streams, associations, last };
+            self.events.push(part, &self.counters);
             if last {
                 return;
             }
@@ -294,6 +315,7 @@ impl<Io: PortIo> Core<Io> {
                 Some(Stage::Ended) | None => {}
             }
         }
+        self.drain_associations(now);
     }
 
     fn stop(&mut self, now: Instant) {
@@ -302,5 +324,6 @@ impl<Io: PortIo> Core<Io> {
         for slot in slots {
             self.close(slot, true, now);
         }
+        self.abort_associations();
     }
 }

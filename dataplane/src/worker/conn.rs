@@ -1,15 +1,16 @@
-//! A stream as its worker holds it: the endpoint and what only the worker knows of it.
+//! A stream as its worker holds it: its lower layer and what only the worker knows of it. What is said of
+//! its path, its timer and its place in line is TCP's: over SCTP all that is the association's.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, Qn, Stag, StreamId};
-use tcp_lite::endpoint::Endpoint;
 use wire::Instant;
 
 use super::listen::Progress;
 use super::load::Running;
+use super::lower::Lower;
 use super::rdmap::Echoed;
 use crate::api::{Connect, ListenerId, Service, Ticket};
 use crate::flow::FlowKey;
@@ -20,7 +21,7 @@ use crate::net::path::Path;
 pub(super) struct Conn {
     pub(super) id: StreamId,
     pub(super) key: FlowKey,
-    pub(super) endpoint: Endpoint<Memory>,
+    pub(super) lower: Lower,
     pub(super) path: Path,
     pub(super) origin: Origin,
     pub(super) stage: Stage,
@@ -92,6 +93,48 @@ pub(super) enum Stage {
 }
 
 impl Conn {
+    /// A stream that nobody knows yet, served by the control thread.
+    pub(super) fn new(
+        id: StreamId,
+        key: FlowKey,
+        lower: Lower,
+        path: Path,
+        origin: Origin,
+        now: Instant,
+    ) -> Conn {
+        let own_deadline = match &origin {
+            Origin::Opened { deadline, .. } => Some(*deadline),
+            Origin::Accepted { .. } => None,
+        };
+        let path_mss = match &lower {
+            Lower::Tcp(endpoint) => endpoint.connection().path_mss(),
+            Lower::Sctp(_) => 0,
+        };
+        Conn {
+            id,
+            key,
+            lower,
+            path,
+            origin,
+            stage: Stage::Starting,
+            since: now,
+            queued: false,
+            unanswered: 0,
+            confirmed: now,
+            waiting: false,
+            pinned: false,
+            own_deadline,
+            path_mss,
+            soft_errors: 0,
+            timer: None,
+            sources: VecDeque::new(),
+            service: Service::Control,
+            answers: VecDeque::new(),
+            echoed: Echoed::default(),
+            load: None,
+        }
+    }
+
     /// The listener that took it.
     pub(super) fn listener(&self) -> Option<ListenerId> {
         match self.origin {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tcp_lite::endpoint::Endpoint;
+use tcp_lite::endpoint::{Endpoint, EndpointConfig};
 use tcp_lite::tcp::{FourTuple, Segment, SynCookies};
 use wire::Instant;
 
@@ -12,7 +12,9 @@ use super::batch::Batch;
 use super::conn::Origin;
 use super::listen::Progress;
 use super::{Core, Phase};
-use crate::api::{DropReason, ListenerConfig, SynCookieMode};
+use crate::api::{
+    DropReason, EndpointConfig as OverTransport, ListenerConfig, SynCookieMode, Transport,
+};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::memory::Memory;
@@ -58,7 +60,7 @@ impl<Io: PortIo> Core<Io> {
     /// no longer than it could have been: nobody is made to hear more than was said in his name.
     pub(super) fn send_cookie(
         &mut self,
-        listener: &ListenerConfig,
+        endpoint: &EndpointConfig,
         flow: &FlowKey,
         mac: Mac,
         syn: &Segment<'_>,
@@ -75,7 +77,7 @@ impl<Io: PortIo> Core<Io> {
         let slot = slot.ok_or(DropReason::NoRoute)?;
         let how = slot.facts.tx_checksum;
         let mut batch = Batch::new(&mut slot.io, &path, how, 1, &self.counters);
-        let (config, room) = (&listener.endpoint.tcp, Endpoint::<Memory>::ROOM);
+        let (config, room) = (&endpoint.tcp, Endpoint::<Memory>::ROOM);
         let tuple = FourTuple { local, remote };
         if !self.cookies.codec.answer(config, &tuple, (mss, room), syn, now, &mut batch) {
             return Err(DropReason::TxFull);
@@ -101,12 +103,11 @@ impl<Io: PortIo> Core<Io> {
         }
         let at = usize::from(flow.interface);
         let interface = &self.stack.interfaces[at];
-        let Some(listener) = self.listeners.find(interface.id, flow.local).cloned() else {
-            return Ok(false);
-        };
+        let listener = self.listeners.find(Transport::Tcp, interface.id, flow.local).cloned();
+        let Some(listener) = listener else { return Ok(false) };
+        let OverTransport::Tcp(endpoint) = &listener.endpoint else { return Ok(false) };
         let tuple = FourTuple { local: flow.local, remote: flow.remote };
-        let tcp = &listener.endpoint.tcp;
-        let Some(cookie) = self.cookies.codec.check(tcp, &tuple, segment, now) else {
+        let Some(cookie) = self.cookies.codec.check(&endpoint.tcp, &tuple, segment, now) else {
             self.counters.cookies_failed.add(1);
             return Ok(false);
         };
@@ -127,7 +128,7 @@ impl<Io: PortIo> Core<Io> {
             taken = self.listeners.take(listener.id, peer, stream, Progress::Starting);
         }
         taken?;
-        let (config, mss) = (Arc::clone(&listener.endpoint), self.mss(&path));
+        let (config, mss) = (Arc::clone(endpoint), self.mss(&path));
         let endpoint = Endpoint::accept_cookie(config, stream, tuple, mss, &cookie, now);
         let progress = Progress::Starting;
         let origin = Origin::Accepted { listener: listener.id, peer, progress };

@@ -6,6 +6,7 @@ use wire::Instant;
 
 use super::Core;
 use super::conn::Stage;
+use super::lower::Lower;
 use crate::api::{ConnectError, DropReason};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
@@ -19,8 +20,9 @@ impl<Io: PortIo> Core<Io> {
     /// An ICMP error about a flow of this worker. It is believed only of a segment that is under way
     /// (RFC 5927 §4.1).
     pub(super) fn icmp(&mut self, report: &Report, now: Instant) {
-        let Quote::Tcp(seq) = report.quote else {
-            return self.counters.drops.count(DropReason::IcmpNoStream);
+        let seq = match report.quote {
+            Quote::Tcp(seq) => seq,
+            quote => return self.icmp_for_association(report, quote, now),
         };
         let interface = report.interface as u16;
         let flow = FlowKey { interface, local: report.local, remote: report.remote };
@@ -35,7 +37,8 @@ impl<Io: PortIo> Core<Io> {
 
     fn too_big(&mut self, slot: u32, mtu: u16, seq: SeqNumber, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
-        match conn.endpoint.packet_too_big(now, mtu, seq) {
+        let Lower::Tcp(endpoint) = &mut conn.lower else { return };
+        match endpoint.packet_too_big(now, mtu, seq) {
             TooBig::Believed => {
                 self.counters.path_mtu_updates.add(1);
                 self.touch(slot);
@@ -50,7 +53,8 @@ impl<Io: PortIo> Core<Io> {
     /// Ends an attempt to connect; nothing more than a reset ends a stream (RFC 5927 §5.2).
     fn icmp_unreachable(&mut self, slot: u32, what: Unreachable, seq: u32) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
-        let connection = conn.endpoint.connection();
+        let Lower::Tcp(endpoint) = &conn.lower else { return };
+        let connection = endpoint.connection();
         if !connection.is_in_flight(SeqNumber(seq)) {
             return self.counters.drops.count(DropReason::IcmpNotInFlight);
         }
@@ -66,7 +70,8 @@ impl<Io: PortIo> Core<Io> {
     /// A stream's path carries less, or again more, than it was known to: others are told.
     pub(super) fn look_at_path(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
-        let mss = conn.endpoint.connection().path_mss();
+        let Lower::Tcp(endpoint) = &conn.lower else { return };
+        let mss = endpoint.connection().path_mss();
         if mss != conn.path_mss {
             conn.path_mss = mss;
             self.path_mtus.learn((conn.path.interface, conn.key.remote.ip()), mss, now);
@@ -76,13 +81,14 @@ impl<Io: PortIo> Core<Io> {
     /// A stream has timed out: perhaps another one knows why.
     pub(super) fn ask_others_for_path(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
-        if !conn.endpoint.connection().is_timing_out() {
+        let Lower::Tcp(endpoint) = &mut conn.lower else { return };
+        if !endpoint.connection().is_timing_out() {
             return;
         }
         let known = self.path_mtus.get((conn.path.interface, conn.key.remote.ip()), now);
         if let Some(mss) = known.filter(|&mss| mss < conn.path_mss) {
             conn.path_mss = mss;
-            conn.endpoint.path_mtu(now, mss);
+            endpoint.path_mtu(now, mss);
         }
     }
 }

@@ -12,6 +12,7 @@ use wire::Instant;
 use super::batch::Batch;
 use super::conn::Origin;
 use super::listen::Progress;
+use super::lower::Lower;
 use super::{Core, MESSAGES, lend};
 use crate::api::DropReason;
 use crate::flow::FlowKey;
@@ -21,6 +22,7 @@ use crate::net::Notice;
 use crate::net::checksum;
 use crate::net::demux::{Kind, L4Check, TCP, demux};
 use crate::net::ecn;
+use crate::net::icmp::Quote;
 use crate::net::neighbour::{Claim, ClaimOutcome, Mac};
 use crate::net::path::Path;
 use crate::net::reassembly::{Fragment, Outcome};
@@ -28,7 +30,7 @@ use crate::port::{ChecksumBy, RxChecksum};
 
 /// Segments of a burst after which a stream acknowledges at once. A window that came in one burst and is
 /// answered once would wait for a time-out if that one answer is lost.
-const ANSWER: u8 = 8;
+pub(super) const ANSWER: u8 = 8;
 
 /// Frames that go through the stages together: their look-ups overlap, and their octets stay near.
 const STAGE: usize = 8;
@@ -37,16 +39,16 @@ const STAGE: usize = 8;
 const AHEAD: usize = 2;
 
 /// How often a stream's progress is worth telling the neighbour cache.
-const CONFIRM: Duration = Duration::from_secs(1);
+pub(super) const CONFIRM: Duration = Duration::from_secs(1);
 
 /// A frame as it came, or what fragments were put together to.
-enum Packet<F> {
+pub(super) enum Packet<F> {
     Frame(F),
     Whole(Vec<u8>),
 }
 
 impl<F: Frame> Packet<F> {
-    fn octets(&self) -> &[u8] {
+    pub(super) fn octets(&self) -> &[u8] {
         match self {
             Packet::Frame(frame) => frame.octets(),
             Packet::Whole(octets) => octets,
@@ -75,7 +77,7 @@ impl<F: Frame> Packet<F> {
     }
 
     /// To be taken by another worker.
-    fn message(self, port: usize) -> Message<F> {
+    pub(super) fn message(self, port: usize) -> Message<F> {
         match self {
             Packet::Frame(frame) => Message::Frame { port, frame },
             Packet::Whole(octets) => Message::Whole { port, octets },
@@ -183,6 +185,9 @@ impl<Io: PortIo> Core<Io> {
             }
             return self.fragment(port, packet.interface, fragment, &frame, now, arrivals);
         }
+        if let Kind::Sctp { source, destination, .. } = packet.kind {
+            return self.sort_sctp(port, &packet, (source, destination), frame, now, may_forward);
+        }
         let Kind::Tcp { source, destination, ref segment } = packet.kind else {
             let waiting = self.outbox.len();
             let notice = self.stack.control(&packet, frame.octets(), now, &mut self.outbox);
@@ -275,10 +280,11 @@ impl<Io: PortIo> Core<Io> {
             return self.no_stream(arrival.flow, arrival.source_mac, &segment, None, now);
         };
         let Some(conn) = self.conns.get_mut(slot) else { return };
-        if conn.endpoint.connection().may_reopen(&segment) {
+        let Lower::Tcp(endpoint) = &conn.lower else { return };
+        if endpoint.connection().may_reopen(&segment) {
             // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place. The burst that brought this
             // SYN may have ended the old one, and nobody has heard of it yet.
-            let last = conn.endpoint.connection().snd_nxt();
+            let last = endpoint.connection().snd_nxt();
             self.report(slot, now);
             self.forget(slot);
             let source_mac = arrival.source_mac;
@@ -291,18 +297,19 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn give(&mut self, slot: u32, segment: &Segment<'_>, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         self.counters.segments.add(1);
-        let acknowledged = conn.endpoint.connection().octets_acknowledged();
-        if let Err(reason) = conn.endpoint.input(now, segment, &mut lend!(self)) {
+        let Lower::Tcp(endpoint) = &mut conn.lower else { return };
+        let acknowledged = endpoint.connection().octets_acknowledged();
+        if let Err(reason) = endpoint.input(now, segment, &mut lend!(self)) {
             self.counters.drops.count_tcp(reason);
         }
         if let Origin::Accepted { peer, progress: progress @ Progress::Unproven, .. } =
             &mut conn.origin
-            && conn.endpoint.connection().state().is_synchronized()
+            && endpoint.connection().state().is_synchronized()
         {
             *progress = Progress::Starting;
             self.listeners.proven(*peer, conn.id);
         }
-        let progress = conn.endpoint.connection().octets_acknowledged() != acknowledged;
+        let progress = endpoint.connection().octets_acknowledged() != acknowledged;
         if progress && now - conn.confirmed >= CONFIRM {
             // RFC 4861 §7.3.1: what we send arrives.
             conn.confirmed = now;
@@ -333,7 +340,13 @@ impl<Io: PortIo> Core<Io> {
             }
             Notice::Icmp(report) => {
                 let Some(Some(slot)) = self.ports.get(port) else { return };
-                let owner = slot.facts.steering.owner(report.remote, report.local);
+                let steering = &slot.facts.steering;
+                let owner = match report.quote {
+                    Quote::Tcp(_) => steering.owner(report.remote, report.local),
+                    Quote::Sctp(_) | Quote::SctpInit(_) => {
+                        steering.owner_by_ports(report.remote, report.local)
+                    }
+                };
                 if owner.0 == self.index {
                     self.icmp(&report, now);
                 } else {
@@ -348,6 +361,7 @@ impl<Io: PortIo> Core<Io> {
     fn claim(&mut self, interface: usize, claim: &Claim, now: Instant) {
         match self.stack.claim(interface, claim, now) {
             Ok(ClaimOutcome::Resolved) => {
+                self.neighbour_of_associations_found(interface, claim.address);
                 for slot in self.waiting.remove(&(interface, claim.address)).unwrap_or_default() {
                     if let Some(conn) = self.conns.get_mut(slot) {
                         conn.waiting = false;

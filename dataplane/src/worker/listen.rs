@@ -20,7 +20,9 @@ use ddp::StreamId;
 use hashbrown::HashMap;
 use siphasher::sip::SipHasher13;
 
-use crate::api::{CommandError, DropReason, InterfaceId, Limits, ListenerConfig, ListenerId};
+use crate::api::{
+    CommandError, DropReason, InterfaceId, Limits, ListenerConfig, ListenerId, Transport,
+};
 use crate::net::neighbour::KeyedState;
 
 /// How far an accepted stream has come.
@@ -92,6 +94,7 @@ impl Listeners {
         let clash = |l: &Listener| {
             l.config.id == config.id
                 || (l.config.port == config.port
+                    && l.config.endpoint.transport() == config.endpoint.transport()
                     && l.config.interface == config.interface
                     && l.config.address == config.address)
         };
@@ -115,14 +118,16 @@ impl Listeners {
         }
     }
 
-    /// The listener for a SYN to `local`: the one that says most about where it listens.
+    /// The listener for a SYN, or an INIT, to `local`: the one that says most about where it listens.
     pub(super) fn find(
         &self,
+        transport: Transport,
         interface: InterfaceId,
         local: SocketAddr,
     ) -> Option<&Arc<ListenerConfig>> {
         let fits = |l: &&Listener| {
             l.config.port == local.port()
+                && l.config.endpoint.transport() == transport
                 && l.config.interface.is_none_or(|i| i == interface)
                 && l.config.address.is_none_or(|a| a == local.ip())
         };

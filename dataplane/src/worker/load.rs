@@ -16,10 +16,11 @@ use hdrhistogram::Histogram;
 use tcp_lite::endpoint::UlpKind;
 use wire::Instant;
 
-use super::Core;
 use super::accept::release;
 use super::conn::{Conn, Stage};
+use super::lower::Reach;
 use super::report::NO_TICKET;
+use super::{Core, reach};
 use crate::api::{
     Event, LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, PostFailure, Ticket, Window,
 };
@@ -83,13 +84,14 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Result<u32, PostFailure> {
         let slot = self.conns.find(stream).ok_or(PostFailure::NoStream)?;
+        let params = reach!(self, slot).and_then(|lower| lower.params());
         let conn = self.conns.get_mut(slot).ok_or(PostFailure::NoStream)?;
         if conn.load.is_some() {
             return Err(PostFailure::Loaded);
         }
-        let params = conn.endpoint.params().filter(|_| conn.stage == Stage::Established);
+        let params = params.filter(|_| conn.stage == Stage::Established);
         let params = params.ok_or(PostFailure::Refused(PostError::Closed))?;
-        let rdmap = params.ulp != UlpKind::Ddp;
+        let rdmap = params.ulp() != UlpKind::Ddp;
         let (memory, offset) = match load.kind.window() {
             None => (None, 0),
             Some(window) => {
@@ -182,8 +184,7 @@ impl<Io: PortIo> Core<Io> {
         if !waits || load.under_way.is_empty() {
             return false;
         }
-        // A stream that is ending needs no buffers any more.
-        let _ = conn.endpoint.post_buffers(qn, 1);
+        self.give_buffers(slot, qn, 1);
         self.load_completed(slot, now);
         true
     }
@@ -192,17 +193,18 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn go_on_with_load(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         let Some(mut load) = conn.load.take() else { return };
+        let stream = conn.id;
+        let Some(mut lower) = conn.lower.reach(&mut self.associations) else { return };
         while load.wants_more() {
-            match load.post(conn, now) {
+            match load.post(&mut lower, now) {
                 Ok(()) => {}
                 Err(PostError::Full) => break,
                 Err(error) => load.fail(PostFailure::Refused(error)),
             }
         }
         if load.is_over() {
-            let stream = conn.id;
             self.end_load(stream, *load);
-        } else {
+        } else if let Some(conn) = self.conns.get_mut(slot) {
             conn.load = Some(load);
         }
         self.touch(slot);
@@ -262,28 +264,28 @@ impl Running {
     }
 
     /// Posts the next message, or the second half of a pair.
-    fn post(&mut self, conn: &mut Conn, now: Instant) -> Result<(), PostError> {
+    fn post(&mut self, lower: &mut Reach<'_>, now: Instant) -> Result<(), PostError> {
         match self.load.kind {
             LoadKind::Write(window) => {
                 let at = self.place(window);
-                self.write(conn, window, at, LOAD)?;
+                self.write(lower, window, at, LOAD)?;
                 self.moved(at);
             }
             LoadKind::Read(window) => {
                 let at = self.place(window);
-                self.read(conn, window, at)?;
+                self.read(lower, window, at)?;
                 self.moved(at);
             }
-            LoadKind::Send { qn } => self.send(conn, qn, LOAD)?,
-            LoadKind::Echo { qn } => self.send(conn, qn, NO_TICKET)?,
+            LoadKind::Send { qn } => self.send(lower, qn, LOAD)?,
+            LoadKind::Echo { qn } => self.send(lower, qn, NO_TICKET)?,
             LoadKind::Notify { window, qn } => {
                 if !self.half {
                     let at = self.place(window);
-                    self.write(conn, window, at, NO_TICKET)?;
+                    self.write(lower, window, at, NO_TICKET)?;
                     self.moved(at);
                     self.half = true;
                 }
-                self.send(conn, qn, NO_TICKET)?;
+                self.send(lower, qn, NO_TICKET)?;
                 self.half = false;
             }
         }
@@ -306,7 +308,7 @@ impl Running {
 
     fn write(
         &self,
-        conn: &mut Conn,
+        lower: &mut Reach<'_>,
         window: Window,
         at: u64,
         cookie: u64,
@@ -315,15 +317,15 @@ impl Running {
         let source = Source::Region { memory, offset: self.offset + at, len: self.load.len };
         let (stag, to) = (window.remote, TaggedOffset(window.base.0 + at));
         if self.rdmap {
-            conn.endpoint.post_rdmap(WorkRequest::Write { stag, to, source, cookie })
+            lower.post_rdmap(WorkRequest::Write { stag, to, source, cookie })
         } else {
-            conn.endpoint.post(Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie })
+            lower.post(Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie })
         }
     }
 
-    fn read(&self, conn: &mut Conn, window: Window, at: u64) -> Result<(), PostError> {
+    fn read(&self, lower: &mut Reach<'_>, window: Window, at: u64) -> Result<(), PostError> {
         let to = TaggedOffset(window.base.0 + at);
-        conn.endpoint.post_rdmap(WorkRequest::Read {
+        lower.post_rdmap(WorkRequest::Read {
             sink_stag: window.local,
             sink_to: to,
             source_stag: window.remote,
@@ -333,13 +335,13 @@ impl Running {
         })
     }
 
-    fn send(&self, conn: &mut Conn, qn: Qn, cookie: u64) -> Result<(), PostError> {
+    fn send(&self, lower: &mut Reach<'_>, qn: Qn, cookie: u64) -> Result<(), PostError> {
         let source = Source::Octets(self.octets.clone());
         if self.rdmap {
             let (solicited, invalidate) = (false, None);
-            conn.endpoint.post_rdmap(WorkRequest::Send { source, solicited, invalidate, cookie })
+            lower.post_rdmap(WorkRequest::Send { source, solicited, invalidate, cookie })
         } else {
-            conn.endpoint.post(Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie })
+            lower.post(Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie })
         }
     }
 

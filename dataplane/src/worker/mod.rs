@@ -25,9 +25,11 @@ mod icmp;
 mod input;
 mod listen;
 mod load;
+mod lower;
 mod output;
 mod rdmap;
 mod report;
+mod sctp;
 pub(crate) mod thread;
 mod tidy;
 mod time_wait;
@@ -49,6 +51,8 @@ use self::conn::Conn;
 use self::cookies::Cookies;
 use self::event::Events;
 use self::listen::Listeners;
+use self::lower::Lower;
+use self::sctp::Associations;
 use self::time_wait::TimeWait;
 use crate::api::{
     Command, Counters, DropReason, Event, InterfaceConfig, InterfaceId, Limits, Ticket, WorkerId,
@@ -72,6 +76,22 @@ macro_rules! lend {
     };
 }
 use lend;
+
+/// The same for an association.
+macro_rules! lend_buffers {
+    ($core:ident) => {
+        ddp::Context { stags: &$core.stags, buffers: &mut $core.buffers }
+    };
+}
+use lend_buffers;
+
+/// The lower layer of the stream in a slot, if it is there; a macro for the same reason.
+macro_rules! reach {
+    ($core:ident, $slot:expr) => {
+        $core.conns.get_mut($slot).and_then(|conn| conn.lower.reach(&mut $core.associations))
+    };
+}
+use reach;
 
 /// Commands, mesh messages and timers taken in one turn.
 const COMMANDS: usize = 64;
@@ -97,6 +117,8 @@ pub(crate) struct Core<Io: PortIo> {
     flows: FlowTable,
     conns: Slab<Box<Conn>>,
     time_wait: TimeWait,
+    /// What carries streams over SCTP.
+    associations: Associations,
     /// Streams whose end the control thread has not been told of yet.
     live: u32,
     wheel: TimerWheel,
@@ -121,6 +143,8 @@ pub(crate) struct Core<Io: PortIo> {
     news: RateLimit,
     random: Random,
     hand: tidy::Hand,
+    /// The time of this turn.
+    now: Instant,
 }
 
 /// A port of this worker.
@@ -138,6 +162,8 @@ pub(crate) struct CoreParts<Io: PortIo> {
     pub(crate) interfaces: Vec<InterfaceConfig>,
     pub(crate) mesh: Mesh<Io::Frame>,
     pub(crate) limits: Limits,
+    /// The UDP port at which SCTP is expected in UDP (RFC 6951).
+    pub(crate) sctp_udp_port: Option<u16>,
     pub(crate) link: WorkerLink,
     /// The same for all workers: sequence numbers must agree.
     pub(crate) secret: [u8; 32],
@@ -159,14 +185,17 @@ const LAST_TURNS: u8 = 32;
 impl<Io: PortIo> Core<Io> {
     /// A worker without streams. Its first act is to announce its addresses.
     pub(crate) fn new(parts: CoreParts<Io>, now: Instant) -> Self {
-        let CoreParts { id: WorkerId(index), ports, interfaces, mesh, limits, link, secret } =
-            parts;
+        let CoreParts { id: WorkerId(index), ports, interfaces, mesh, limits, .. } = parts;
+        let CoreParts { sctp_udp_port, link, secret, .. } = parts;
         let WorkerLink { commands, events, control, counters, .. } = link;
         let key = |purpose: u8| derive(&secret, purpose, index);
         let interfaces = interfaces.iter().enumerate().map(|(i, config)| {
             let port = ports.get(config.port.0 as usize).and_then(Option::as_ref);
             let mac = port.map_or([0; 6], |p| p.facts.mac);
-            Interface::new(InterfaceId(i as u16), config, mac, limits.neighbours, key(b'n'))
+            let id = InterfaceId(i as u16);
+            let mut interface = Interface::new(id, config, mac, limits.neighbours, key(b'n'));
+            interface.encapsulation = sctp_udp_port;
+            interface
         });
         let mut core = Core {
             index,
@@ -183,6 +212,14 @@ impl<Io: PortIo> Core<Io> {
             flows: FlowTable::new(key(b'f')),
             conns: Slab::new(index, limits.streams),
             time_wait: TimeWait::new(limits.streams),
+            associations: Associations::new(
+                index,
+                limits.streams,
+                key(b's'),
+                derive(&secret, b'k', 0),
+                sctp_udp_port,
+                now,
+            ),
             live: 0,
             wheel: TimerWheel::new(now),
             listeners: Listeners::new(&limits, key(b'p')),
@@ -202,6 +239,7 @@ impl<Io: PortIo> Core<Io> {
             news: RateLimit::new(NEWS, now),
             random: Random { key: SipHasher13::new_with_key(&key(b'r')), count: 0 },
             hand: tidy::Hand::default(),
+            now,
         };
         core.announce();
         core
@@ -209,6 +247,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// One turn. Returns whether there was anything to do.
     pub(crate) fn turn(&mut self, now: Instant) -> bool {
+        self.now = now;
         self.counters.turns.add(1);
         let mut busy = false;
         if self.events.has_room() {
@@ -222,6 +261,7 @@ impl<Io: PortIo> Core<Io> {
         self.ask_neighbours(now);
         self.counters.reassembly_timeouts.add(self.reassembly.expire(now));
         busy |= self.transmit(now);
+        busy |= self.transmit_associations(now);
         busy |= self.send_outbox();
         self.wind_down();
         self.tidy(now);
@@ -239,7 +279,12 @@ impl<Io: PortIo> Core<Io> {
 
     /// When the next turn is due although nothing arrives; `None` when nothing is planned.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let timers = [self.wheel.next(), self.stack.poll_timeout(), self.reassembly.poll_timeout()];
+        let timers = [
+            self.wheel.next(),
+            self.associations.next_timer(),
+            self.stack.poll_timeout(),
+            self.reassembly.poll_timeout(),
+        ];
         let ports = self.ports().filter_map(PortIo::poll_timeout);
         timers.into_iter().flatten().chain(ports).min()
     }
@@ -273,7 +318,10 @@ impl<Io: PortIo> Core<Io> {
     /// The streams' endpoints, for tests to look at.
     #[cfg(test)]
     pub(crate) fn streams(&self) -> impl Iterator<Item = &tcp_lite::endpoint::Endpoint<Memory>> {
-        self.conns.occupied().filter_map(|slot| Some(&self.conns.get(slot)?.endpoint))
+        self.conns.occupied().filter_map(|slot| match &self.conns.get(slot)?.lower {
+            Lower::Tcp(endpoint) => Some(endpoint),
+            Lower::Sctp(_) => None,
+        })
     }
 
     /// The endpoint of the first stream with this peer.
@@ -283,7 +331,10 @@ impl<Io: PortIo> Core<Io> {
         peer: IpAddr,
     ) -> Option<&tcp_lite::endpoint::Endpoint<Memory>> {
         let mut conns = self.conns.occupied().filter_map(|slot| self.conns.get(slot));
-        conns.find(|conn| conn.key.remote.ip() == peer).map(|conn| &conn.endpoint)
+        conns.find(|conn| conn.key.remote.ip() == peer).and_then(|conn| match &conn.lower {
+            Lower::Tcp(endpoint) => Some(endpoint),
+            Lower::Sctp(_) => None,
+        })
     }
 
     fn take_commands(&mut self, now: Instant) -> bool {
@@ -304,6 +355,7 @@ impl<Io: PortIo> Core<Io> {
             fired += 1;
             self.timer(slot, now);
         }
+        fired += self.fire_association_timers(TIMERS, now);
         self.counters.timers.add(fired as u64);
         fired > 0
     }
@@ -311,12 +363,14 @@ impl<Io: PortIo> Core<Io> {
     fn timer(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         conn.timer = None;
-        if conn.endpoint.poll_timeout().is_some_and(|at| at <= now) {
-            conn.endpoint.handle_timeout(now, &mut lend!(self));
+        if let Lower::Tcp(endpoint) = &mut conn.lower
+            && endpoint.poll_timeout().is_some_and(|at| at <= now)
+        {
+            endpoint.handle_timeout(now, &mut lend!(self));
             self.ask_others_for_path(slot, now);
         }
         let Some(conn) = self.conns.get_mut(slot) else { return };
-        if conn.endpoint.connection().path_suspect() {
+        if matches!(&conn.lower, Lower::Tcp(endpoint) if endpoint.connection().path_suspect()) {
             // RFC 9293 §3.8.3 R1: perhaps the neighbour has moved.
             let neighbours = &mut self.stack.interfaces[conn.path.interface].neighbours;
             neighbours.doubt(conn.path.next_hop, now);
@@ -379,15 +433,18 @@ impl<Io: PortIo> Core<Io> {
     /// Moves on when a drain or a stop has run its course.
     fn wind_down(&mut self) {
         match self.phase {
-            Phase::Draining if self.live == 0 => {
+            Phase::Draining if self.live == 0 && self.associations.is_empty() => {
                 self.phase = Phase::Drained;
                 self.events.push(Event::Drained, &self.counters);
             }
-            Phase::Stopping(left) if left == 0 || self.ready.is_empty() => {
+            Phase::Stopping(left)
+                if left == 0 || self.ready.is_empty() && self.associations.are_silent() =>
+            {
                 let slots: Vec<u32> = self.conns.occupied().collect();
                 for slot in slots {
                     self.forget(slot);
                 }
+                self.forget_associations();
                 self.phase = Phase::Stopped;
                 self.events.push(Event::Stopped, &self.counters);
             }
@@ -399,6 +456,7 @@ impl<Io: PortIo> Core<Io> {
     fn publish(&self) {
         let counters = &self.counters;
         counters.streams.set(self.conns.len() as u64);
+        counters.associations.set(self.associations.len() as u64);
         counters.half_open.set(u64::from(self.listeners.half_open()));
         counters.untagged_octets.set(self.buffers.in_use());
         counters.untagged_octets_max.set(self.buffers.high_water());
@@ -414,9 +472,10 @@ impl<Io: PortIo> Core<Io> {
 
     /// Puts a stream in line to be served in this turn, if it does not stand there yet.
     fn touch(&mut self, slot: u32) {
-        if let Some(conn) = self.conns.get_mut(slot)
-            && !conn.queued
-        {
+        let Some(conn) = self.conns.get_mut(slot) else { return };
+        if let Lower::Sctp(session) = conn.lower {
+            self.associations.touch(session.association);
+        } else if !conn.queued {
             conn.queued = true;
             self.ready.push_back(slot);
         }

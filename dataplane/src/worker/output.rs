@@ -5,14 +5,15 @@ use wire::Instant;
 
 use super::batch::{Batch, Ended};
 use super::conn::Stage;
+use super::lower::Lower;
 use super::{Core, PortSlot};
 use crate::io::PortIo;
 use crate::net::neighbour::Resolution;
 
 /// Segments that a stream may send before the next one has its turn.
-const QUOTA: usize = 32;
+pub(super) const QUOTA: usize = 32;
 /// Segments of all streams in one turn of the worker.
-const FRAMES: u64 = 256;
+pub(super) const FRAMES: u64 = 256;
 
 /// How a stream's turn ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +55,9 @@ impl<Io: PortIo> Core<Io> {
         self.report(slot, now);
         self.look_at_path(slot, now);
         let Some(conn) = self.conns.get_mut(slot) else { return };
-        if conn.stage == Stage::Ended && conn.endpoint.is_done() {
+        if conn.stage == Stage::Ended
+            && matches!(&conn.lower, Lower::Tcp(endpoint) if endpoint.is_done())
+        {
             // Its last segment may be a reset that found no room.
             if !matches!(turn, Turn::More | Turn::Blocked) {
                 return self.forget(slot);
@@ -91,8 +94,9 @@ impl<Io: PortIo> Core<Io> {
             return Turn::Done;
         };
         let before = self.counters.tx_frames.get();
+        let Lower::Tcp(endpoint) = &mut conn.lower else { return Turn::Done };
         let mut batch = Batch::new(io, &conn.path, facts.tx_checksum, QUOTA, &self.counters);
-        conn.endpoint.poll_transmit(now, &mut batch);
+        endpoint.poll_transmit(now, &mut batch);
         match batch.ended() {
             None => Turn::Done,
             Some(ended) => {
@@ -111,7 +115,10 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn set_timer(&mut self, slot: u32) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         // Who cannot send now would be due again and again.
-        let endpoint = if conn.waiting { None } else { conn.endpoint.poll_timeout() };
+        let endpoint = match &conn.lower {
+            Lower::Tcp(endpoint) if !conn.waiting => endpoint.poll_timeout(),
+            _ => None,
+        };
         let Some(at) = endpoint.into_iter().chain(conn.own_deadline).min() else { return };
         if conn.timer.is_none_or(|set| at < set) {
             conn.timer = Some(at);

@@ -15,7 +15,7 @@ use tcp_lite::endpoint::UlpConfig;
 use wire::Instant;
 
 use super::Core;
-use super::conn::{Answer, Conn};
+use super::conn::Answer;
 use super::load::{LOAD, SENDS};
 use super::report::NO_TICKET;
 use crate::api::{Event, PostFailure, Service, Ticket};
@@ -126,7 +126,7 @@ impl<Io: PortIo> Core<Io> {
             conn.answers.push_back(answer);
             return self.post_answers(slot);
         }
-        repost(conn, qn);
+        self.give_buffers(slot, qn, 1);
         self.touch(slot);
     }
 
@@ -134,7 +134,7 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn answered(&mut self, slot: u32) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         if let Some(qn) = conn.echoed.acknowledged() {
-            repost(conn, qn);
+            self.give_buffers(slot, qn, 1);
         }
         self.post_answers(slot);
     }
@@ -142,15 +142,17 @@ impl<Io: PortIo> Core<Io> {
     /// Posts the answers of an Echo that the stream takes now.
     pub(super) fn post_answers(&mut self, slot: u32) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(mut lower) = conn.lower.reach(&mut self.associations) else { return };
         while let Some(answer) = conn.answers.pop_front() {
             let (qn, posted) = match answer.clone() {
-                Answer::Rdmap(request) => (MESSAGE_QUEUE, conn.endpoint.post_rdmap(request)),
-                Answer::Ddp(qn, message) => (qn, conn.endpoint.post(message)),
+                Answer::Rdmap(request) => (MESSAGE_QUEUE, lower.post_rdmap(request)),
+                Answer::Ddp(qn, message) => (qn, lower.post(message)),
             };
             match posted {
                 Ok(()) => {
                     if let Some(qn) = conn.echoed.posted(qn) {
-                        repost(conn, qn);
+                        // A stream that is ending needs no buffers any more.
+                        let _ = lower.post_buffers(qn, 1);
                     }
                 }
                 Err(PostError::Full) => {
@@ -202,10 +204,4 @@ impl Echoed {
         self.unacknowledged = self.unacknowledged.saturating_sub(1);
         self.withheld.pop_front()
     }
-}
-
-/// Gives the buffer of a message back.
-fn repost(conn: &mut Conn, qn: Qn) {
-    // A stream that is ending needs no buffers any more.
-    let _ = conn.endpoint.post_buffers(qn, 1);
 }

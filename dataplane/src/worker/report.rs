@@ -10,8 +10,13 @@ use super::accept::release;
 use super::conn::{Conn, Origin, Stage};
 use super::listen::Progress;
 use super::load::LOAD;
+use super::lower::Lower;
 use super::rdmap::ECHO;
-use crate::api::{ConnectError, Event, InterfaceId, PostFailure, Service, StreamInfo, Ticket};
+use super::sctp::Associations;
+use crate::api::{
+    CloseReason, ConnectError, Event, InterfaceId, PostFailure, Service, StreamInfo, StreamParams,
+    StreamStats, Ticket,
+};
 use crate::io::PortIo;
 
 /// The cookie of what nobody outside the worker has posted and nobody waits for.
@@ -20,30 +25,33 @@ pub(super) const NO_TICKET: u64 = u64::MAX;
 impl<Io: PortIo> Core<Io> {
     /// Takes all events of a stream.
     pub(super) fn report(&mut self, slot: u32, now: Instant) {
-        while let Some(event) = self.conns.get_mut(slot).and_then(|c| c.endpoint.poll_event()) {
+        loop {
+            let Some(conn) = self.conns.get_mut(slot) else { return };
+            let Lower::Tcp(endpoint) = &mut conn.lower else { return };
+            let Some(event) = endpoint.poll_event() else { return };
             match event {
                 endpoint::Event::MpaRequest { private_data, revision, enhanced } => {
-                    self.incoming(slot, private_data, revision, enhanced);
+                    self.incoming(slot, private_data, Some(revision), enhanced);
                 }
                 endpoint::Event::Established { private_data, params } => {
-                    self.established(slot, private_data, params);
+                    self.established(slot, private_data, StreamParams::Tcp(params));
                 }
                 endpoint::Event::Ddp(event) => self.ddp(slot, event, now),
                 endpoint::Event::Rdmap(event) => self.rdmap(slot, event, now),
                 endpoint::Event::Closed { reason } => {
                     if !self.retries(slot, &reason, now) {
-                        self.closed(slot, reason, now);
+                        self.closed_tcp(slot, reason.into(), now);
                     }
                 }
             }
         }
     }
 
-    fn incoming(
+    pub(super) fn incoming(
         &mut self,
         slot: u32,
         private_data: Vec<u8>,
-        revision: Revision,
+        revision: Option<Revision>,
         enhanced: Option<EnhancedRepr>,
     ) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
@@ -68,7 +76,7 @@ impl<Io: PortIo> Core<Io> {
         self.events.push(event, &self.counters);
     }
 
-    fn established(&mut self, slot: u32, private_data: Vec<u8>, params: endpoint::StreamParams) {
+    pub(super) fn established(&mut self, slot: u32, private_data: Vec<u8>, params: StreamParams) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         if conn.stage == Stage::Ended {
             return;
@@ -93,7 +101,7 @@ impl<Io: PortIo> Core<Io> {
         self.events.push(event, &self.counters);
     }
 
-    fn ddp(&mut self, slot: u32, event: ddp::Event, now: Instant) {
+    pub(super) fn ddp(&mut self, slot: u32, event: ddp::Event, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         let (stream, service) = (conn.id, conn.service);
         let event = match event {
@@ -159,37 +167,47 @@ impl<Io: PortIo> Core<Io> {
         });
     }
 
-    fn closed(&mut self, slot: u32, reason: endpoint::CloseReason, now: Instant) {
-        if let Some(conn) = self.conns.get(slot)
-            && conn.endpoint.connection().state() == State::TimeWait
-        {
+    fn closed_tcp(&mut self, slot: u32, reason: CloseReason, now: Instant) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        let Lower::Tcp(endpoint) = &conn.lower else { return };
+        let stats = StreamStats::Tcp(endpoint.stats());
+        if endpoint.connection().state() == State::TimeWait {
             self.time_wait.add(conn.id, |id| self.conns.find(id).is_some());
         }
+        self.closed(slot, reason, stats);
+        if let Some(conn) = self.conns.get_mut(slot)
+            && let Lower::Tcp(endpoint) = &mut conn.lower
+        {
+            // TIME-WAIT needs little.
+            endpoint.relax(now);
+        }
+    }
+
+    /// A stream is over, after having done this.
+    pub(super) fn closed(&mut self, slot: u32, reason: CloseReason, stats: StreamStats) {
         let known = self.ended(slot, |ticket| Event::ConnectFailed {
             ticket,
             reason: ConnectError::Closed(reason.clone()),
         });
-        if let (true, Some(conn)) = (known, self.conns.get_mut(slot)) {
-            let stats = Box::new(conn.endpoint.stats());
+        if let (true, Some(conn)) = (known, self.conns.get(slot)) {
+            let stats = Box::new(stats);
             self.events.push(Event::Closed { stream: conn.id, reason, stats }, &self.counters);
-        }
-        if let Some(conn) = self.conns.get_mut(slot) {
-            // TIME-WAIT needs little.
-            conn.endpoint.relax(now);
         }
     }
 
     /// The stream as an operator sees it.
-    pub(super) fn info(conn: &Conn, now: Instant) -> StreamInfo {
+    pub(super) fn info(conn: &Conn, associations: &Associations, now: Instant) -> StreamInfo {
         StreamInfo {
             stream: conn.id,
             listener: conn.listener(),
             interface: InterfaceId(conn.key.interface),
             local: conn.key.local,
             remote: conn.key.remote,
-            state: conn.endpoint.state().name(),
+            transport: conn.lower.transport(),
+            association: conn.lower.association(associations),
+            state: conn.lower.state(associations),
             age: now - conn.since,
-            stats: conn.endpoint.stats(),
+            stats: conn.lower.stats(associations),
         }
     }
 }

@@ -105,6 +105,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
             interfaces: config.interfaces.clone(),
             mesh,
             limits: config.limits,
+            sctp_udp_port: config.sctp_udp_port,
             link,
             secret: config.secret,
         };

@@ -10,6 +10,7 @@ use std::time::Duration;
 use wire::Instant;
 
 use super::Core;
+use super::lower::Lower;
 use crate::io::PortIo;
 
 /// Time from one step to the next, at least.
@@ -38,8 +39,10 @@ impl<Io: PortIo> Core<Io> {
             let slot = self.hand.next % places;
             self.hand.next = slot + 1;
             let Some(conn) = self.conns.get_mut(slot as u32) else { continue };
-            if now.saturating_since(conn.endpoint.idle_since()) >= SILENCE {
-                conn.endpoint.relax(now);
+            if let Lower::Tcp(endpoint) = &mut conn.lower
+                && now.saturating_since(endpoint.idle_since()) >= SILENCE
+            {
+                endpoint.relax(now);
             }
         }
     }

@@ -305,6 +305,9 @@ fn stream() -> StreamInfo {
         local: "10.0.0.1:7471".into(),
         remote: "10.0.0.2:40000".into(),
         state: "established".into(),
+        transport: crate::Transport::Tcp,
+        association: None,
+        mulpdu: Some(1428),
         mpa: Some(MpaInfo {
             revision: 1,
             markers_tx: true,

@@ -45,7 +45,7 @@ fn nothing_new_begins_while_it_drains() {
         local: LOCAL.parse().unwrap(),
         remote: remote("10.0.0.2"),
         private_data: vec![],
-        revision: Revision::One,
+        revision: Some(Revision::One),
         enhanced: None,
     });
     let commands = bench.acknowledge();

@@ -100,7 +100,11 @@ fn a_file_goes_in_messages_of_a_mebioctet_with_a_bounded_number_outstanding() {
     let mut stats = EndpointStats::default();
     stats.tcp.octets_retransmitted = 3;
     let (stream, reason) = (StreamId(5), CloseReason::LocalShutdown);
-    bench.event(Event::Closed { stream, reason, stats: Box::new(stats) });
+    bench.event(Event::Closed {
+        stream,
+        reason: reason.into(),
+        stats: Box::new(StreamStats::Tcp(stats)),
+    });
     let info = job(&mut bench, id);
     assert_eq!((info.state, info.error), (JobState::Done, None));
     assert_eq!(info.counters["retransmitted_bytes"], 3);
@@ -242,6 +246,7 @@ fn revision_0_with_a_known_stag_speaks_the_drafts_start_key() {
         put_file(&mut bench, file, target, mpa);
         let commands = bench.all_commands();
         let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
-        assert_eq!(connect.endpoint.mpa.initiate, initiate);
+        let EndpointConfig::Tcp(endpoint) = &connect.endpoint else { panic!("not TCP") };
+        assert_eq!(endpoint.mpa.initiate, initiate);
     }
 }

@@ -37,9 +37,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
-use dataplane::{Command, Counters, Event, InterfaceId, ListenerId, Ticket, WorkerId};
+use dataplane::{
+    Command, Counters, EndpointConfig, Event, InterfaceId, ListenerId, StreamParams, StreamStats,
+    Ticket, WorkerId,
+};
 use ddp::{StagEntry, StreamId};
-use tcp_lite::endpoint::{CloseReason, EndpointStats, StreamParams, UlpKind};
+use tcp_lite::endpoint::{CloseReason, EndpointStats, UlpKind};
 use tcp_lite::mpa::Revision;
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::oneshot::error::TryRecvError;
@@ -217,7 +220,7 @@ impl Bench {
             local: LOCAL.parse().unwrap(),
             remote: remote(peer),
             private_data: Vec::new(),
-            revision: Revision::One,
+            revision: Some(Revision::One),
             enhanced: None,
         });
     }
@@ -243,14 +246,14 @@ impl Bench {
     }
 
     fn closed(&mut self, id: u64, reason: CloseReason) {
-        let stats = Box::new(EndpointStats::default());
+        let (reason, stats) = (reason.into(), Box::default());
         self.event(Event::Closed { stream: StreamId(id), reason, stats });
     }
 }
 
 const LOCAL: &str = "10.0.0.1:7471";
 
-const PARAMS: StreamParams = StreamParams {
+const PARAMS: StreamParams = StreamParams::Tcp(tcp_lite::endpoint::StreamParams {
     revision: Revision::One,
     ulp: UlpKind::Ddp,
     markers_tx: true,
@@ -259,7 +262,7 @@ const PARAMS: StreamParams = StreamParams {
     mulpdu: 1400,
     ddp_version: None,
     agreed: None,
-};
+});
 
 fn remote(peer: &str) -> SocketAddr {
     SocketAddr::new(peer.parse().unwrap(), 5000)

@@ -71,7 +71,12 @@ pub(super) fn connected(offers: &[Advertised]) -> Bench {
     establish(&mut bench, offers);
     for command in bench.all_commands() {
         if let Command::ListStreams { ticket } = command {
-            bench.event(Event::Streams { ticket, streams: vec![], last: true });
+            bench.event(Event::Streams {
+                ticket,
+                streams: vec![],
+                associations: vec![],
+                last: true,
+            });
         }
     }
     bench

@@ -32,7 +32,12 @@ fn connected() -> Bench {
     bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
     for command in bench.all_commands() {
         if let Command::ListStreams { ticket } = command {
-            bench.event(Event::Streams { ticket, streams: vec![], last: true });
+            bench.event(Event::Streams {
+                ticket,
+                streams: vec![],
+                associations: vec![],
+                last: true,
+            });
         }
     }
     bench

@@ -126,10 +126,12 @@ fn workers_share_the_pending_handshakes() {
 #[test]
 fn the_ddp_version_follows_the_revision() {
     for (revision, expected) in [
-        (Revision::One, VersionPolicy::V1),
-        (Revision::Two, VersionPolicy::V1),
-        (Revision::Zero, VersionPolicy::AdoptFirst),
-        (Revision::Draft, VersionPolicy::V0),
+        (Some(Revision::One), VersionPolicy::V1),
+        (Some(Revision::Two), VersionPolicy::V1),
+        (Some(Revision::Zero), VersionPolicy::AdoptFirst),
+        (Some(Revision::Draft), VersionPolicy::V0),
+        // RFC 5043 §3: over SCTP there is but one.
+        (None, VersionPolicy::V1),
     ] {
         let mut bench = bench();
         let listener = bench.listener("in");
@@ -154,7 +156,7 @@ fn the_ddp_version_follows_the_revision() {
         });
         let (config, private_data) = accept.unwrap();
         assert_eq!(config.version, expected);
-        assert_eq!(private_data.is_empty(), revision == Revision::Draft);
+        assert_eq!(private_data.is_empty(), revision == Some(Revision::Draft));
     }
 }
 
@@ -224,7 +226,12 @@ fn an_error_of_the_peer_is_logged_with_its_number() {
     for worker in 0..WORKERS {
         for command in bench.commands(worker) {
             if let Command::ListStreams { ticket } = command {
-                bench.event(Event::Streams { ticket, streams: vec![], last: true });
+                bench.event(Event::Streams {
+                    ticket,
+                    streams: vec![],
+                    associations: vec![],
+                    last: true,
+                });
             }
         }
     }
@@ -281,7 +288,12 @@ fn connect_answers_when_the_stream_stands() {
     bench.established(5, "10.0.0.9", Some(connect.ticket), &offers);
     for command in bench.all_commands() {
         if let Command::ListStreams { ticket } = command {
-            bench.event(Event::Streams { ticket, streams: vec![], last: true });
+            bench.event(Event::Streams {
+                ticket,
+                streams: vec![],
+                associations: vec![],
+                last: true,
+            });
         }
     }
     let Ok(Reply::Stream(info)) = answer(&mut pending) else { panic!("no stream") };
@@ -331,7 +343,7 @@ fn connecting_with_an_exclusive_region_takes_it_and_gives_it_back() {
 #[test]
 fn a_failed_connect_says_whose_fault_it_was() {
     for (reason, kind) in [
-        (ConnectError::Closed(CloseReason::ConnectRefused), ErrorKind::PeerRefused),
+        (ConnectError::Closed(CloseReason::ConnectRefused.into()), ErrorKind::PeerRefused),
         (ConnectError::Unreachable, ErrorKind::Timeout),
         (ConnectError::NoRoute, ErrorKind::BadRequest),
         (ConnectError::TooManyStreams, ErrorKind::Unavailable),
@@ -393,11 +405,20 @@ fn totals_hold_what_ended_streams_did() {
     stats.mpa_rx.alignment_lost = 4;
     stats.ddp.placed_out_of_order_octets = 3;
     let (stream, reason) = (StreamId(1), CloseReason::PeerShutdown);
-    bench.event(Event::Closed { stream, reason, stats: Box::new(stats) });
+    bench.event(Event::Closed {
+        stream,
+        reason: reason.into(),
+        stats: Box::new(StreamStats::Tcp(stats)),
+    });
     let mut pending = bench.call(Request::Stats);
     for command in bench.all_commands() {
         if let Command::ListStreams { ticket } = command {
-            bench.event(Event::Streams { ticket, streams: vec![], last: true });
+            bench.event(Event::Streams {
+                ticket,
+                streams: vec![],
+                associations: vec![],
+                last: true,
+            });
         }
     }
     let Ok(Reply::Stats(stats)) = answer(&mut pending) else { panic!("no stats") };
@@ -472,7 +493,7 @@ fn a_second_attempt_with_revision_one_is_told() {
     let mut bench = bench();
     let mut pending = bench.call(Request::Connect(connect_spec(&[])));
     let ticket = connecting(bench.acknowledge()).ticket;
-    bench.event(Event::Retrying { ticket, reason: CloseReason::PeerReset });
+    bench.event(Event::Retrying { ticket, reason: CloseReason::PeerReset.into() });
     let reason = CloseReason::PeerReset;
     let expected = format!("10.0.0.9:5000: MPA revision 2 failed, trying revision 1: {reason}");
     assert!(
@@ -482,6 +503,6 @@ fn a_second_attempt_with_revision_one_is_told() {
     bench.event(Event::ConnectFailed { ticket, reason: ConnectError::Timeout });
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Timeout);
     // Nobody waits for it any more.
-    bench.event(Event::Retrying { ticket, reason: CloseReason::PeerReset });
+    bench.event(Event::Retrying { ticket, reason: CloseReason::PeerReset.into() });
     assert_eq!(bench.core.tally.unexpected_events, 1);
 }

@@ -112,7 +112,7 @@ fn keys_and_types() {
         (
             "colour = 1",
             "t.toml:1: colour: is not a known key: remove it; the sections are name, memory, workers, \
-             port, interface, region, listener, tcp, mpa, limits, management",
+             port, interface, region, listener, tcp, mpa, sctp, limits, management",
         ),
         ("limit = 1", "t.toml:1: limit: is not a known key: did you mean `limits`?"),
         ("name = 5", "t.toml:1: name: is an integer, but must be a name in quotes"),
@@ -186,6 +186,31 @@ fn values() {
         (
             "[tcp]\nmin_path_mtu = 60",
             "t.toml:2: tcp.min_path_mtu: is 60, but must be from 68 to 1280",
+        ),
+        (
+            "[sctp]\nmax_rto = \"10 s\"",
+            "t.toml:2: sctp.max_rto: is 10s, but must be from 1m to 10m",
+        ),
+        (
+            "[sctp]\nmin_rto = \"2 s\"",
+            "t.toml:2: sctp.min_rto: is longer than `initial_rto`: lower it, or raise `initial_rto`",
+        ),
+        (
+            "[sctp]\nsack_delay = \"600 ms\"",
+            "t.toml:2: sctp.sack_delay: is 600ms, but must be from 0s to 500ms",
+        ),
+        ("[sctp]\nstreams = 0", "t.toml:2: sctp.streams: is 0, but must be from 1 to 65535"),
+        (
+            "[sctp]\nudp_encapsulation = 0",
+            "t.toml:2: sctp.udp_encapsulation: is 0, but must be from 1 to 65535, or \"off\"",
+        ),
+        (
+            "[sctp]\nudp_encapsulation = \"9899\"",
+            "t.toml:2: sctp.udp_encapsulation: must be a UDP port without quotes, such as 9899, or \"off\"",
+        ),
+        (
+            "[sctp]\nheartbeat = \"1 ms\"",
+            "t.toml:2: sctp.heartbeat: is 1ms, but must be from 100ms to 1day, or \"off\"",
         ),
         (
             "[tcp]\nmin_rto = \"2 s\"",
@@ -484,8 +509,20 @@ fn regions() {
 fn listeners() {
     let cases = [
         (
-            "transport = \"sctp\"",
-            "5: listener.transport: \"sctp\" is not available in this version: write \"tcp\"",
+            "transport = \"udp\"",
+            "5: listener.transport: is \"udp\", but must be one of \"tcp\", \"sctp\"",
+        ),
+        (
+            "transport = \"sctp\"\nmarkers = true",
+            "6: listener.markers: has no meaning for transport \"sctp\": remove it",
+        ),
+        (
+            "transport = \"sctp\"\nrevisions = [1]",
+            "6: listener.revisions: has no meaning for transport \"sctp\": remove it",
+        ),
+        (
+            "transport = \"sctp\"\nulp = \"rdmap\"\npeer = \"siw\"",
+            "7: listener.peer: has no meaning for transport \"sctp\": remove it",
         ),
         (
             "revisions = []",

@@ -99,7 +99,7 @@ fn what_verbs_refuse_before_they_ask_anybody() {
         (&["get", bare, "f", "--stag", "1"], "--to"),
         (&["get", PLACE, "f", "--stag", "1", "--to", "0"], "both name the place"),
         (&["get", PLACE, "f", "--length", "some"], "some"),
-        (&["get", "10.0.0.2:7471/box", "f"], "does not begin with tcp:// or rdmap://"),
+        (&["get", "10.0.0.2:7471/box", "f"], "does not begin with tcp://, sctp://"),
         (&["ping"], "required"),
         (&["ping", "10.0.0.2"], "has no port"),
         (&["ping", "10.0.0.2:1", "--count", "-1"], "-1"),

@@ -1,7 +1,6 @@
 //! Load that workers make by themselves, and the echo that answers it.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ddp::{Access, Qn, RegionMemory, Stag, StreamId, TaggedOffset, rdmap};
@@ -48,7 +47,7 @@ fn scene(ulp: UlpConfig, service: Service) -> Scene {
             interface: InterfaceId(0),
             local: None,
             remote: SocketAddr::new(v4(2), PORT),
-            endpoint: Arc::new(EndpointConfig::default()),
+            endpoint: EndpointConfig::default().into(),
             ulp: ulp.clone(),
             service: Service::Control,
             pd: PD,

@@ -10,5 +10,6 @@ mod mesh;
 mod paths;
 mod pressure;
 mod rdmap;
+mod sctp;
 mod streams;
 mod wire_pair;

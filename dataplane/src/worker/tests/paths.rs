@@ -11,6 +11,7 @@ use super::wire_pair::*;
 use crate::api::{ConnectError, Event};
 use crate::net::icmp::Unreachable;
 use crate::net::{checksum, path};
+use crate::worker::lower::Lower;
 
 const PORT: u16 = 4791;
 const SINK: Stag = Stag(9);
@@ -74,7 +75,10 @@ fn write(net: &mut Net, stream: StreamId, len: usize) -> crate::memory::Memory {
 fn emss(net: &Net, host: usize) -> usize {
     let core = &net.hosts[host].cores[0];
     let slot = core.conns.occupied().next().expect("a stream");
-    core.conns.get(slot).expect("occupied").endpoint.connection().emss()
+    match &core.conns.get(slot).expect("occupied").lower {
+        Lower::Tcp(endpoint) => endpoint.connection().emss(),
+        Lower::Sctp(_) => panic!("a stream over TCP"),
+    }
 }
 
 // RFC 791 §3.2: fragments arrive at any worker, in any order; whole again they find the stream's owner.

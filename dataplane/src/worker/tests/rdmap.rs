@@ -2,7 +2,6 @@
 //! and end.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ddp::rdmap::{self, AtomicOp, Outcome, WorkRequest};
@@ -11,7 +10,7 @@ use tcp_lite::endpoint::{CloseReason, EndpointConfig, UlpConfig};
 use tcp_lite::mpa::{self, Enhanced, EnhancedRepr, Revision, Revisions, RtrSet};
 
 use super::wire_pair::*;
-use crate::api::{Command, Connect, ConnectError, Event, InterfaceId, PostFailure};
+use crate::api::{self, Command, Connect, ConnectError, Event, InterfaceId, PostFailure};
 use crate::api::{Service, Sources, Ticket};
 use crate::memory::Memory;
 
@@ -61,7 +60,7 @@ fn connect_with(net: &mut Net, mpa: mpa::Config, stags: &[Stag]) -> Ticket {
             interface: InterfaceId(0),
             local: None,
             remote: SocketAddr::new(v4(2), PORT),
-            endpoint: Arc::new(endpoint(mpa)),
+            endpoint: endpoint(mpa).into(),
             ulp: ulp(),
             service: Service::Control,
             pd: PD,
@@ -145,7 +144,7 @@ impl Bench {
     fn end(&mut self, host: usize) -> CloseReason {
         self.net.until("the end", |net| {
             net.hosts[host].take(|e| match e {
-                Event::Closed { reason, .. } => Some(reason.clone()),
+                Event::Closed { reason: api::CloseReason::Tcp(reason), .. } => Some(reason.clone()),
                 _ => None,
             })
         })
@@ -358,7 +357,7 @@ fn the_requests_words_reach_the_control_thread() {
         })
     });
     let enhanced = Some(EnhancedRepr { ird: 4, ord: 4, rtr: Some(RtrSet::ALL) });
-    assert_eq!(said, (Revision::Two, enhanced, b"hello".to_vec()));
+    assert_eq!(said, (Some(Revision::Two), enhanced, b"hello".to_vec()));
 }
 
 #[test]
@@ -403,7 +402,7 @@ fn a_peer_without_revision_two_is_tried_with_revision_one() {
                     _ => None,
                 })
             });
-            assert_eq!(reason, ConnectError::Closed(CloseReason::PeerReset));
+            assert_eq!(reason, ConnectError::Closed(CloseReason::PeerReset.into()));
             continue;
         }
         let retrying = net.until("the second attempt", |net| {
@@ -412,7 +411,7 @@ fn a_peer_without_revision_two_is_tried_with_revision_one() {
                 _ => None,
             })
         });
-        assert_eq!(retrying, (ticket, CloseReason::PeerReset));
+        assert_eq!(retrying, (ticket, CloseReason::PeerReset.into()));
         let revision = net.until("a request", |net| {
             net.hosts[1].take(|e| match e {
                 Event::Incoming { revision, enhanced: None, stream, .. } => {
@@ -421,7 +420,7 @@ fn a_peer_without_revision_two_is_tried_with_revision_one() {
                 _ => None,
             })
         });
-        assert_eq!(revision.0, Revision::One);
+        assert_eq!(revision.0, Some(Revision::One));
         let (pd, private_data, service) = (PD, Vec::new(), Service::Echo);
         let accept = Command::Accept { stream: revision.1, pd, private_data, ulp: ulp(), service };
         net.hosts[1].tell(0, |_| accept);
@@ -431,7 +430,7 @@ fn a_peer_without_revision_two_is_tried_with_revision_one() {
                 _ => None,
             })
         });
-        assert_eq!((params.revision, params.agreed), (Revision::One, None));
+        assert_eq!((params.revision(), params.agreed()), (Some(Revision::One), None));
         net.pass(Duration::from_secs(1));
         assert_eq!(net.hosts[0].count("streams"), 1);
     }

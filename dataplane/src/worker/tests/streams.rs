@@ -180,7 +180,7 @@ fn private_data_crosses_and_a_refusal_says_so() {
     let private_data = b"no".to_vec();
     assert_eq!(
         reason,
-        ConnectError::Closed(CloseReason::RejectedByPeer { private_data, enhanced: None })
+        ConnectError::Closed(CloseReason::RejectedByPeer { private_data, enhanced: None }.into())
     );
 }
 
@@ -233,7 +233,7 @@ fn failure(net: &mut Net) -> ConnectError {
 fn connects_fail_with_their_reasons() {
     let mut net = pair();
     net.hosts[0].connect(0, (v4(2), 9).into());
-    let refused = ConnectError::Closed(CloseReason::ConnectRefused);
+    let refused = ConnectError::Closed(CloseReason::ConnectRefused.into());
     assert_eq!(failure(&mut net), refused, "nobody listens");
     // RFC 3168 §6.1.1.1: refused with ECN, it asks once more without.
     assert_eq!(net.hosts[1].count("resets_sent"), 2);
@@ -363,7 +363,7 @@ fn lists_name_every_stream_and_neighbour() {
     loop {
         let last = net.until("a list", |net| {
             net.hosts[1].take(|e| match e {
-                Event::Streams { ticket: t, streams, last } if *t == ticket => {
+                Event::Streams { ticket: t, streams, last, .. } if *t == ticket => {
                     found.extend(streams.iter().map(|s| s.stream));
                     Some(*last)
                 }

@@ -15,8 +15,8 @@ use tcp_lite::endpoint::EndpointConfig;
 use wire::Instant;
 
 use crate::api::{
-    Command, Connect, Event, InterfaceConfig, InterfaceId, Limits, ListenerConfig, ListenerId,
-    PortId, Route, Service, Ticket, Wake, WorkerHandle, WorkerId, worker_link,
+    self, Command, Connect, Event, InterfaceConfig, InterfaceId, Limits, ListenerConfig,
+    ListenerId, PortId, Route, Service, Ticket, Wake, WorkerHandle, WorkerId, worker_link,
 };
 use crate::io::{BURST, Frame, PortFacts, PortIo};
 use crate::memory::{Backing, Memory, MemoryConfig};
@@ -119,12 +119,23 @@ pub(super) struct Plan {
     pub(super) limits: Limits,
     pub(super) room: usize,
     pub(super) mtu: u16,
+    /// See [`CoreParts::sctp_udp_port`].
+    pub(super) udp: Option<u16>,
 }
 
 impl Plan {
     pub(super) fn new(number: u8) -> Plan {
         let limits = Limits::default();
-        Plan { number, workers: 1, vlan: None, rss: Rss::Device, limits, room: 256, mtu: 1500 }
+        Plan {
+            number,
+            workers: 1,
+            vlan: None,
+            rss: Rss::Device,
+            limits,
+            room: 256,
+            mtu: 1500,
+            udp: None,
+        }
     }
 }
 
@@ -171,6 +182,7 @@ impl Host {
                 interfaces: vec![interface.clone()],
                 mesh,
                 limits: plan.limits,
+                sctp_udp_port: plan.udp,
                 link,
                 secret: [plan.number; 32],
             };
@@ -215,14 +227,14 @@ impl Host {
         port: u16,
         backlog: u32,
         credits: u32,
-        endpoint: EndpointConfig,
+        endpoint: impl Into<api::EndpointConfig>,
     ) {
         let listener = Arc::new(ListenerConfig {
             id: ListenerId(u32::from(port)),
             interface: None,
             address: None,
             port,
-            endpoint: Arc::new(endpoint),
+            endpoint: endpoint.into(),
             backlog,
             credits,
         });
@@ -253,13 +265,23 @@ impl Host {
     }
 
     pub(super) fn connect(&mut self, worker: usize, remote: SocketAddr) -> Ticket {
+        self.connect_as(worker, remote, EndpointConfig::default())
+    }
+
+    pub(super) fn connect_as(
+        &mut self,
+        worker: usize,
+        remote: SocketAddr,
+        endpoint: impl Into<api::EndpointConfig>,
+    ) -> Ticket {
+        let endpoint = endpoint.into();
         self.tell(worker, |ticket| {
             Command::Connect(Box::new(Connect {
                 ticket,
                 interface: InterfaceId(0),
                 local: None,
                 remote,
-                endpoint: Arc::new(EndpointConfig::default()),
+                endpoint,
                 ulp: stream_config().into(),
                 service: Service::Control,
                 pd: PD,
@@ -458,7 +480,18 @@ impl Net {
         to: usize,
         remote: SocketAddr,
     ) -> (StreamId, StreamId) {
-        let ticket = self.hosts[from].connect(worker, remote);
+        self.open_as(from, worker, to, remote, EndpointConfig::default())
+    }
+
+    pub(super) fn open_as(
+        &mut self,
+        from: usize,
+        worker: usize,
+        to: usize,
+        remote: SocketAddr,
+        endpoint: impl Into<api::EndpointConfig>,
+    ) -> (StreamId, StreamId) {
+        let ticket = self.hosts[from].connect_as(worker, remote, endpoint);
         let there = self.until("a request", |net| {
             net.hosts[to].take(|e| match e {
                 Event::Incoming { stream, .. } => Some(*stream),

@@ -77,6 +77,7 @@ fn config(workers: u16) -> DataplaneConfig {
         ports: vec![PortAttachment { workers: ids.clone() }],
         interfaces: Vec::new(),
         limits: Limits::default(),
+        sctp_udp_port: None,
         secret: [1; 32],
     }
 }

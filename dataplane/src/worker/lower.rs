@@ -1,0 +1,222 @@
+//! What carries a stream: a TCP connection of its own, or a session of an SCTP association that it shares
+//! with others. The verbs that do not depend on which are those of [`Reach`].
+
+use ddp::rdmap::WorkRequest;
+use ddp::{Message, PdId, PostError, Qn, Stag, StreamId};
+use sctp_lite::endpoint::{AnswerError as NoAnswer, Endpoint as SctpEndpoint, SessionId};
+use tcp_lite::endpoint::{AnswerError, Context, Endpoint, UlpConfig};
+use wire::Instant;
+
+use super::sctp::Associations;
+use crate::api::{StreamParams, StreamStats, Transport};
+use crate::memory::Memory;
+
+/// What carries a stream.
+pub(super) enum Lower {
+    /// A TCP connection.
+    Tcp(Endpoint<Memory>),
+    /// A session.
+    Sctp(Session),
+}
+
+/// A session as its stream knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Session {
+    /// The association's slot.
+    pub(super) association: u32,
+    /// Which of its sessions.
+    pub(super) id: SessionId,
+}
+
+/// Why a request could not be answered as asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answered {
+    /// No request awaits a decision.
+    NoRequest,
+    /// More private data than the answer carries.
+    TooLong,
+}
+
+/// A stream's lower layer within reach.
+pub(super) enum Reach<'a> {
+    /// Its connection.
+    Tcp(&'a mut Endpoint<Memory>),
+    /// Its association, and which session.
+    Sctp(&'a mut SctpEndpoint<Memory>, SessionId),
+}
+
+impl Lower {
+    /// To use it; `None` when the association is gone.
+    pub(super) fn reach<'a>(&'a mut self, associations: &'a mut Associations) -> Option<Reach<'a>> {
+        match self {
+            Lower::Tcp(endpoint) => Some(Reach::Tcp(endpoint)),
+            Lower::Sctp(session) => {
+                let endpoint = associations.endpoint_mut(session.association)?;
+                Some(Reach::Sctp(endpoint, session.id))
+            }
+        }
+    }
+
+    /// Which it is.
+    pub(super) fn transport(&self) -> Transport {
+        match self {
+            Lower::Tcp(_) => Transport::Tcp,
+            Lower::Sctp(_) => Transport::Sctp,
+        }
+    }
+
+    /// The name of its association.
+    pub(super) fn association(&self, associations: &Associations) -> Option<StreamId> {
+        match self {
+            Lower::Tcp(_) => None,
+            Lower::Sctp(session) => associations.name(session.association),
+        }
+    }
+
+    /// What all layers did.
+    pub(super) fn stats(&self, associations: &Associations) -> StreamStats {
+        match self {
+            Lower::Tcp(endpoint) => StreamStats::Tcp(endpoint.stats()),
+            Lower::Sctp(session) => {
+                let endpoint = associations.endpoint(session.association);
+                let own = endpoint.and_then(|endpoint| endpoint.session_stats(session.id));
+                let association = associations.stats(session.association);
+                StreamStats::Sctp(own.unwrap_or_default(), association.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Where the stream is in its life, in a word.
+    pub(super) fn state(&self, associations: &Associations) -> &'static str {
+        match self {
+            Lower::Tcp(endpoint) => endpoint.state().name(),
+            Lower::Sctp(session) => {
+                let endpoint = associations.endpoint(session.association);
+                let state = endpoint.and_then(|endpoint| endpoint.session_state(session.id));
+                state.map_or("closed", |state| state.name())
+            }
+        }
+    }
+}
+
+impl Reach<'_> {
+    pub(super) fn post(&mut self, message: Message<Memory>) -> Result<(), PostError> {
+        match self {
+            Reach::Tcp(endpoint) => endpoint.post(message),
+            Reach::Sctp(endpoint, session) => endpoint.post(*session, message),
+        }
+    }
+
+    pub(super) fn post_rdmap(&mut self, request: WorkRequest<Memory>) -> Result<(), PostError> {
+        match self {
+            Reach::Tcp(endpoint) => endpoint.post_rdmap(request),
+            Reach::Sctp(endpoint, session) => endpoint.post_rdmap(*session, request),
+        }
+    }
+
+    pub(super) fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
+        match self {
+            Reach::Tcp(endpoint) => endpoint.post_buffers(qn, n),
+            Reach::Sctp(endpoint, session) => endpoint.post_buffers(*session, qn, n),
+        }
+    }
+
+    /// What was agreed on.
+    pub(super) fn params(&self) -> Option<StreamParams> {
+        match self {
+            Reach::Tcp(endpoint) => endpoint.params().map(StreamParams::Tcp),
+            Reach::Sctp(endpoint, session) => endpoint.params(*session).map(StreamParams::Sctp),
+        }
+    }
+
+    /// Accepts the peer's request; `id` names the stream.
+    pub(super) fn accept(
+        &mut self,
+        now: Instant,
+        id: StreamId,
+        pd: PdId,
+        private_data: &[u8],
+        ulp: UlpConfig,
+        cx: &mut Context<'_, Memory>,
+    ) -> Result<(), Answered> {
+        match self {
+            Reach::Tcp(endpoint) => Ok(endpoint.mpa_accept(now, pd, private_data, ulp, cx)?),
+            Reach::Sctp(endpoint, session) => {
+                let cx = &mut below(cx);
+                Ok(endpoint.accept_session(now, *session, id, pd, private_data, ulp, cx)?)
+            }
+        }
+    }
+
+    /// Rejects it.
+    pub(super) fn reject(&mut self, now: Instant, private_data: &[u8]) -> Result<(), Answered> {
+        match self {
+            Reach::Tcp(endpoint) => Ok(endpoint.mpa_reject(now, private_data)?),
+            Reach::Sctp(endpoint, session) => {
+                Ok(endpoint.reject_session(now, *session, private_data)?)
+            }
+        }
+    }
+
+    /// This end cannot go on for a reason of its own.
+    pub(super) fn fail(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
+        match self {
+            Reach::Tcp(endpoint) => endpoint.fail(now, cx),
+            Reach::Sctp(endpoint, session) => endpoint.fail_session(now, *session, &mut below(cx)),
+        }
+    }
+
+    /// Closes gracefully.
+    pub(super) fn shutdown(&mut self, now: Instant) {
+        match self {
+            Reach::Tcp(endpoint) => endpoint.shutdown(now),
+            Reach::Sctp(endpoint, session) => endpoint.shutdown_session(now, *session),
+        }
+    }
+
+    /// Ends the stream at once; of an association that session alone.
+    pub(super) fn abort(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
+        match self {
+            Reach::Tcp(endpoint) => endpoint.abort(cx),
+            Reach::Sctp(endpoint, session) => {
+                endpoint.abort_session(now, *session, &mut below(cx));
+            }
+        }
+    }
+
+    /// An STag has ended for the stream: see [`Endpoint::revoked`].
+    pub(super) fn revoked(
+        &mut self,
+        now: Instant,
+        stag: Stag,
+        cx: &mut Context<'_, Memory>,
+    ) -> bool {
+        match self {
+            Reach::Tcp(endpoint) => endpoint.revoked(now, stag, cx),
+            Reach::Sctp(endpoint, session) => endpoint.revoked(now, *session, stag, &mut below(cx)),
+        }
+    }
+}
+
+impl From<AnswerError> for Answered {
+    fn from(error: AnswerError) -> Self {
+        match error {
+            AnswerError::NoRequest => Answered::NoRequest,
+            AnswerError::PrivateData(_) => Answered::TooLong,
+        }
+    }
+}
+
+impl From<NoAnswer> for Answered {
+    fn from(error: NoAnswer) -> Self {
+        match error {
+            NoAnswer::NoRequest => Answered::NoRequest,
+            NoAnswer::PrivateData(_) => Answered::TooLong,
+        }
+    }
+}
+
+/// What a session needs of what a connection is lent.
+fn below<'a>(cx: &'a mut Context<'_, Memory>) -> ddp::Context<'a, Memory> {
+    ddp::Context { stags: cx.stags, buffers: cx.buffers }
+}

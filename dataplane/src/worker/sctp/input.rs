@@ -1,0 +1,208 @@
+//! SCTP packets as they come: to their association, to a listener, or out of the blue.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use sctp_lite::sctp::{Arrived, DropReason as Refused, Ends, Listener, out_of_the_blue};
+use wire::Instant;
+use wire::sctp::{Packet, Tag};
+
+use super::output::Packets;
+use crate::api::{ConnectError, DropReason, EndpointConfig, Transport};
+use crate::flow::FlowKey;
+use crate::io::PortIo;
+use crate::net::carrier::Carrier;
+use crate::net::demux::{self, Kind};
+use crate::net::icmp::{Quote, Report, Trouble};
+use crate::net::neighbour::Mac;
+use crate::net::path::Path;
+use crate::worker::input::{ANSWER, CONFIRM, Packet as Carried};
+use crate::worker::{Core, Phase, lend_buffers};
+
+/// Reports that there is no way to a peer, each about another INIT, after which an association that is being
+/// opened is given up.
+const SOFT_ERRORS: u8 = 2;
+
+/// Where a packet without an association came from.
+#[derive(Clone, Copy)]
+pub(super) struct Stranger {
+    pub(super) flow: FlowKey,
+    pub(super) mac: Mac,
+    /// Its UDP port, if it came in UDP.
+    pub(super) udp: Option<u16>,
+}
+
+impl Stranger {
+    pub(super) fn ends(&self) -> Ends {
+        Ends { local: self.flow.local, remote: self.flow.remote }
+    }
+}
+
+impl<Io: PortIo> Core<Io> {
+    /// A packet that demultiplexing found: what belongs to another worker goes there. It is found by the
+    /// ports and our address alone, so that a peer with several addresses finds its association from each;
+    /// what devices hash of SCTP does not matter.
+    pub(in crate::worker) fn sort_sctp(
+        &mut self,
+        port: usize,
+        found: &demux::Packet,
+        (source, destination): (SocketAddr, SocketAddr),
+        frame: Carried<Io::Frame>,
+        now: Instant,
+        may_forward: bool,
+    ) {
+        let Kind::Sctp { ref packet, udp, .. } = found.kind else { return };
+        let Some(Some(slot)) = self.ports.get(port) else { return };
+        let steering = &slot.facts.steering;
+        if may_forward && steering.only().is_none() {
+            let owner = steering.owner_by_ports(source, destination);
+            if owner.0 != self.index {
+                let message = frame.message(port);
+                return self.mesh.send(usize::from(owner.0), message, &self.counters);
+            }
+        }
+        let interface = found.interface as u16;
+        let flow = FlowKey { interface, local: destination, remote: source };
+        let mac = found.source_mac;
+        let octets = &frame.octets()[packet.clone()];
+        self.sctp_packet(Stranger { flow, mac, udp }, octets, now);
+    }
+
+    fn sctp_packet(&mut self, from: Stranger, octets: &[u8], now: Instant) {
+        let packet = match Packet::new(octets) {
+            Ok(packet) if packet.checksum_ok() => packet,
+            Ok(_) => return self.counters.drops.count_sctp(Refused::BadChecksum),
+            Err(_) => return self.counters.drops.count_sctp(Refused::BadHeader),
+        };
+        let found = self.associations.flows.get(&from.flow);
+        match found.or_else(|| self.associations.by_tag(&from.flow, packet.tag())) {
+            Some(at) => self.give_packet(at, from, &packet, now),
+            None => self.sctp_stranger(from, &packet, now),
+        }
+    }
+
+    /// A packet, its checksum verified, for the association in `at`.
+    pub(super) fn give_packet(
+        &mut self,
+        at: u32,
+        from: Stranger,
+        packet: &Packet<'_>,
+        now: Instant,
+    ) {
+        let Some(association) = self.associations.all.get_mut(at) else { return };
+        self.counters.segments.add(1);
+        let acknowledged = association.octets_acknowledged();
+        if let Err(reason) = association.endpoint.input(now, packet, &mut lend_buffers!(self)) {
+            self.counters.drops.count_sctp(reason);
+        } else if let Some(port) = from.udp {
+            // RFC 6951 §5.4: of a packet with the right tag.
+            association.carrier.set_peer_port(port);
+        }
+        let progress = association.octets_acknowledged() != acknowledged;
+        if progress && now - association.confirmed >= CONFIRM {
+            // RFC 4861 §7.3.1: what we send arrives.
+            association.confirmed = now;
+            let path = &association.carrier.path;
+            self.stack.interfaces[path.interface].neighbours.confirm(path.next_hop, now);
+        }
+        association.unanswered = association.unanswered.saturating_add(1);
+        let answer = association.unanswered >= ANSWER && !association.waiting;
+        self.associations.touch(at);
+        if answer {
+            self.send_packets(at, now);
+        }
+    }
+
+    /// A packet of no association (RFC 9260 §5.1, §8.4): an INIT gets a cookie, a cookie an association,
+    /// others what the rules say. All answers go to the link-layer address that the packet came from.
+    fn sctp_stranger(&mut self, from: Stranger, packet: &Packet<'_>, now: Instant) {
+        let at = usize::from(from.flow.interface);
+        let interface = &self.stack.interfaces[at];
+        let (local, remote) = (from.flow.local.ip(), from.flow.remote.ip());
+        let Some(path) = Path::by(at, interface, local, remote, remote) else {
+            return self.counters.drops.count(DropReason::NoRoute);
+        };
+        let listener = self.listeners.find(Transport::Sctp, interface.id, from.flow.local).cloned();
+        let jar = listener.as_ref().and_then(|listener| match &listener.endpoint {
+            EndpointConfig::Sctp(config) if self.phase == Phase::Running => {
+                let secrets = Arc::clone(&self.associations.secrets);
+                Some(Listener::new(Arc::clone(&config.sctp), secrets))
+            }
+            _ => None,
+        });
+        // What strangers can make us say to an address is bounded. Cookies are not: who asks for one may
+        // be the only one that is honest.
+        let quota = usize::from(jar.is_some() || self.resets.take(remote, now));
+        let mut carrier = Carrier::new(path, self.associations.udp_ports(from.udp));
+        carrier.set_mac(from.mac);
+        let Some(Some(slot)) = self.ports.get_mut(carrier.path.port) else { return };
+        let how = slot.facts.tx_checksum;
+        let mut packets = Packets::new(&mut slot.io, &carrier, how, quota, &self.counters);
+        let arrived = match &jar {
+            Some(jar) => jar.input(now, &from.ends(), packet, &mut packets),
+            None => Arrived::Dropped(out_of_the_blue(&from.ends(), packet, &mut packets)),
+        };
+        let answered = packets.has_sent();
+        match arrived {
+            Arrived::Answered => self.counters.sctp_cookies_sent.add(1),
+            Arrived::Accept(cookie) => {
+                if let Some(listener) = listener
+                    && let Err(why) = self.accept_association(&listener, from, &cookie, packet, now)
+                {
+                    self.counters.drops.count(why);
+                }
+            }
+            Arrived::Dropped(reason) => {
+                self.counters.drops.count_sctp(reason);
+                self.counters.sctp_aborts_sent.add(u64::from(answered));
+            }
+        }
+    }
+
+    /// An ICMP error about a packet of an association (RFC 9260 §10).
+    pub(in crate::worker) fn icmp_for_association(
+        &mut self,
+        report: &Report,
+        quote: Quote,
+        now: Instant,
+    ) {
+        let flow = FlowKey {
+            interface: report.interface as u16,
+            local: report.local,
+            remote: report.remote,
+        };
+        let Some(at) = self.associations.flows.get(&flow) else {
+            return self.counters.drops.count(DropReason::IcmpNoStream);
+        };
+        let Some(association) = self.associations.all.get_mut(at) else { return };
+        let sctp = association.endpoint.association();
+        let ours = match quote {
+            Quote::Sctp(tag) => sctp.is_quoted(Tag(tag), None),
+            Quote::SctpInit(tag) => sctp.is_quoted(Tag::NONE, Some(Tag(tag))),
+            Quote::Tcp(_) => false,
+        };
+        if !ours {
+            return self.counters.drops.count(DropReason::IcmpNotInFlight);
+        }
+        match report.trouble {
+            Trouble::TooBig(mtu) => {
+                let limit = association.carrier.packet_limit(mtu);
+                if association.endpoint.packet_too_big(now, limit) {
+                    self.counters.path_mtu_updates.add(1);
+                    self.associations.touch(at);
+                } else {
+                    self.counters.drops.count(DropReason::IcmpNoNews);
+                }
+            }
+            Trouble::Unreachable(what) => {
+                if association.is_opening() {
+                    association.soft_errors += 1;
+                    if what.is_hard() || association.soft_errors >= SOFT_ERRORS {
+                        return self.give_up_association(at, &ConnectError::Icmp(what));
+                    }
+                }
+                self.counters.icmp_soft_errors.add(1);
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! SCTP associations of one worker. A stream over SCTP is a session of an association; its [`Conn`] is an
+//! ordinary one, and what several of them share is here: the packets' way, the timer, the place in line.
+//!
+//! ```text
+//!   INIT ---> (nothing kept: a cookie goes back) ---COOKIE ECHO---> association ---Initiate---> stream
+//!   connect: a session of an association that there is to that peer, with the same configuration and
+//!            room, else of a new one
+//! ```
+//!
+//! Bounds: as many associations as streams; a peer's associations that have no session yet count as its
+//! half-open streams, and each session takes a credit of its listener as a TCP connection does. Nothing is
+//! remembered of an INIT.
+//!
+//! [`Conn`]: super::conn::Conn
+
+mod input;
+mod open;
+mod output;
+mod report;
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ddp::StreamId;
+use hashbrown::HashMap;
+use sctp_lite::endpoint::{Endpoint, SessionId};
+use sctp_lite::sctp::Secrets;
+use wire::Instant;
+use wire::sctp::Tag;
+
+use crate::api::{AssociationInfo, AssociationStats, InterfaceId, ListenerId, SctpConfig};
+use crate::flow::{FlowKey, FlowTable, Slab};
+use crate::memory::Memory;
+use crate::net::carrier::{Carrier, UdpPorts};
+use crate::timer::TimerWheel;
+
+/// The associations of one worker.
+pub(super) struct Associations {
+    all: Slab<Box<Association>>,
+    flows: FlowTable,
+    wheel: TimerWheel,
+    /// Those that may have something to send, each once, in turn.
+    ready: VecDeque<u32>,
+    /// Those of them that found no room in this turn; empty between turns.
+    blocked: Vec<u32>,
+    /// Those that wait for the link-layer address of a neighbour.
+    waiting: HashMap<(usize, IpAddr), Vec<u32>>,
+    /// By our tag: for packets that a peer with several addresses sends from another one.
+    tags: HashMap<Tag, u32>,
+    /// Makes tags and cookies; any worker knows the cookies of another.
+    secrets: Arc<Secrets>,
+    /// Our UDP port (RFC 6951).
+    udp_port: Option<u16>,
+}
+
+/// An association.
+struct Association {
+    key: FlowKey,
+    /// Ours, as it stands in `tags`.
+    tag: Tag,
+    endpoint: Endpoint<Memory>,
+    carrier: Carrier,
+    /// What it was opened with; `None` for accepted ones.
+    opened: Option<Arc<SctpConfig>>,
+    /// The listener that took it.
+    listener: Option<ListenerId>,
+    /// It has a place in the listener's backlog, until its first session takes that.
+    has_place: bool,
+    /// Slots of its streams.
+    sessions: HashMap<SessionId, u32>,
+    queued: bool,
+    /// Packets since it was last asked for its own.
+    unanswered: u8,
+    /// When its progress last proved its next hop reachable.
+    confirmed: Instant,
+    waiting: bool,
+    pinned: bool,
+    /// When the worker tries again to reach the next hop.
+    own_deadline: Option<Instant>,
+    /// For when its timer is set in the wheel.
+    timer: Option<Instant>,
+    /// Reports that there is no way to the peer, while it is being opened.
+    soft_errors: u8,
+}
+
+impl Association {
+    /// Its handshake is not over.
+    fn is_opening(&self) -> bool {
+        self.endpoint.association().state().is_opening()
+    }
+
+    /// Octets of user data that the peer has acknowledged.
+    fn octets_acknowledged(&self) -> u64 {
+        self.endpoint.association().sender().stats().octets_acknowledged
+    }
+
+    /// What it did.
+    fn stats(&self) -> AssociationStats {
+        let sctp = self.endpoint.association();
+        AssociationStats {
+            endpoint: self.endpoint.stats(),
+            receive: sctp.receiver().stats(),
+            send: sctp.sender().stats(),
+        }
+    }
+
+    fn info(&self, association: StreamId) -> AssociationInfo {
+        let sctp = self.endpoint.association();
+        AssociationInfo {
+            association,
+            interface: InterfaceId(self.key.interface),
+            local: self.key.local,
+            remote: self.key.remote,
+            udp: self.carrier.udp().map(|ports| (ports.local, ports.remote)),
+            state: sctp.state().name(),
+            sessions: self.sessions.len() as u32,
+            streams: sctp.streams(),
+            stats: self.stats(),
+        }
+    }
+}
+
+impl Associations {
+    /// None yet. `key` seeds the hash of flows, `secret`, the same for all workers, the cookies.
+    pub(super) fn new(
+        worker: u16,
+        limit: u32,
+        key: [u8; 16],
+        secret: [u8; 16],
+        udp_port: Option<u16>,
+        now: Instant,
+    ) -> Self {
+        Associations {
+            all: Slab::new(worker, limit),
+            flows: FlowTable::new(key),
+            wheel: TimerWheel::new(now),
+            ready: VecDeque::new(),
+            blocked: Vec::new(),
+            waiting: HashMap::new(),
+            tags: HashMap::new(),
+            secrets: Arc::new(Secrets::new(secret)),
+            udp_port,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// True when none has anything to send.
+    pub(super) fn are_silent(&self) -> bool {
+        self.ready.is_empty()
+    }
+
+    pub(super) fn flows(&self) -> &FlowTable {
+        &self.flows
+    }
+
+    /// When the next timer of one fires.
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        self.wheel.next()
+    }
+
+    pub(super) fn endpoint(&self, at: u32) -> Option<&Endpoint<Memory>> {
+        Some(&self.all.get(at)?.endpoint)
+    }
+
+    pub(super) fn endpoint_mut(&mut self, at: u32) -> Option<&mut Endpoint<Memory>> {
+        Some(&mut self.all.get_mut(at)?.endpoint)
+    }
+
+    /// What it did, without its sessions.
+    pub(super) fn stats(&self, at: u32) -> Option<AssociationStats> {
+        Some(self.all.get(at)?.stats())
+    }
+
+    /// All of them, as operators see them.
+    pub(super) fn infos(&self) -> Vec<AssociationInfo> {
+        let info = |at| Some(self.all.get(at)?.info(self.all.name(at)?));
+        self.all.occupied().filter_map(info).collect()
+    }
+
+    /// What operators see it by.
+    pub(super) fn name(&self, at: u32) -> Option<StreamId> {
+        self.all.name(at)
+    }
+
+    /// Puts an association in line to be served in this turn, if it does not stand there yet.
+    pub(super) fn touch(&mut self, at: u32) {
+        if let Some(association) = self.all.get_mut(at)
+            && !association.queued
+        {
+            association.queued = true;
+            self.ready.push_back(at);
+        }
+    }
+
+    /// The association with our tag, if the ends are those of the packet but for the peer's address.
+    fn by_tag(&self, flow: &FlowKey, tag: Tag) -> Option<u32> {
+        let at = *self.tags.get(&tag)?;
+        let key = &self.all.get(at)?.key;
+        let same = key.interface == flow.interface
+            && key.local == flow.local
+            && key.remote.port() == flow.remote.port();
+        same.then_some(at)
+    }
+
+    /// The UDP ports for a peer that is reached at this one, or that came from it.
+    fn udp_ports(&self, peer: Option<u16>) -> Option<UdpPorts> {
+        let (remote, local) = peer.zip(self.udp_port)?;
+        Some(UdpPorts { local, remote })
+    }
+
+    fn slots(&self) -> Vec<u32> {
+        self.all.occupied().collect()
+    }
+}

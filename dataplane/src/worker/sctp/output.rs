@@ -1,0 +1,250 @@
+//! The send half of a turn for associations, as for streams over TCP: in turn, each for a quota of packets.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use sctp_lite::seam::TxBatch;
+use wire::Instant;
+
+use super::Associations;
+use crate::api::{ConnectError, Counters};
+use crate::io::{Frame, PortIo};
+use crate::net::carrier::Carrier;
+use crate::net::neighbour::Resolution;
+use crate::net::path::TxChecksum;
+use crate::worker::batch::Ended;
+use crate::worker::output::{FRAMES, QUOTA, Turn};
+use crate::worker::{Core, PortSlot, lend_buffers};
+
+/// After this an association asks again for a next hop that did not answer.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A turn of one association at a port's transmit queue.
+pub(super) struct Packets<'a, Io: PortIo> {
+    io: &'a mut Io,
+    carrier: &'a Carrier,
+    how: TxChecksum,
+    counters: &'a Counters,
+    frame: Option<Io::Frame>,
+    sent: usize,
+    quota: usize,
+    ended: Option<Ended>,
+}
+
+impl<'a, Io: PortIo> Packets<'a, Io> {
+    /// Up to `quota` packets along `carrier`.
+    pub(super) fn new(
+        io: &'a mut Io,
+        carrier: &'a Carrier,
+        how: TxChecksum,
+        quota: usize,
+        counters: &'a Counters,
+    ) -> Self {
+        let how = Carrier::offload(how);
+        Packets { io, carrier, how, counters, frame: None, sent: 0, quota, ended: None }
+    }
+
+    /// True when some packet went out.
+    pub(super) fn has_sent(&self) -> bool {
+        self.sent > 0
+    }
+}
+
+impl<Io: PortIo> TxBatch for Packets<'_, Io> {
+    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.sent == self.quota {
+            self.ended = Some(Ended::Quota);
+            return None;
+        }
+        if self.io.room() == 0 {
+            self.ended = Some(Ended::RingFull);
+            return None;
+        }
+        let header = self.carrier.header_len();
+        let unused = self.frame.take().filter(|f| f.octets().len() >= header + len);
+        self.frame = unused.or_else(|| self.io.allocate(header + len));
+        match &mut self.frame {
+            Some(frame) => Some(&mut frame.octets_mut()[header..header + len]),
+            None => {
+                self.ended = Some(Ended::NoBuffer);
+                None
+            }
+        }
+    }
+
+    fn commit(&mut self, len: usize) {
+        let Some(mut frame) = self.frame.take() else { return };
+        frame.truncate(self.carrier.header_len() + len);
+        self.carrier.finish(frame.octets_mut(), self.how);
+        if self.how.needs_device() {
+            let path = &self.carrier.path;
+            frame.offload(self.how, path.l2_len(), path.l3_len(), path.is_v6());
+        }
+        self.counters.tx_frames.add(1);
+        self.counters.tx_octets.add(frame.octets().len() as u64);
+        self.sent += 1;
+        self.io.send(frame);
+    }
+}
+
+impl<Io: PortIo> Core<Io> {
+    /// Serves the associations in line. Returns whether there was one.
+    pub(in crate::worker) fn transmit_associations(&mut self, now: Instant) -> bool {
+        let in_line = self.associations.ready.len();
+        let before = self.counters.tx_frames.get();
+        for _ in 0..in_line {
+            let Some(at) = self.associations.ready.pop_front() else { break };
+            self.serve_association(at, now);
+            if self.counters.tx_frames.get() - before >= FRAMES {
+                break;
+            }
+        }
+        while let Some(at) = self.associations.blocked.pop() {
+            self.associations.ready.push_front(at);
+        }
+        in_line > 0
+    }
+
+    fn serve_association(&mut self, at: u32, now: Instant) {
+        let Some(association) = self.associations.all.get_mut(at) else { return };
+        association.queued = false;
+        let turn = if association.waiting { Turn::Waiting } else { self.send_packets(at, now) };
+        self.report_association(at, now);
+        let Some(association) = self.associations.all.get_mut(at) else { return };
+        if association.endpoint.is_done() && !matches!(turn, Turn::More | Turn::Blocked) {
+            return self.forget_association(at);
+        }
+        match turn {
+            Turn::More => self.associations.touch(at),
+            Turn::Blocked if !association.queued => {
+                association.queued = true;
+                self.associations.blocked.push(at);
+            }
+            Turn::Unreachable => self.association_unreachable(at, now),
+            Turn::Blocked | Turn::Done | Turn::Waiting => {}
+        }
+        self.associations.set_timer(at);
+    }
+
+    /// Asks an association for packets. It stands in line, so that nothing more need be done here.
+    pub(super) fn send_packets(&mut self, at: u32, now: Instant) -> Turn {
+        let Some(association) = self.associations.all.get_mut(at) else { return Turn::Done };
+        association.unanswered = 0;
+        let path = &association.carrier.path;
+        let (interface, next_hop, port) = (path.interface, path.next_hop, path.port);
+        match self.stack.resolve(interface, next_hop, now, &mut self.outbox) {
+            Resolution::Known(mac) => association.carrier.set_mac(mac),
+            Resolution::Wait { solicit } => {
+                self.counters.neighbour_solicitations.add(u64::from(solicit));
+                association.waiting = true;
+                self.associations.waiting.entry((interface, next_hop)).or_default().push(at);
+                return Turn::Waiting;
+            }
+            Resolution::Failed | Resolution::Full => return Turn::Unreachable,
+        }
+        let Some(Some(PortSlot { io, facts })) = self.ports.get_mut(port) else {
+            return Turn::Done;
+        };
+        let (carrier, how) = (&association.carrier, facts.tx_checksum);
+        let mut packets = Packets::new(io, carrier, how, QUOTA, &self.counters);
+        association.endpoint.poll_transmit(now, &mut packets);
+        match packets.ended {
+            None => Turn::Done,
+            Some(ended) => {
+                match ended {
+                    Ended::RingFull => self.counters.tx_stalls.add(1),
+                    Ended::NoBuffer => self.counters.tx_no_buffer.add(1),
+                    Ended::Quota => {}
+                }
+                if packets.has_sent() { Turn::More } else { Turn::Blocked }
+            }
+        }
+    }
+
+    /// Timers of associations that are due; at most so many. Returns how many fired.
+    pub(in crate::worker) fn fire_association_timers(
+        &mut self,
+        most: usize,
+        now: Instant,
+    ) -> usize {
+        let mut fired = 0;
+        while fired < most {
+            let Some(at) = self.associations.wheel.pop(now) else { break };
+            fired += 1;
+            let Some(association) = self.associations.all.get_mut(at) else { continue };
+            association.timer = None;
+            if association.own_deadline.is_some_and(|deadline| deadline <= now) {
+                association.own_deadline = None;
+            }
+            if association.endpoint.poll_timeout().is_some_and(|due| due <= now) {
+                association.endpoint.handle_timeout(now, &mut lend_buffers!(self));
+            }
+            let path = &association.carrier.path;
+            if association.endpoint.path_suspect() {
+                // RFC 9293 §3.8.3 R1 as well as here: perhaps the neighbour has moved.
+                let neighbours = &mut self.stack.interfaces[path.interface].neighbours;
+                neighbours.doubt(path.next_hop, now);
+            }
+            self.associations.touch(at);
+        }
+        fired
+    }
+
+    /// A neighbour is known now.
+    pub(in crate::worker) fn neighbour_of_associations_found(
+        &mut self,
+        interface: usize,
+        address: IpAddr,
+    ) {
+        for at in self.associations.waiting.remove(&(interface, address)).unwrap_or_default() {
+            if let Some(association) = self.associations.all.get_mut(at) {
+                association.waiting = false;
+            }
+            self.associations.touch(at);
+        }
+    }
+
+    /// Nobody answers for a next hop.
+    pub(in crate::worker) fn neighbour_of_associations_failed(
+        &mut self,
+        interface: usize,
+        address: IpAddr,
+        now: Instant,
+    ) {
+        for at in self.associations.waiting.remove(&(interface, address)).unwrap_or_default() {
+            if let Some(association) = self.associations.all.get_mut(at) {
+                association.waiting = false;
+                self.association_unreachable(at, now);
+            }
+        }
+    }
+
+    /// There is no way to a next hop now: what is being opened is given up, the rest waits for its own
+    /// time-outs and asks again.
+    fn association_unreachable(&mut self, at: u32, now: Instant) {
+        let Some(association) = self.associations.all.get_mut(at) else { return };
+        if association.is_opening() {
+            self.give_up_association(at, &ConnectError::Unreachable);
+            // Its ABORT cannot be sent either.
+            return self.forget_association(at);
+        }
+        association.own_deadline = Some(now + RETRY);
+        self.associations.set_timer(at);
+    }
+}
+
+impl Associations {
+    /// Sets an association's timer in the wheel. One that is set for an earlier time stays.
+    pub(super) fn set_timer(&mut self, at: u32) {
+        let Some(association) = self.all.get_mut(at) else { return };
+        // Who cannot send now would be due again and again.
+        let waits = association.waiting || association.own_deadline.is_some();
+        let endpoint = if waits { None } else { association.endpoint.poll_timeout() };
+        let due = endpoint.into_iter().chain(association.own_deadline).min();
+        let Some(due) = due else { return };
+        if association.timer.is_none_or(|set| due < set) {
+            association.timer = Some(due);
+            self.wheel.set(at, due);
+        }
+    }
+}

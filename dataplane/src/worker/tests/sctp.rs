@@ -1,0 +1,438 @@
+//! Streams over SCTP between workers: what a lost or reordered frame, a second stream, a second worker, UDP and
+//! an end of either side do to them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::rdmap::{Outcome, WorkRequest};
+use ddp::{Access, MESSAGE_QUEUE, RegionMemory, Source, Stag, StreamId, TaggedOffset};
+use sctp_lite::endpoint::{CloseReason, EndpointConfig};
+use sctp_lite::sctp;
+
+use super::wire_pair::{Net, PD, Plan, Rss, octets_of, pattern, stream_config, v4, v6};
+use crate::api::{
+    self, Command, Connect, ConnectError, Event, InterfaceId, Limits, Load, LoadKind, SctpConfig,
+    Service, StreamInfo, Ticket, Transport,
+};
+
+const PORT: u16 = 7471;
+
+fn config() -> SctpConfig {
+    let sctp = sctp::Config::default();
+    SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::new(EndpointConfig::default()), udp: None }
+}
+
+/// Two hosts, of which the second listens.
+fn net(plans: &[Plan]) -> Net {
+    let mut net = Net::new(plans);
+    net.hosts[1].listen_as(PORT, 200, 200, config());
+    net.settle();
+    net
+}
+
+fn pair() -> Net {
+    net(&[Plan::new(1), Plan::new(2)])
+}
+
+/// Opens a stream from host 0 to host 1.
+fn open(net: &mut Net) -> (StreamId, StreamId) {
+    net.open_as(0, 0, 1, (v4(2), PORT).into(), config())
+}
+
+/// Writes `len` octets from host 0 to a region of host 1, and compares.
+fn write(net: &mut Net, stream: StreamId, len: usize) {
+    let from = net.hosts[0].region(1, len, Access::NONE);
+    let to = net.hosts[1].region(2, len, Access::REMOTE_WRITE);
+    from.write(0, &pattern(len));
+    let ticket = net.hosts[0].write(stream, (Stag(1), &from), Stag(2), len as u32);
+    net.wait_sent(0, ticket);
+    assert_eq!(octets_of(&to), pattern(len));
+}
+
+fn closed(net: &mut Net, host: usize) -> CloseReason {
+    net.until("the end", |net| {
+        net.hosts[host].take(|e| match e {
+            Event::Closed { reason: api::CloseReason::Sctp(reason), .. } => Some(reason.clone()),
+            _ => None,
+        })
+    })
+}
+
+fn list(net: &mut Net, host: usize) -> Vec<StreamInfo> {
+    let ticket = net.hosts[host].tell(0, |ticket| Command::ListStreams { ticket });
+    net.until("a list", |net| {
+        net.hosts[host].take(|e| match e {
+            Event::Streams { ticket: t, streams, .. } if *t == ticket => Some(streams.clone()),
+            _ => None,
+        })
+    })
+}
+
+#[test]
+fn a_write_is_placed_and_acknowledged_over_both_versions_of_ip() {
+    for peer in [v4(2), v6(2)] {
+        let mut net = pair();
+        let (here, there) = net.open_as(0, 0, 1, (peer, PORT).into(), config());
+        write(&mut net, here, 300_000);
+        for (host, stream) in [(0, here), (1, there)] {
+            let infos = list(&mut net, host);
+            assert_eq!(infos.len(), 1);
+            assert_eq!((infos[0].stream, infos[0].transport), (stream, Transport::Sctp));
+            assert_eq!(infos[0].state, "established");
+            assert!(infos[0].association.is_some());
+        }
+        assert_eq!(net.hosts[1].count("associations"), 1);
+        assert_eq!(net.hosts[1].count("half_open"), 0);
+    }
+}
+
+#[test]
+fn loss_and_reordering_are_repaired() {
+    let mut net = pair();
+    let (here, _) = open(&mut net);
+    let mut n = 0u32;
+    net.loses = Box::new(move |_, _| {
+        n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        n >> 24 < 8
+    });
+    write(&mut net, here, 1 << 20);
+}
+
+// RFC 5043 §6.2: the streams end, and without one the association goes.
+#[test]
+fn a_stream_is_closed_from_either_side() {
+    for closer in [0, 1] {
+        let mut net = pair();
+        let streams = open(&mut net);
+        let stream = if closer == 0 { streams.0 } else { streams.1 };
+        net.hosts[closer].tell(0, |_| Command::Close { stream, abort: false });
+        assert_eq!(closed(&mut net, closer), CloseReason::LocalShutdown);
+        assert_eq!(closed(&mut net, 1 - closer), CloseReason::PeerShutdown);
+        net.pass(Duration::from_secs(2));
+        for host in &net.hosts {
+            assert_eq!((host.count("streams"), host.count("associations")), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn a_stream_is_aborted_alone() {
+    let mut net = pair();
+    let shared = api::EndpointConfig::from(config());
+    let remote = (v4(2), PORT).into();
+    let (first, _) = net.open_as(0, 0, 1, remote, shared.clone());
+    let (second, _) = net.open_as(0, 0, 1, remote, shared);
+    net.hosts[0].tell(0, |_| Command::Close { stream: first, abort: true });
+    assert_eq!(closed(&mut net, 0), CloseReason::LocalAbort);
+    let _ = closed(&mut net, 1);
+    assert_eq!(net.hosts[0].count("associations"), 1);
+    write(&mut net, second, 5000);
+}
+
+// RFC 5043 §4: sessions of one association, each a stream of its own.
+#[test]
+fn streams_of_one_configuration_share_an_association() {
+    let mut net = pair();
+    let shared = api::EndpointConfig::from(config());
+    let remote = (v4(2), PORT).into();
+    let streams: Vec<_> = (0..100).map(|_| net.open_as(0, 0, 1, remote, shared.clone())).collect();
+    let other = net.open_as(0, 0, 1, remote, config());
+    assert_eq!(net.hosts[0].count("associations"), 2);
+    assert_eq!(net.hosts[1].count("associations"), 2);
+    let infos = list(&mut net, 0);
+    assert_eq!(infos.len(), 101);
+    let of = |stream| infos.iter().find(|i| i.stream == stream).unwrap().association;
+    assert!(streams.iter().all(|s| of(s.0) == of(streams[0].0)));
+    assert_ne!(of(other.0), of(streams[0].0));
+    for (here, there) in &streams {
+        let ticket = net.hosts[0].send(*here, &here.0.to_be_bytes());
+        net.wait_sent(0, ticket);
+        let (stream, data) = net.until("a message", |net| {
+            net.hosts[1].take(|e| match e {
+                Event::Untagged { stream, data, .. } => Some((*stream, data.clone())),
+                _ => None,
+            })
+        });
+        assert_eq!((stream, &data[..]), (*there, &here.0.to_be_bytes()[..]));
+    }
+}
+
+/// An open that the listener's bounds do not let through is told, and keeps nothing.
+#[test]
+fn sessions_take_credits_as_connections_do() {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    net.hosts[1].listen_as(PORT, 100, 2, config());
+    net.settle();
+    let shared = api::EndpointConfig::from(config());
+    let remote = (v4(2), PORT).into();
+    for _ in 0..2 {
+        net.open_as(0, 0, 1, remote, shared.clone());
+    }
+    let ticket = net.hosts[0].connect_as(0, remote, shared.clone());
+    assert_eq!(failure(&mut net, ticket), ConnectError::Closed(CloseReason::TurnedAway.into()));
+    assert_eq!(net.hosts[1].count("no_credit"), 1);
+    let listener = api::ListenerId(PORT.into());
+    net.hosts[1].tell(0, |_| Command::Credits { listener, more: 1 });
+    net.open_as(0, 0, 1, remote, shared);
+}
+
+fn failure(net: &mut Net, ticket: Ticket) -> ConnectError {
+    net.until("a refusal", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::ConnectFailed { ticket: t, reason } if *t == ticket => Some(reason.clone()),
+            Event::Established { .. } => panic!("established"),
+            _ => None,
+        })
+    })
+}
+
+// RFC 9260 §8.4: an INIT to a port where nobody listens is refused.
+#[test]
+fn nobody_listens() {
+    let mut net = pair();
+    let ticket = net.hosts[0].connect_as(0, (v4(2), 9).into(), config());
+    assert_eq!(failure(&mut net, ticket), ConnectError::Closed(CloseReason::ConnectRefused.into()));
+    assert_eq!(net.hosts[1].count("sctp_aborts_sent"), 1);
+    net.settle();
+    assert_eq!(net.hosts[0].count("associations"), 0);
+    // A listener of the other transport is none.
+    net.hosts[1].listen(8);
+    let ticket = net.hosts[0].connect_as(0, (v4(2), 8).into(), config());
+    assert_eq!(failure(&mut net, ticket), ConnectError::Closed(CloseReason::ConnectRefused.into()));
+}
+
+#[test]
+fn nobody_answers() {
+    let mut net = pair();
+    net.loses = Box::new(|from, frame| from == 1 && frame[12..14] == [8, 0]);
+    let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
+    assert_eq!(failure(&mut net, ticket), ConnectError::Timeout);
+    net.pass(Duration::from_secs(1));
+    assert_eq!((net.hosts[0].count("associations"), net.hosts[0].count("streams")), (0, 0));
+}
+
+#[test]
+fn nobody_is_there() {
+    let mut net = pair();
+    let ticket = net.hosts[0].connect_as(0, (v4(77), PORT).into(), config());
+    assert_eq!(failure(&mut net, ticket), ConnectError::Unreachable);
+    assert_eq!((net.hosts[0].count("associations"), net.hosts[0].count("streams")), (0, 0));
+}
+
+#[test]
+fn a_rejected_stream_leaves_nothing() {
+    let mut net = pair();
+    let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
+    let stream = net.until("a request", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::Incoming { stream, revision: None, private_data, .. } => {
+                assert_eq!(private_data, b"hello");
+                Some(*stream)
+            }
+            _ => None,
+        })
+    });
+    net.hosts[1].tell(0, |_| Command::Reject { stream, private_data: b"no".to_vec() });
+    let refused = CloseReason::RejectedByPeer { private_data: b"no".to_vec(), enhanced: None };
+    assert_eq!(failure(&mut net, ticket), ConnectError::Closed(refused.into()));
+    assert_eq!(closed(&mut net, 1), CloseReason::RejectedHere);
+    net.pass(Duration::from_secs(2));
+    for host in &net.hosts {
+        assert_eq!((host.count("streams"), host.count("associations")), (0, 0));
+    }
+}
+
+/// Wherever the device puts its packets, an association lives at the worker that its ports name; opens
+/// choose ports that come back.
+#[test]
+fn workers_forward_what_is_anothers() {
+    for rss in [Rss::Device, Rss::None] {
+        let many = |n| Plan { workers: 3, rss, ..Plan::new(n) };
+        let mut net = net(&[many(1), many(2)]);
+        for worker in 0..3 {
+            let remote = (v4(2), PORT).into();
+            let (here, _) = net.open_as(0, worker, 1, remote, config());
+            assert_eq!(usize::from(here.worker()), worker);
+            let ticket = net.hosts[0].send(here, b"across");
+            net.wait_sent(0, ticket);
+        }
+        assert!(net.hosts[1].count("mesh_in") > 0);
+    }
+}
+
+// RFC 6951: in UDP, to the port of the peer that is named, from our own.
+#[test]
+fn packets_go_in_udp_where_that_is_wanted() {
+    let udp = |n, port| Plan { udp: Some(port), ..Plan::new(n) };
+    let mut net = net(&[udp(1, 4000), udp(2, 9899)]);
+    net.loses = Box::new(|_, frame| {
+        assert_ne!((frame[12..14] == [8, 0], frame[23]), (true, 132), "SCTP outside of UDP");
+        false
+    });
+    let encapsulated = SctpConfig { udp: Some(9899), ..config() };
+    let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), encapsulated);
+    write(&mut net, here, 50_000);
+    // Without a port of our own there is no UDP.
+    let mut net = pair();
+    let encapsulated = SctpConfig { udp: Some(9899), ..config() };
+    let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), encapsulated);
+    assert_eq!(failure(&mut net, ticket), ConnectError::NoUdpPort);
+}
+
+#[test]
+fn a_drain_waits_for_associations() {
+    let mut net = pair();
+    let (here, _) = open(&mut net);
+    net.hosts[0].tell(0, |_| Command::Drain);
+    assert_eq!(closed(&mut net, 0), CloseReason::LocalShutdown);
+    net.until("the end of the drain", |net| {
+        net.hosts[0].take(|e| matches!(e, Event::Drained).then_some(()))
+    });
+    assert_eq!(net.hosts[0].count("associations"), 0);
+    let _ = here;
+    let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
+    assert_eq!(failure(&mut net, ticket), ConnectError::Draining);
+}
+
+#[test]
+fn a_stop_aborts_associations() {
+    let mut net = pair();
+    open(&mut net);
+    net.hosts[0].tell(0, |_| Command::Stop);
+    assert!(matches!(closed(&mut net, 1), CloseReason::PeerAbort { .. }));
+    assert!(net.hosts[0].cores[0].is_stopped());
+}
+
+#[test]
+fn rdmap_reads_and_sends() {
+    let mut net = pair();
+    let len = 100_000;
+    let sink = net.hosts[0].region(5, len, Access::REMOTE_WRITE);
+    let source = net.hosts[1].region(6, len, Access::REMOTE_READ);
+    source.write(0, &pattern(len));
+    let ulp = || ddp::rdmap::Config { recv_buffers: 16, ..Default::default() };
+    let ticket = net.hosts[0].tell(0, |ticket| {
+        Command::Connect(Box::new(Connect {
+            ticket,
+            interface: InterfaceId(0),
+            local: None,
+            remote: (v4(2), PORT).into(),
+            endpoint: config().into(),
+            ulp: ulp().into(),
+            service: Service::Control,
+            pd: PD,
+            stags: Vec::new(),
+            private_data: Vec::new(),
+            timeout: Duration::from_secs(20),
+        }))
+    });
+    let stream = net.until("a request", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::Incoming { stream, enhanced: Some(_), .. } => Some(*stream),
+            _ => None,
+        })
+    });
+    let (pd, private_data, service) = (PD, Vec::new(), Service::Echo);
+    let accept = Command::Accept { stream, pd, private_data, ulp: ulp().into(), service };
+    net.hosts[1].tell(0, |_| accept);
+    let here = net.until("both ends", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::Established { stream, ticket: Some(t), .. } if *t == ticket => Some(*stream),
+            Event::ConnectFailed { reason, .. } => panic!("{reason}"),
+            _ => None,
+        })
+    });
+    let request = WorkRequest::Read {
+        sink_stag: Stag(5),
+        sink_to: TaggedOffset(0),
+        source_stag: Stag(6),
+        source_to: TaggedOffset(0),
+        len: len as u32,
+        cookie: 0,
+    };
+    let region = Some(Stag(5));
+    let read =
+        net.hosts[0].tell(0, |ticket| Command::PostRdmap { stream: here, request, region, ticket });
+    let outcome = net.until("the read", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::Completed { ticket, outcome, .. } if *ticket == read => Some(*outcome),
+            Event::PostFailed { reason, .. } => panic!("{reason}"),
+            _ => None,
+        })
+    });
+    assert_eq!(outcome, Outcome::Read { len: len as u32 });
+    assert_eq!(octets_of(&sink), pattern(len));
+    // The Echo sends back what it gets.
+    let data = Source::Octets(b"there and back".as_slice().into());
+    let request = WorkRequest::Send { source: data, solicited: false, invalidate: None, cookie: 0 };
+    net.hosts[0].tell(0, |ticket| Command::PostRdmap {
+        stream: here,
+        request,
+        region: None,
+        ticket,
+    });
+    let data = net.until("an echo", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::Received { data, .. } => Some(data.clone()),
+            _ => None,
+        })
+    });
+    assert_eq!(data, b"there and back");
+}
+
+#[test]
+fn the_worker_makes_load_by_itself() {
+    let mut net = pair();
+    let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
+    let stream = net.until("a request", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::Incoming { stream, .. } => Some(*stream),
+            _ => None,
+        })
+    });
+    let ulp = stream_config().into();
+    let (pd, private_data, service) = (PD, Vec::new(), Service::Echo);
+    net.hosts[1].tell(0, |_| Command::Accept { stream, pd, private_data, ulp, service });
+    let here = net.until("both ends", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::Established { stream, ticket: Some(t), .. } if *t == ticket => Some(*stream),
+            _ => None,
+        })
+    });
+    let load = Load { kind: LoadKind::Echo { qn: MESSAGE_QUEUE }, len: 100, count: 1000, depth: 8 };
+    let done = net.hosts[0].tell(0, |ticket| Command::Load { stream: here, load, ticket });
+    let report = net.until("the load", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::LoadDone { ticket, report, .. } if *ticket == done => Some(report.clone()),
+            _ => None,
+        })
+    });
+    assert_eq!((report.messages, report.failure), (1000, None));
+}
+
+#[test]
+fn a_removed_listener_takes_no_more_sessions() {
+    let mut net = pair();
+    let shared = api::EndpointConfig::from(config());
+    let remote = (v4(2), PORT).into();
+    let (here, _) = net.open_as(0, 0, 1, remote, shared.clone());
+    let listener = api::ListenerId(PORT.into());
+    let ticket = net.hosts[1].tell(0, |ticket| Command::RemoveListener { listener, ticket });
+    net.wait_done(1, ticket).unwrap();
+    let ticket = net.hosts[0].connect_as(0, remote, shared);
+    assert_eq!(failure(&mut net, ticket), ConnectError::Closed(CloseReason::TurnedAway.into()));
+    write(&mut net, here, 5000);
+    let ticket = net.hosts[0].connect_as(0, remote, config());
+    assert_eq!(failure(&mut net, ticket), ConnectError::Closed(CloseReason::ConnectRefused.into()));
+}
+
+#[test]
+fn a_worker_has_as_many_associations_as_streams_at_most() {
+    let limits = Limits { streams: 2, ..Limits::default() };
+    let mut net = net(&[Plan { limits, ..Plan::new(1) }, Plan::new(2)]);
+    for _ in 0..2 {
+        open(&mut net);
+    }
+    let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
+    assert_eq!(failure(&mut net, ticket), ConnectError::TooManyStreams);
+}

@@ -216,6 +216,8 @@ struct Sample {
     octets: u64,
     frames: u64,
     cpu: [f64; 2],
+    /// Seconds that the asking and the asked worker had something to do.
+    busy: [f64; 2],
 }
 
 impl Sample {
@@ -226,6 +228,8 @@ impl Sample {
             octets: counters("load_octets"),
             frames: counters("tx_frames"),
             cpu: worker_seconds(),
+            busy: [Some(&rig.asking), rig.asked.as_ref()]
+                .map(|end| end.map_or(0.0, |end| end.count("busy_nanoseconds") as f64 * 1e-9)),
             at: Instant::now(),
         }
     }
@@ -271,6 +275,8 @@ fn goodput(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     for (side, name) in ["asking_cpu_ns_per_octet", "asked_cpu_ns_per_octet"].iter().enumerate() {
         let used = after.cpu[side] - before.cpu[side];
         row.extra.insert((*name).into(), used * 1e9 / octets);
+        let used = after.busy[side] - before.busy[side];
+        row.extra.insert(name.replace("cpu", "busy"), used * 1e9 / octets);
     }
     if let Some(latency) = &report.latency {
         row.latency = quantiles(latency);

@@ -104,7 +104,7 @@ impl Plan<'_> {
         let depth = match what {
             What::Echo | What::Notify | What::ReadTrip => 1,
             What::Read => 16,
-            _ => ((1 << 20) / len.max(1)).clamp(8, 256),
+            _ => ((1 << 20) / len.max(1)).clamp(8, 8192),
         };
         let (group, name) = (group.to_owned(), name.to_owned());
         Cell { group, name, what, rig, len, depth, seconds: self.seconds() }

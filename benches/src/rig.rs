@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub const LOCAL: Stag = Stag(0x100);
 /// The asked side's region.
 pub const REMOTE: Stag = Stag(0x200);
+/// Messages that a stream may have under way.
+pub const MOST_POSTS: usize = 8192;
 /// The queue of untagged messages.
 pub const QUEUE: Qn = Qn(0);
 /// Local addresses of the asking side: 10.9.1.1 and on.
@@ -185,7 +187,7 @@ impl RigConfig {
         }
         let queue = QueueConfig { qn: QUEUE, buffers: 256, buffer_size: self.buffer };
         let queues = vec![queue, QueueConfig::error_queue()];
-        StreamConfig { queues, ..StreamConfig::default() }.into()
+        StreamConfig { queues, max_posts: MOST_POSTS, ..StreamConfig::default() }.into()
     }
 }
 

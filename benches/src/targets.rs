@@ -164,7 +164,7 @@ impl List<'_> {
         self.push_most("10 000 idle streams", 16.0, "MiB", all, "memory-10000");
         let of = rows.quotient("streams-10000", "streams-1");
         self.push("10 000 active streams, of one", 0.7, "of it", of, "streams-10000");
-        let cost = |name| rows.extra(name, "asked_cpu_ns_per_octet");
+        let cost = |name| rows.extra(name, "asked_busy_ns_per_octet");
         let times = cost("loss-1").zip(cost("loss-0")).map(|(with, without)| with / without);
         self.push_most("receive cost per octet at 1 % loss", 1.2, "times", times, "loss-1");
         let held = rows.extra("loss-1", "held_octets_max");

@@ -7,6 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use arrayvec::ArrayVec;
 use ddp::StreamId;
 use hashbrown::HashTable;
 use siphasher::sip::SipHasher13;
@@ -30,19 +31,36 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    fn octets(&self) -> [u8; 39] {
+    /// What tells it from all others; as short as the addresses allow, for every octet is hashed.
+    fn octets(&self) -> ArrayVec<u8, 39> {
         let mut out = [0; 39];
-        out[..2].copy_from_slice(&self.interface.to_be_bytes());
-        out[2..4].copy_from_slice(&self.local.port().to_be_bytes());
-        out[4..6].copy_from_slice(&self.remote.port().to_be_bytes());
-        out[6] = u8::from(self.local.is_ipv6());
-        for (at, end) in [(7, self.local), (23, self.remote)] {
-            match end.ip() {
-                IpAddr::V4(a) => out[at..at + 4].copy_from_slice(&a.octets()),
-                IpAddr::V6(a) => out[at..at + 16].copy_from_slice(&a.octets()),
+        let [i0, i1] = self.interface.to_be_bytes();
+        let ([l0, l1], [r0, r1]) =
+            (self.local.port().to_be_bytes(), self.remote.port().to_be_bytes());
+        out[..6].copy_from_slice(&[i0, i1, l0, l1, r0, r1]);
+        let len = match (self.local.ip(), self.remote.ip()) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                out[7..11].copy_from_slice(&local.octets());
+                out[11..15].copy_from_slice(&remote.octets());
+                15
             }
-        }
-        out
+            (local, remote) => {
+                out[6] = 1;
+                out[7..23].copy_from_slice(&v6(local));
+                out[23..39].copy_from_slice(&v6(remote));
+                39
+            }
+        };
+        let mut octets = ArrayVec::from(out);
+        octets.truncate(len);
+        octets
+    }
+}
+
+fn v6(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
     }
 }
 

@@ -45,7 +45,12 @@ impl<'a> Ulpdu<'a> {
     }
 
     /// Copies the first octets into `out` and returns how many there were, at most `out.len()`.
+    #[inline]
     pub fn copy_prefix(&self, out: &mut [u8]) -> usize {
+        if let Some(first) = self.pieces.first().and_then(|first| first.get(..out.len())) {
+            out.copy_from_slice(first);
+            return out.len();
+        }
         let mut done = 0;
         for piece in self.pieces {
             let n = piece.len().min(out.len() - done);

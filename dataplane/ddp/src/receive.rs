@@ -413,6 +413,17 @@ impl Receiver {
 
     /// Delivers what the order has reached, up to an error, and reports that when it is reached.
     fn catch_up<M>(&mut self, env: &mut Env<'_, M>) {
+        if self.records.is_empty() && self.error.is_none() {
+            // What a busy stream does all the time.
+            if self.records.capacity() > IDLE_RECORDS {
+                self.records.release();
+            }
+            return;
+        }
+        self.catch_up_with_records(env);
+    }
+
+    fn catch_up_with_records<M>(&mut self, env: &mut Env<'_, M>) {
         if self.state == State::Stopped {
             return;
         }

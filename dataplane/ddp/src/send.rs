@@ -341,6 +341,11 @@ fn segment_size<M>(posted: &Posted<M>, mulpdu: usize) -> (usize, u32) {
     (header, room.min(posted.len - posted.sent))
 }
 
+/// A header, copied at once.
+fn written(octets: &[u8]) -> ArrayVec<u8, MAX_DDP_HEADER> {
+    ArrayVec::try_from(octets).unwrap_or_default()
+}
+
 fn outgoing<M: RegionMemory>(
     posted: &Posted<M>,
     token: UlpduToken,
@@ -349,22 +354,21 @@ fn outgoing<M: RegionMemory>(
 ) -> Outgoing {
     // RFC 5041 §4.1: L on the last segment and on no other.
     let last = u64::from(token.offset) + u64::from(payload_len) == u64::from(posted.len);
-    let mut header = ArrayVec::<u8, MAX_DDP_HEADER>::new();
-    match posted.message {
+    let header = match posted.message {
         Message::Tagged { stag, to, rsvd_ulp, .. } => {
             // RFC 5041 §5.2: TO of the message plus the offset in it.
             let to = TaggedOffset(to.0 + u64::from(token.offset));
             let mut octets = [0; TAGGED_HEADER_LEN];
             TaggedRepr { last, version, rsvd_ulp, stag, to }.emit(&mut octets);
-            header.extend(octets);
+            written(&octets)
         }
         Message::Untagged { qn, rsvd_ulp, .. } => {
             let (msn, mo) = (posted.msn, MessageOffset(token.offset));
             let mut octets = [0; UNTAGGED_HEADER_LEN];
             UntaggedRepr { last, version, rsvd_ulp, qn, msn, mo }.emit(&mut octets);
-            header.extend(octets);
+            written(&octets)
         }
-    }
+    };
     let stable = match posted.message.source() {
         Source::Region { memory, .. } => memory.is_stable(),
         Source::Octets(_) => true,

@@ -69,6 +69,8 @@ counters! {
     turns: Counter,
     /// Turns that found nothing to do.
     idle_turns: Counter,
+    /// Nanoseconds spent in turns in which there was something to do.
+    busy_nanoseconds: Counter,
     /// Times the worker slept.
     sleeps: Counter,
     /// Turns in which the ports were not polled because the event ring was nearly full.

@@ -23,6 +23,9 @@ pub struct Interface {
     /// Neighbours on the link.
     pub neighbours: NeighbourCache,
     addresses: Vec<(IpAddr, u8)>,
+    /// Those of IPv4, and the broadcast addresses of their links: each packet is compared with them.
+    v4: Vec<u32>,
+    broadcasts: Vec<u32>,
     routes: Vec<Route>,
 }
 
@@ -44,7 +47,18 @@ impl Interface {
         }
         let mut routes = config.routes.clone();
         routes.sort_by_key(|r| core::cmp::Reverse(r.prefix));
+        let v4 = |a: &(IpAddr, u8)| match *a {
+            (IpAddr::V4(address), prefix) => Some((u32::from(address), prefix)),
+            (IpAddr::V6(_), _) => None,
+        };
+        let links = addresses.iter().filter_map(v4).filter(|&(_, prefix)| prefix < 31);
+        let mut broadcasts: Vec<u32> = links.map(|(a, prefix)| a | u32::MAX >> prefix).collect();
+        broadcasts.push(u32::MAX);
+        broadcasts.sort_unstable();
+        broadcasts.dedup();
         Interface {
+            v4: addresses.iter().filter_map(v4).map(|(address, _)| address).collect(),
+            broadcasts,
             id,
             port: config.port.0 as usize,
             vlan: config.vlan,
@@ -64,7 +78,10 @@ impl Interface {
 
     /// True for one of the interface's own addresses.
     pub fn has(&self, address: IpAddr) -> bool {
-        self.addresses.iter().any(|&(a, _)| a == address)
+        match address {
+            IpAddr::V4(address) => self.v4.contains(&u32::from(address)),
+            IpAddr::V6(_) => self.addresses.iter().any(|&(a, _)| a == address),
+        }
     }
 
     /// True when the address is on this link: in a connected prefix, or link-local.
@@ -103,15 +120,7 @@ impl Interface {
 
     /// True for the link's broadcast addresses.
     pub fn is_broadcast(&self, address: Ipv4Addr) -> bool {
-        address.is_broadcast()
-            || self.addresses.iter().any(|&(a, prefix)| match a {
-                IpAddr::V4(a) if prefix < 31 => {
-                    let host = u32::MAX >> prefix;
-                    u32::from(a) | host == u32::from(address)
-                        && contains(a.into(), prefix, address.into())
-                }
-                _ => false,
-            })
+        self.broadcasts.contains(&u32::from(address))
     }
 
     /// True for the multicast groups that the interface is in: all nodes, and the solicited-node groups

@@ -61,6 +61,8 @@ pub struct PortQueue {
     typical: usize,
     impaired: Option<Box<FaultyLink<Travelling>>>,
     counters: QueueCounters,
+    /// As they were published last.
+    told: QueueCounters,
     published: Arc<Published>,
 }
 
@@ -95,6 +97,7 @@ impl PortQueue {
             typical: 0,
             impaired,
             counters,
+            told: counters,
             published,
         }
     }
@@ -176,7 +179,10 @@ impl PortQueue {
         if !self.pending.is_empty() {
             self.offer();
         }
-        self.published.store(&self.counters, self.link_counters());
+        if self.counters != self.told || self.impaired.is_some() {
+            self.told = self.counters;
+            self.published.store(&self.counters, self.link_counters());
+        }
     }
 
     /// Where the counters are published.

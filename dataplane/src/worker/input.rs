@@ -211,7 +211,9 @@ impl<Io: PortIo> Core<Io> {
         }
         let interface = packet.interface as u16;
         let flow = FlowKey { interface, local: destination, remote: source };
-        let hash = self.flows.hash(&flow);
+        // Frames of one flow often follow each other.
+        let same = arrivals.last().filter(|last| last.flow == flow).map(|last| last.hash);
+        let hash = same.unwrap_or_else(|| self.flows.hash(&flow));
         let (segment, source_mac) = (segment.clone(), packet.source_mac);
         let ce = ecn::is_marked(frame.octets());
         let unverified = check == L4Check::Unknown;
@@ -248,8 +250,13 @@ impl<Io: PortIo> Core<Io> {
         next: &[Io::Frame],
         now: Instant,
     ) {
+        let mut last: Option<(FlowKey, Option<u32>)> = None;
         for arrival in &mut arrivals {
-            arrival.slot = self.flows.find(arrival.hash, &arrival.flow);
+            arrival.slot = match last {
+                Some((flow, slot)) if flow == arrival.flow => slot,
+                _ => self.flows.find(arrival.hash, &arrival.flow),
+            };
+            last = Some((arrival.flow, arrival.slot));
         }
         for (at, arrival) in arrivals.iter().enumerate() {
             match arrivals.get(at + AHEAD) {

@@ -97,6 +97,8 @@ use reach;
 const COMMANDS: usize = 64;
 const MESSAGES: usize = 64;
 const TIMERS: usize = 256;
+/// Idle turns after which gauges are published again: what they tell hardly changes.
+const SELDOM: u64 = 64;
 /// What neighbours say is told to the other workers at most this often in a second.
 const NEWS: u32 = 2000;
 
@@ -258,8 +260,10 @@ impl<Io: PortIo> Core<Io> {
             self.counters.event_stalls.add(1);
         }
         busy |= self.fire_timers(now);
-        self.ask_neighbours(now);
-        self.counters.reassembly_timeouts.add(self.reassembly.expire(now));
+        let mut changed = self.ask_neighbours(now);
+        let expired = self.reassembly.expire(now);
+        changed |= expired > 0;
+        self.counters.reassembly_timeouts.add(expired);
         busy |= self.transmit(now);
         busy |= self.transmit_associations(now);
         busy |= self.send_outbox();
@@ -270,9 +274,11 @@ impl<Io: PortIo> Core<Io> {
         }
         self.mesh.wake();
         self.events.notify();
-        self.publish();
         if !busy {
             self.counters.idle_turns.add(1);
+        }
+        if busy || changed || self.counters.idle_turns.get().is_multiple_of(SELDOM) {
+            self.publish();
         }
         busy
     }
@@ -297,6 +303,11 @@ impl<Io: PortIo> Core<Io> {
     /// True after [`Command::Stop`]: every stream has been reset and everything said.
     pub(crate) fn is_stopped(&self) -> bool {
         self.phase == Phase::Stopped && self.events.is_flushed()
+    }
+
+    /// Counts the time of a turn in which there was something to do.
+    pub(crate) fn spent(&self, time: core::time::Duration) {
+        self.counters.busy_nanoseconds.add(time.as_nanos() as u64);
     }
 
     /// Counts a sleep.
@@ -382,7 +393,8 @@ impl<Io: PortIo> Core<Io> {
         self.touch(slot);
     }
 
-    fn ask_neighbours(&mut self, now: Instant) {
+    /// Returns whether one was asked, or given up.
+    fn ask_neighbours(&mut self, now: Instant) -> bool {
         // At most as many as the caches have entries. None may be left out: its streams would wait for
         // ever, and keep their places.
         let mut failed = Vec::new();
@@ -390,10 +402,12 @@ impl<Io: PortIo> Core<Io> {
             failed.push((interface, address));
         });
         self.counters.neighbour_solicitations.add(asked);
+        let changed = asked > 0 || !failed.is_empty();
         for (interface, address) in failed {
             self.counters.neighbour_failures.add(1);
             self.neighbour_failed(interface, address, now);
         }
+        changed
     }
 
     fn announce(&mut self) {

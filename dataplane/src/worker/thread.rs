@@ -222,9 +222,14 @@ fn run<Io: PortIo>(
     let mut core = Core::new(parts, now());
     let _ = ready.send(Ok(()));
     let mut idle = IdleLoop::new(worker.idle, alone, now());
+    let mut working = None;
     while !core.is_stopped() {
         let at = now();
+        if let Some(since) = working.take() {
+            core.spent(at - since);
+        }
         let busy = core.turn(at);
+        working = busy.then_some(at);
         idle.after(busy, at, &core, wake);
     }
     // Buffers go back to their pools while the thread is still registered.

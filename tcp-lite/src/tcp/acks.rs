@@ -220,6 +220,23 @@ impl Sender {
         changed
     }
 
+    /// True when an acknowledgement of nothing new with this window says nothing at all: nothing is in
+    /// flight, suspected or awaited, and the window is open and the same.
+    pub(crate) fn is_quiet(&self, window: u64) -> bool {
+        self.flight() == 0
+            && window == u64::from(self.wnd)
+            && window > 0
+            && self.out.phase == Phase::Open
+            && self.out.tlp.is_quiet()
+            && self.episode.is_none()
+    }
+
+    /// SND.WL1, SND.WL2, by a segment that says nothing else (RFC 9293 §3.10.7.4).
+    pub(crate) fn note_segment(&mut self, seq: ExtSeq, ack: ExtSeq) {
+        self.wl1 = self.wl1.max(seq);
+        self.wl2 = self.wl2.max(ack);
+    }
+
     /// SND.WND, SND.WL1, SND.WL2.
     pub(crate) fn set_window(&mut self, seq: ExtSeq, ack: ExtSeq, window: u64) {
         // RFC 7323 §2.3: at most 65535 << 14.

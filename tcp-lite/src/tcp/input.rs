@@ -288,6 +288,10 @@ impl Connection {
         if self.ecn.must_slow_down(seg, ack, self.send.nxt) {
             self.slow_down();
         }
+        if ack == self.send.una && self.send.is_quiet(window) && seg.options.sack.is_empty() {
+            // A peer that only sends: every other segment of a busy stream.
+            return self.send.note_segment(start, ack);
+        }
         let info = AckInfo {
             seq: start,
             ack,

@@ -1,12 +1,11 @@
 //! A TCP segment as a value: parsed from octets, written to octets (RFC 9293 §3.1, §3.2).
 //!
-//! The fixed header goes through smoltcp's view. Options are read here, because smoltcp keeps three SACK
-//! blocks and a segment may carry four (RFC 2018 §3). Checksums are the business of whoever owns the
+//! Every segment comes by here, so the fixed header is read and written whole; options are read here too,
+//! because smoltcp keeps three SACK blocks and a segment may carry four (RFC 2018 §3). Checksums are the business of whoever owns the
 //! packet buffer. The urgent pointer is legal and ignored (RFC 6093 §5 advises against its use, and
 //! MPA has none): the octets it points at are ordinary octets of the stream.
 
 use arrayvec::ArrayVec;
-use smoltcp::wire::TcpPacket;
 
 use super::drop_reason::DropReason;
 use super::seq::SeqNumber;
@@ -123,20 +122,24 @@ impl<'a> Segment<'a> {
     /// [`DropReason::BadHeader`] when the header does not fit the octets or a port is zero,
     /// [`DropReason::BadOption`] when an option has an illegal length (RFC 9293 §3.2 MUST-7).
     pub fn parse(octets: &'a [u8]) -> Result<Segment<'a>, DropReason> {
-        let view = TcpPacket::new_checked(octets).map_err(|_| DropReason::BadHeader)?;
-        let (src_port, dst_port) = (view.src_port(), view.dst_port());
+        let fixed = octets.first_chunk::<HEADER_LEN>().ok_or(DropReason::BadHeader)?;
+        let header_len = usize::from(fixed[OFFSET_AT] >> 4) * 4;
+        let options = octets.get(HEADER_LEN..header_len).ok_or(DropReason::BadHeader)?;
+        let short = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
+        let word = |at: usize| u32::from(short(at)) << 16 | u32::from(short(at + 2));
+        let (src_port, dst_port) = (short(SRC_PORT_AT), short(DST_PORT_AT));
         if src_port == 0 || dst_port == 0 {
             return Err(DropReason::BadHeader);
         }
         Ok(Segment {
             src_port,
             dst_port,
-            seq: SeqNumber(view.seq_number().0 as u32),
-            ack: SeqNumber(view.ack_number().0 as u32),
-            flags: Flags(octets[FLAGS_AT]),
-            window: view.window_len(),
-            options: Options::parse(view.options())?,
-            payload: view.payload(),
+            seq: SeqNumber(word(SEQ_AT)),
+            ack: SeqNumber(word(ACK_AT)),
+            flags: Flags(fixed[FLAGS_AT]),
+            window: short(WINDOW_AT),
+            options: Options::parse(options)?,
+            payload: &octets[header_len..],
             ce: false,
         })
     }
@@ -165,17 +168,17 @@ impl<'a> Segment<'a> {
     /// When `out` is shorter than [`header_len`](Self::header_len).
     pub fn emit_header(&self, out: &mut [u8]) -> usize {
         let len = self.header_len();
-        let out = &mut out[..len];
-        out[..HEADER_LEN].fill(0);
-        let mut view = TcpPacket::new_unchecked(&mut *out);
-        view.set_src_port(self.src_port);
-        view.set_dst_port(self.dst_port);
-        view.set_seq_number(smoltcp::wire::TcpSeqNumber(self.seq.0 as i32));
-        view.set_ack_number(smoltcp::wire::TcpSeqNumber(self.ack.0 as i32));
-        view.set_header_len(len as u8);
-        view.set_window_len(self.window);
-        out[FLAGS_AT] = self.flags.0;
-        self.options.emit(&mut out[HEADER_LEN..]);
+        let (fixed, options) = out[..len].split_at_mut(HEADER_LEN);
+        let mut octets = [0; HEADER_LEN];
+        octets[SRC_PORT_AT..][..2].copy_from_slice(&self.src_port.to_be_bytes());
+        octets[DST_PORT_AT..][..2].copy_from_slice(&self.dst_port.to_be_bytes());
+        octets[SEQ_AT..][..4].copy_from_slice(&self.seq.0.to_be_bytes());
+        octets[ACK_AT..][..4].copy_from_slice(&self.ack.0.to_be_bytes());
+        octets[OFFSET_AT] = ((len / 4) as u8) << 4;
+        octets[FLAGS_AT] = self.flags.0;
+        octets[WINDOW_AT..][..2].copy_from_slice(&self.window.to_be_bytes());
+        fixed.copy_from_slice(&octets);
+        self.options.emit(options);
         len
     }
 
@@ -190,8 +193,14 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// Where the eight control bits are; smoltcp has them one by one only.
+/// Where the fields are (RFC 9293 §3.1). The data offset is the upper half of its octet.
+const SRC_PORT_AT: usize = 0;
+const DST_PORT_AT: usize = 2;
+const SEQ_AT: usize = 4;
+const ACK_AT: usize = 8;
+const OFFSET_AT: usize = 12;
 const FLAGS_AT: usize = 13;
+const WINDOW_AT: usize = 14;
 
 impl Options {
     /// Reads the options of a header.
@@ -200,6 +209,15 @@ impl Options {
     /// [`DropReason::BadOption`] when a length is illegal.
     pub fn parse(mut octets: &[u8]) -> Result<Options, DropReason> {
         let mut options = Options::default();
+        if let [OPT_NOP, OPT_NOP, kind, len, v0, v1, v2, v3, e0, e1, e2, e3] = *octets
+            && (kind, usize::from(len)) == OPT_TIMESTAMPS
+        {
+            // RFC 7323 appendix A: what nearly every segment has.
+            let val = u32::from_be_bytes([v0, v1, v2, v3]);
+            let ecr = u32::from_be_bytes([e0, e1, e2, e3]);
+            options.timestamps = Some(Timestamps { val, ecr });
+            return Ok(options);
+        }
         while let [kind, rest @ ..] = octets {
             if *kind == OPT_END {
                 break;
@@ -292,9 +310,9 @@ impl Options {
             put(&[OPT_NOP, OPT_NOP, OPT_SACK_PERMITTED.0, OPT_SACK_PERMITTED.1 as u8]);
         }
         if let Some(Timestamps { val, ecr }) = self.timestamps {
-            put(&[OPT_NOP, OPT_NOP, OPT_TIMESTAMPS.0, OPT_TIMESTAMPS.1 as u8]);
-            put(&val.to_be_bytes());
-            put(&ecr.to_be_bytes());
+            let ([v0, v1, v2, v3], [e0, e1, e2, e3]) = (val.to_be_bytes(), ecr.to_be_bytes());
+            let (kind, len) = (OPT_TIMESTAMPS.0, OPT_TIMESTAMPS.1 as u8);
+            put(&[OPT_NOP, OPT_NOP, kind, len, v0, v1, v2, v3, e0, e1, e2, e3]);
         }
         if let Some(shift) = self.window_scale {
             put(&[OPT_NOP, OPT_WINDOW_SCALE.0, OPT_WINDOW_SCALE.1 as u8, shift]);

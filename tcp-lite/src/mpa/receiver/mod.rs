@@ -21,6 +21,7 @@
 
 mod extent;
 mod pieces;
+mod whole;
 
 use super::config::{Config, OnBadCrc, Params};
 use super::error::{Fault, MpaError};
@@ -299,7 +300,8 @@ impl Receiver {
         self.stop.as_ref().map_or(u64::MAX, |error| error.at.0)
     }
 
-    fn take(
+    /// The long way: octets of any place and any part of FPDUs.
+    fn take_any(
         &mut self,
         offset: u64,
         octets: &[u8],
@@ -345,7 +347,7 @@ impl Receiver {
         let taken = self.keep_rest(Span { offset, octets, extent_end, in_order }, &pass, budget);
         if self.next > pass.to && in_order && self.pieces.begin_with_held(self.next) {
             // The order has passed an island. What follows it may be an FPDU that was refused.
-            self.take(self.next, &[], sink, budget);
+            self.take_any(self.next, &[], sink, budget);
         }
         taken
     }

@@ -4,7 +4,7 @@
 use super::super::framing::Framing;
 use ddp::llp::{Outgoing, UlpduSource};
 use wire::crc32c;
-use wire::mpa::{CRC_LEN, MARKER_LEN, Marker, pad_len};
+use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_LEN, Marker, pad_len};
 
 /// Writes the FPDU that begins at stream offset `fpdu` into `out`, which has exactly its octets.
 pub(super) fn frame(
@@ -15,6 +15,9 @@ pub(super) fn frame(
     source: &impl UlpduSource,
     out: &mut [u8],
 ) {
+    if !framing.has_markers() {
+        return plain(crc, outgoing, source, out);
+    }
     let header = framing.header(fpdu);
     let mut writer = Writer { framing, header, at: fpdu, out, done: 0 };
     writer.put(&(outgoing.len() as u16).to_be_bytes());
@@ -32,6 +35,24 @@ pub(super) fn frame(
     let done = writer.done;
     debug_assert_eq!(out.len(), done + CRC_LEN);
     // RFC 5044 §4.1: the field is there when CRCs are off too.
+    let field = if crc { crc32c::field(&out[..done]) } else { [0; CRC_LEN] };
+    out[done..].copy_from_slice(&field);
+}
+
+/// The same without markers: nothing is cut.
+fn plain(crc: bool, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8]) {
+    let len = outgoing.len();
+    let (length, rest) = out.split_at_mut(LENGTH_LEN);
+    length.copy_from_slice(&(len as u16).to_be_bytes());
+    let (header, rest) = rest.split_at_mut(outgoing.header.len());
+    header.copy_from_slice(&outgoing.header);
+    let (payload, pad) = rest.split_at_mut(outgoing.payload_len);
+    if !payload.is_empty() {
+        source.read_payload(outgoing.token, 0, payload);
+    }
+    pad[..pad_len(len)].fill(0);
+    let done = out.len() - CRC_LEN;
+    debug_assert_eq!(done, LENGTH_LEN + len + pad_len(len));
     let field = if crc { crc32c::field(&out[..done]) } else { [0; CRC_LEN] };
     out[done..].copy_from_slice(&field);
 }

@@ -420,6 +420,11 @@ impl Sender {
     fn keep_octets(&mut self, start: u64, octets: Box<[u8]>) {
         self.stats.kept += octets.len() as u64;
         self.stats.kept_max = self.stats.kept_max.max(self.stats.kept);
+        let newest = self.unacked.records.back().is_some_and(|last| last.start == start as u32);
+        if newest && let Some(last) = self.unacked.records.back_mut() {
+            last.kept = true;
+            return self.unacked.kept.push_back(Kept { start, octets });
+        }
         let record = self.record_at(start);
         self.unacked.records[record].kept = true;
         let at = self.unacked.kept.partition_point(|kept| kept.start < start);

@@ -1,0 +1,159 @@
+//! The short way: whole FPDUs in order, one after the other in one span, with nothing held. It is what a busy
+//! stream brings; whatever else there is to an FPDU takes the long way from there on.
+
+use super::{Pass, Receiver, Span};
+use crate::mpa::framing::Framing;
+use crate::seam::Taken;
+use core::ops::Range;
+use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
+use smallvec::SmallVec;
+use wire::crc32c;
+use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker};
+
+use super::pieces::HoldBudget;
+
+/// Where the short way ends.
+struct End {
+    /// Every FPDU before this was handed up.
+    at: u64,
+    /// The sink has no room for the one at `at`, which ends before this.
+    refused: Option<u64>,
+}
+
+impl Receiver {
+    /// Takes octets before the first error.
+    pub(super) fn take(
+        &mut self,
+        offset: u64,
+        octets: &[u8],
+        sink: &mut impl UlpduSink,
+        budget: &mut HoldBudget,
+    ) -> Taken {
+        let plain = offset == self.next
+            && !octets.is_empty()
+            && self.pieces.is_empty()
+            && !self.blocked
+            && self.stop.is_none();
+        if !plain {
+            return self.take_any(offset, octets, sink, budget);
+        }
+        let end = offset + octets.len() as u64;
+        let End { at, refused } = self.hand_up_whole(octets, sink);
+        if at == end {
+            return Taken::All;
+        }
+        let octets = &octets[(at - offset) as usize..];
+        let taken = if refused.is_some() {
+            let pass =
+                Pass { located: true, refused, begins_aligned: true, ..Pass::nothing_at(at) };
+            let span = Span { offset: at, octets, extent_end: end, in_order: true };
+            self.keep_rest(span, &pass, budget)
+        } else {
+            self.take_any(at, octets, sink, budget)
+        };
+        match taken {
+            Taken::Only(rest) => Taken::Only(offset..rest.end.max(at)),
+            Taken::All => Taken::All,
+        }
+    }
+
+    /// Hands up the FPDUs that `octets`, at the next one in order, begin with.
+    fn hand_up_whole(&mut self, octets: &[u8], sink: &mut impl UlpduSink) -> End {
+        let framing = self.checks.framing;
+        let start = self.next;
+        sink.order_complete(OrderKey(start));
+        let mut refused = None;
+        while let Some(fpdu) = self.whole(start, octets) {
+            let ulpdu = &octets[fpdu.ulpdu.clone()];
+            let disposition = if framing.has_markers() {
+                let at = start + fpdu.ulpdu.start as u64;
+                let pieces = between_markers(framing, at, ulpdu);
+                sink.ulpdu(OrderKey(self.next), Ulpdu::new(&pieces))
+            } else {
+                sink.ulpdu(OrderKey(self.next), Ulpdu::new(&[ulpdu]))
+            };
+            match disposition {
+                Disposition::Placed(n) => self.placed_in_order += n as u64,
+                Disposition::Ignored => {}
+                Disposition::Refused => {
+                    refused = Some(fpdu.end);
+                    break;
+                }
+            }
+            self.fpdus += 1;
+            self.tries = 0;
+            self.next = fpdu.end;
+            sink.order_complete(OrderKey(fpdu.end));
+        }
+        End { at: self.next, refused }
+    }
+
+    /// The next FPDU in order if it lies whole and verified in `octets`, which begin at `start`.
+    #[inline]
+    fn whole(&self, start: u64, octets: &[u8]) -> Option<Whole> {
+        let framing = self.checks.framing;
+        let fpdu = self.next;
+        let header = framing.header(fpdu);
+        let at = (header - start) as usize;
+        let length = octets.get(at..at + LENGTH_LEN)?;
+        let ulpdu_len = usize::from(u16::from_be_bytes([length[0], length[1]]));
+        let end = framing.end(fpdu, ulpdu_len);
+        let whole = octets.get((fpdu - start) as usize..(end - start) as usize)?;
+        if whole.len() as u64 > u64::from(self.checks.max_fpdu) {
+            return None;
+        }
+        if self.checks.crc {
+            // RFC 5044 §4.4, §8: the CRC first, markers included.
+            let (covered, field) = whole.split_at(whole.len() - CRC_LEN);
+            if field != crc32c::field(covered) {
+                return None;
+            }
+        }
+        let mut ulpdu_end = at + LENGTH_LEN + ulpdu_len;
+        if framing.has_markers() {
+            if !markers_point_at(framing, fpdu, header, whole) {
+                return None;
+            }
+            if ulpdu_len > 0 {
+                let begin = header + LENGTH_LEN as u64;
+                ulpdu_end = (framing.skip(begin, ulpdu_len as u64) - start) as usize;
+            }
+        }
+        Some(Whole { ulpdu: at + LENGTH_LEN..ulpdu_end, end })
+    }
+}
+
+/// An FPDU in a span.
+struct Whole {
+    /// Its ULPDU, markers included, in the span's octets.
+    ulpdu: Range<usize>,
+    /// The stream offset behind it.
+    end: u64,
+}
+
+/// RFC 5044 §8 code 3, as its §4.2 reads: every marker of the FPDU points at its ULPDU_Length field.
+fn markers_point_at(framing: Framing, fpdu: u64, header: u64, whole: &[u8]) -> bool {
+    let first = (framing.marker_from(fpdu) - fpdu) as usize;
+    (first..whole.len()).step_by(MARKER_INTERVAL as usize).all(|at| {
+        let expected = (fpdu + at as u64).saturating_sub(header) as u16;
+        let marker = whole[at..].first_chunk::<MARKER_LEN>();
+        marker.is_some_and(|octets| Marker::parse(octets).fpduptr() == expected)
+    })
+}
+
+/// The pieces of `octets`, at `at` of the stream, between markers.
+fn between_markers(framing: Framing, at: u64, octets: &[u8]) -> SmallVec<[&[u8]; 24]> {
+    let mut pieces = SmallVec::new();
+    let (mut at, mut rest) = (at, octets);
+    while !rest.is_empty() {
+        if framing.is_marker(at) {
+            at += MARKER_LEN as u64;
+            rest = &rest[MARKER_LEN..];
+        }
+        let (piece, more) = rest.split_at(framing.run(at).min(rest.len()));
+        pieces.push(piece);
+        at += piece.len() as u64;
+        rest = more;
+    }
+    pieces
+}

@@ -33,7 +33,7 @@ impl Default for ReceiveConfig {
             least_window: 1500,
             packets_per_sack: 2,
             sack_delay: Duration::from_millis(40),
-            max_gaps: 256,
+            max_gaps: 1024,
             max_message: 64 * 1024,
             max_fragments: 128,
             fragments: 256 * 1024,

@@ -32,8 +32,8 @@ pub use config::ReceiveConfig;
 /// Farthest that a Gap Ack Block can tell of, beyond the cumulative TSN (RFC 9260 §3.3.4).
 const MAX_AHEAD: u64 = u16::MAX as u64;
 
-/// Gap Ack Blocks that one SACK reports: what fits 1500 octets with the other headers.
-const MAX_BLOCKS: usize = 256;
+/// Gap Ack Blocks that one SACK reports: what fits an MTU of 1500 with the headers.
+const MAX_BLOCKS: usize = 360;
 
 /// Duplicates that one SACK reports.
 pub const MAX_DUPLICATES: usize = 16;

@@ -21,7 +21,7 @@ use super::record::{AGAIN, LOST, OPENS, Record, SACKED};
 use crate::seam::MessageRef;
 
 /// Most ranges of SACKed TSNs remembered. What would need more is ignored: the peer says it again.
-const MAX_SACKED_RANGES: usize = 512;
+const MAX_SACKED_RANGES: usize = 1024;
 
 /// The board of an association.
 #[derive(Debug)]

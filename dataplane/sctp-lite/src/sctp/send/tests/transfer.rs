@@ -97,6 +97,17 @@ fn goodput_at_one_percent_of_loss() {
     }
 }
 
+// A slow start that overflows the queue, with every second packet lost: thousands of gaps are repaired without
+// a time-out.
+#[test]
+fn an_overflowing_slow_start_recovers() {
+    let cell = Cell { loss_percent: 0.0, rtt: 10 * MS };
+    let (rate, pair) = cell.run(1, &SendConfig::default());
+    let stats = pair.ends[0].sender.stats();
+    assert!(stats.lost > 1000 && stats.timeouts == 0, "{stats:?}");
+    assert!(rate * 8.0 > 0.45 * cell.rate() as f64, "{rate}");
+}
+
 // RFC 9260 §7.2.1: without loss, nothing is sent twice, and slow start fills the window.
 #[test]
 fn without_loss_nothing_is_sent_twice() {

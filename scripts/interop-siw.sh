@@ -17,6 +17,8 @@ mtus=${SIW_MTUS:-1500 9000}
 # Emulation is slow: enough to show behaviour.
 iterations=${SIW_ITERATIONS:-20}
 results=$repo/target/interop-siw.json
+# What there is to know of a bad row: output, the guest's log, the appliance's events.
+bad_dir=$repo/target/interop-siw-bad
 ddpd_pid='' capture_pid='' mtu=1500
 rows=0 failed=0
 
@@ -142,10 +144,23 @@ set_mtu() {
 # row CASE EXPECTED SEEN RESULT
 row() {
     rows=$((rows + 1))
-    [ "$4" = ok ] || failed=$((failed + 1))
+    if [ "$4" != ok ]; then
+        failed=$((failed + 1))
+        keep_bad
+    fi
     printf '%-44s %5s  %-22s %-34s %s\n' "$1" "$mtu" "$2" "$3" "$4"
     jq -cn --arg part "$part" --arg case "$1" --arg mtu "$mtu" --arg expected "$2" --arg seen "$3" --arg result "$4" \
         '{part: $part, case: $case, mtu: ($mtu | tonumber), expected: $expected, seen: $seen, good: ($result == "ok")}' >>"$work/rows.json"
+}
+
+# keep_bad: into a directory of the row's number.
+keep_bad() {
+    local dir=$bad_dir/row$rows
+    mkdir -p "$dir"
+    cp "$work"/guest.out "$work"/api.err "$work"/ddpd.err "$dir" 2>/dev/null || true
+    api --json events 2>/dev/null | tail -n 200 >"$dir/events" || true
+    guest_run 10 "dmesg | tail -n 200" >"$dir/dmesg" || true
+    say "more of the bad row is in $dir"
 }
 
 # A dead ddpd is one bad row, not every one that follows.
@@ -409,6 +424,7 @@ cycle_cases() {
     fi
 }
 
+rm -rf "$bad_dir"
 build_programs
 versions=$(cat "$("$repo/scripts/siw-guest/build.sh")/versions")
 make_net

@@ -33,6 +33,13 @@ pub trait MessageSink {
     /// missing before it.
     fn message(&mut self, now: Instant, message: Received<'_>) -> Taken;
 
+    /// The peer has restarted, and the association has so many pairs of streams now: messages that follow
+    /// belong to nothing that was before, and what was sent and not acknowledged is forgotten. They may be
+    /// in the very packet that tells of it, so this is not left to an event.
+    fn restarted(&mut self, now: Instant, streams: u16) {
+        let _ = (now, streams);
+    }
+
     /// Octets of user data that the upper layer can still take; bounds the a_rwnd that SCTP advertises. An
     /// upper layer that places everything at arrival says `u32::MAX`.
     fn room(&self) -> u32;

@@ -3,7 +3,7 @@
 use super::config::{EndpointConfig, Open};
 use super::event::{CloseReason, SessionId, SessionStats, StreamParams};
 use super::{Context, Event, SessionEvent, State};
-use crate::session::{self, Said, Session};
+use crate::session::{self, Heard, Said, Session};
 use ddp::enhanced::{Agreed, EnhancedRepr, Readiness, Rtr, answer, settle};
 use ddp::llp::{OrderKey, UlpduSink};
 use ddp::rdmap::{self, WorkRequest};
@@ -230,8 +230,26 @@ impl<M: RegionMemory> Line<M> {
         self.asked.is_some()
     }
 
+    /// What a message that was taken means for the session.
+    pub(super) fn heard(&mut self, heard: &Heard, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        match heard {
+            Heard::Nothing => {}
+            Heard::Accepted(said) => self.accepted(said, env, cx),
+            Heard::Rejected(said) => {
+                let (private_data, enhanced) = (said.private_data.clone(), said.enhanced);
+                self.over(CloseReason::RejectedByPeer { private_data, enhanced });
+            }
+            Heard::TurnedAway => self.over(CloseReason::TurnedAway),
+            Heard::Cancelled => {
+                self.session.end();
+                self.over(CloseReason::Cancelled);
+            }
+            Heard::PeerDone => self.peer_done(env),
+        }
+    }
+
     /// The peer accepts.
-    pub(super) fn accepted(&mut self, said: Said, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+    fn accepted(&mut self, said: &Said, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let Some(open) = self.open.take() else { return };
         let (id, Open { pd, ulp, .. }) = *open;
         let preference = env.config.session.rtr_preference;
@@ -243,7 +261,7 @@ impl<M: RegionMemory> Line<M> {
         };
         self.enter_full(id, pd, ulp, agreed.ok().flatten(), env, cx);
         match agreed {
-            Ok(_) => self.established(said.private_data, env),
+            Ok(_) => self.established(said.private_data.clone(), env),
             // RFC 6581 §9.1, §9.2: the peer is told so in a Terminate.
             Err(why) => {
                 self.fail_with(CloseReason::Unsuitable(why), LastWord::Startup(why.code()), env);
@@ -334,7 +352,7 @@ impl<M: RegionMemory> Line<M> {
     }
 
     /// The peer's Terminate is in order.
-    pub(super) fn peer_done(&mut self, env: &mut Env<'_>) {
+    fn peer_done(&mut self, env: &mut Env<'_>) {
         if !matches!(self.state, State::Readying | State::Established | State::Closing) {
             return;
         }

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use upper::{Up, Upper};
 use wire::Instant;
-use wire::sctp::{Packet, Tag, chunk_type};
+use wire::sctp::{Packet, Tag};
 
 /// Where a session is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -210,16 +210,8 @@ impl<M: RegionMemory> Endpoint<M> {
         cx: &mut Context<'_, M>,
     ) -> Result<(), DropReason> {
         self.now = now;
-        // A restarted peer's messages must not meet the sessions of before: it sends those again that come
-        // with the cookie.
-        let first = packet.chunks().next().and_then(Result::ok);
-        let cookie = first.is_some_and(|chunk| chunk.kind == chunk_type::COOKIE_ECHO);
-        let renewed = cookie && self.association.stats().packets_in > 0;
-        let result = {
-            let cx = if renewed { None } else { Some(&mut *cx) };
-            let up = &mut Up { upper: &mut self.upper, cx, now };
-            self.association.input(now, packet, up)
-        };
+        let up = &mut Up { upper: &mut self.upper, cx: Some(&mut *cx), now };
+        let result = self.association.input(now, packet, up);
         self.after(cx);
         result
     }
@@ -468,11 +460,8 @@ impl<M: RegionMemory> Endpoint<M> {
         while let Some(event) = self.association.poll_event() {
             match event {
                 sctp::Event::Up { streams } => self.upper.up(now, streams),
-                sctp::Event::Restarted { streams } => {
-                    self.upper.restarted(now, streams, cx);
-                    // As a new one, it may have its first session.
-                    self.was_used = false;
-                }
+                // The sessions know; as a new association it may have its first one.
+                sctp::Event::Restarted { .. } => self.was_used = self.upper.live() > 0,
                 sctp::Event::PeerShutdown => {
                     self.peer_first = !self.upper.is_closing();
                     self.upper.peer_shutdown(now);

@@ -62,6 +62,7 @@ impl<M: RegionMemory> Endpoint<M> {
         });
         let ended = ended.unwrap_or(false);
         if ended {
+            self.upper.with(session.stream, now, |_, _| {});
             self.after(cx);
         }
         ended
@@ -77,14 +78,12 @@ impl<M: RegionMemory> Endpoint<M> {
         if self.upper.line(session).is_none() {
             return closed;
         }
-        let Some(line) = self.upper.line_at(session.stream) else { return closed };
-        let open = !to_send || line.state == State::Established;
-        let full = line.full.as_mut().filter(|_| open);
-        let done = full.map_or(closed, |full| f(&mut full.stream));
-        if done.is_ok() {
-            // Not otherwise: who tries again with every turn would be called again at once.
-            self.upper.with(session.stream, self.now, |_, _| ());
-        }
-        done
+        // Nothing to settle: who tries again with every turn must not be called again at once.
+        let done = self.upper.quietly(session.stream, self.now, |line, _| {
+            let open = !to_send || line.state == State::Established;
+            let full = line.full.as_mut().filter(|_| open);
+            full.map_or(Err(PostError::Closed), |full| f(&mut full.stream))
+        });
+        done.unwrap_or(closed)
     }
 }

@@ -15,7 +15,7 @@ use super::event::{CloseReason, SessionId};
 use super::line::{Env, Line, asked};
 use super::{AnswerError, Context, Event, OpenError, State};
 use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, Written};
-use crate::session::{Arrival, Heard, Message, NoSession, PrivateDataTooLong, Session, mulpdu};
+use crate::session::{Arrival, Message, NoSession, PrivateDataTooLong, Session, mulpdu};
 use ddp::{PdId, PeerId, RegionMemory, StreamId, UlpConfig};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -296,8 +296,25 @@ impl<M: RegionMemory> Upper<M> {
         self.lines[stream] = Some(Box::new(line));
     }
 
-    /// Does something with the line of a stream, if there is one, and sees to the queues that it stands in.
+    /// Does something with the line of a stream, if there is one, to be [settled](Self::settle).
     pub(super) fn with<R>(
+        &mut self,
+        stream: u16,
+        now: Instant,
+        f: impl FnOnce(&mut Line<M>, &mut Env<'_>) -> R,
+    ) -> Option<R> {
+        let result = self.quietly(stream, now, f)?;
+        if let Some(line) = self.line_at(stream)
+            && !line.touched
+        {
+            line.touched = true;
+            self.touched.push_back(stream);
+        }
+        Some(result)
+    }
+
+    /// As [`with`](Self::with), when there is nothing to settle: sees to timers and to what is to be sent.
+    pub(super) fn quietly<R>(
         &mut self,
         stream: u16,
         now: Instant,
@@ -320,10 +337,6 @@ impl<M: RegionMemory> Upper<M> {
         if !line.ready && line.has_data() {
             line.ready = true;
             self.ready.push_back(stream);
-        }
-        if !line.touched {
-            line.touched = true;
-            self.touched.push_back(stream);
         }
         Some(result)
     }
@@ -420,7 +433,7 @@ impl<M: RegionMemory> Upper<M> {
                 None => line.session.arrive(&message, ssn, None::<&mut ddp::UlpSink<'_, M>>),
             };
             match &arrival {
-                Arrival::Taken(heard) => heard_of(line, heard, env, cx),
+                Arrival::Taken(heard) => line.heard(heard, env, cx),
                 Arrival::Illegal(error) => line.illegal(*error),
                 Arrival::Superseded => line.superseded(env, cx),
                 Arrival::Refused => {}
@@ -484,29 +497,6 @@ impl<M: RegionMemory> Upper<M> {
     }
 }
 
-/// What a message that was taken means for a session.
-fn heard_of<M: RegionMemory>(
-    line: &mut Line<M>,
-    heard: &Heard,
-    env: &mut Env<'_>,
-    cx: &mut Context<'_, M>,
-) {
-    match heard {
-        Heard::Nothing => {}
-        Heard::Accepted(said) => line.accepted(said.clone(), env, cx),
-        Heard::Rejected(said) => {
-            let (private_data, enhanced) = (said.private_data.clone(), said.enhanced);
-            line.over(CloseReason::RejectedByPeer { private_data, enhanced });
-        }
-        Heard::TurnedAway => line.over(CloseReason::TurnedAway),
-        Heard::Cancelled => {
-            line.session.end();
-            line.over(CloseReason::Cancelled);
-        }
-        Heard::PeerDone => line.peer_done(env),
-    }
-}
-
 /// [`Upper`] for the time of one call into SCTP.
 pub(super) struct Up<'a, 'c, M: RegionMemory> {
     pub(super) upper: &'a mut Upper<M>,
@@ -534,6 +524,12 @@ impl<M: RegionMemory> MessageSink for Up<'_, '_, M> {
                 Taken::Yes
             }
             Some(Arrival::Taken(_)) => Taken::Yes,
+        }
+    }
+
+    fn restarted(&mut self, now: Instant, streams: u16) {
+        if let Some(cx) = self.cx.as_deref_mut() {
+            self.upper.restarted(now, streams, cx);
         }
     }
 

@@ -252,6 +252,11 @@ impl Association {
         self.events.pop_at(0)
     }
 
+    /// The event that was told last, if the owner has not seen it.
+    pub(super) fn last_event(&self) -> Option<&Event> {
+        self.events.last()
+    }
+
     pub(super) fn tell(&mut self, event: Event) {
         if self.events.is_full() {
             // Restarts that nobody asked about: the last one says the same.

@@ -41,7 +41,15 @@ impl Association {
         let first = first.map_err(|_| DropReason::BadChunk)?;
         match first.kind {
             chunk_type::INIT => return self.init_arrived(now, packet, first),
-            chunk_type::COOKIE_ECHO => self.cookie_arrived(now, packet.tag(), first)?,
+            chunk_type::COOKIE_ECHO => {
+                let before = self.local_tag;
+                self.cookie_arrived(now, packet.tag(), first)?;
+                if let Some(Event::Restarted { streams }) = self.last_event()
+                    && self.local_tag != before
+                {
+                    upper.restarted(now, *streams);
+                }
+            }
             // RFC 9260 §8.5.1 E, §9.2.
             chunk_type::SHUTDOWN_ACK if self.state.is_opening() => {
                 let complete = LoneChunk::shutdown_complete(packet.tag(), true);

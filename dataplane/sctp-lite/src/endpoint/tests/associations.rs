@@ -4,7 +4,7 @@ use super::host::{Policy, send_message, stream_config, write_message};
 use super::net::{Fate, Net, Node, Setup, Side};
 use crate::endpoint::*;
 use core::time::Duration;
-use wire::sctp::{Chunk, Packet, Parameter, chunk_type};
+use wire::sctp::{Chunk, DataHeader, Packet, PacketBuilder, Parameter, chunk_type};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -177,6 +177,48 @@ fn peer_restarts() {
     net.a.ep().post(session, write_message(0, b"fresh", 1)).expect("room");
     net.run_for(SECOND);
     assert_eq!(net.b.memory.to_vec()[..5], *b"fresh");
+}
+
+/// The same, with the first Initiate in the packet with the cookie: it is of the new association.
+#[test]
+fn peer_restarts_with_data() {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    let mut net = Net::established(&Setup::default());
+    let (old, now) = (net.b.session(), net.now);
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let keep = seen.clone();
+    net.set_fate(move |side, _, packet| {
+        let is_cookie = super::net::kinds(packet).contains(&chunk_type::COOKIE_ECHO);
+        if side == Side::A {
+            keep.borrow_mut().push(packet.to_vec());
+        }
+        if is_cookie { Fate::Drop } else { Fate::Pass }
+    });
+    net.a.connect(now, b"again");
+    net.run_for(Duration::from_millis(10));
+    let packets = seen.borrow();
+    let [init, cookie] = &packets[..] else { panic!("{} packets", packets.len()) };
+    let packet = Packet::new(init).expect("a packet");
+    let raw = packet.chunks().next().expect("a chunk").expect("a whole one");
+    let Ok(Chunk::Init(init)) = Chunk::parse(raw) else { panic!("no INIT") };
+    let packet = Packet::new(cookie).expect("a packet");
+    let raw = packet.chunks().next().expect("a chunk").expect("a whole one");
+    let Ok(Chunk::CookieEcho(cookie)) = Chunk::parse(raw) else { panic!("no COOKIE ECHO") };
+    let mut out = [0; 1000];
+    let mut builder = PacketBuilder::new(&mut out, packet.ports(), packet.tag());
+    builder.cookie_echo(cookie).expect("room");
+    let tsn = init.header.initial_tsn;
+    let (begin, end, unordered, immediate) = (true, true, true, true);
+    let header = DataHeader { tsn, stream: 0, ssn: 0, ppid: 17, immediate, unordered, begin, end };
+    let initiate = [0, 0, 0, 1, b'h', b'i'];
+    builder.data_buffer()[..initiate.len()].copy_from_slice(&initiate);
+    builder.push_data(&header, initiate.len()).expect("room");
+    let len = builder.finish();
+    net.b.input(net.now, &out[..len]);
+    assert_eq!(net.b.reason(old), Some(CloseReason::PeerRestart));
+    assert_eq!(net.b.established(), 2, "{:?}", net.b.events);
+    assert!(net.b.is_up());
 }
 
 /// Silence of the peer for the configured time closes its sessions, and the association with them.

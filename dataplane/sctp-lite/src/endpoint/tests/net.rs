@@ -171,7 +171,7 @@ impl Node {
         self.ep().open_session(now, id, open).expect("a free pair of streams")
     }
 
-    fn input(&mut self, now: Instant, octets: &[u8]) {
+    pub(super) fn input(&mut self, now: Instant, octets: &[u8]) {
         let packet = Packet::new(octets).expect("a packet");
         if !packet.checksum_ok() {
             return;
@@ -464,7 +464,7 @@ fn flip(mut octets: Vec<u8>) -> Vec<u8> {
 }
 
 /// Types of the chunks of a packet.
-fn kinds(octets: &[u8]) -> Vec<u8> {
+pub(super) fn kinds(octets: &[u8]) -> Vec<u8> {
     let packet = Packet::new(octets).expect("a packet");
     packet.chunks().filter_map(Result::ok).map(|chunk| chunk.kind).collect()
 }

@@ -21,6 +21,7 @@ impl<T> Lazy<T> {
     }
 
     /// The part if there is memory for it: what has to be changed only if it is not blank.
+    #[inline]
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
     }
@@ -57,6 +58,7 @@ impl<T: Blank + fmt::Debug> fmt::Debug for Lazy<T> {
 impl<T: Blank> Deref for Lazy<T> {
     type Target = T;
 
+    #[inline]
     fn deref(&self) -> &T {
         match &self.0 {
             Some(there) => there,
@@ -66,6 +68,7 @@ impl<T: Blank> Deref for Lazy<T> {
 }
 
 impl<T: Blank> DerefMut for Lazy<T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut T {
         if self.0.is_none() {
             make(&mut self.0);
@@ -87,6 +90,7 @@ impl<T> LazyDeque<T> {
     }
 
     /// What is at `index`, to be changed.
+    #[inline]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.0.as_mut()?.get_mut(index)
     }
@@ -114,6 +118,7 @@ impl<T> LazyDeque<T> {
     }
 
     /// Takes what is at the front.
+    #[inline]
     pub fn pop_front(&mut self) -> Option<T> {
         self.0.as_mut()?.pop_front()
     }
@@ -134,6 +139,7 @@ impl<T: fmt::Debug> fmt::Debug for LazyDeque<T> {
 impl<T: 'static> Deref for LazyDeque<T> {
     type Target = VecDeque<T>;
 
+    #[inline]
     fn deref(&self) -> &VecDeque<T> {
         match &self.0 {
             Some(there) => there,
@@ -143,6 +149,7 @@ impl<T: 'static> Deref for LazyDeque<T> {
 }
 
 impl<T: 'static> DerefMut for LazyDeque<T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut VecDeque<T> {
         self.0.get_or_insert_default()
     }

@@ -538,7 +538,10 @@ impl Receiver {
 
     /// Octets held ahead of a gap: not those of the next FPDU in order, which are always kept.
     fn held_ahead(&self) -> u64 {
-        self.stats.held - self.pieces.held_from(self.next)
+        match self.stats.held {
+            0 => 0,
+            held => held - self.pieces.held_from(self.next),
+        }
     }
 
     /// Octets that may be held ahead of a gap, when `ahead` are and the core has `room` for more: no stream

@@ -362,6 +362,14 @@ impl<M: RegionMemory> Endpoint<M> {
         self.after(cx);
     }
 
+    /// ICMP says of a packet of this association that the peer's host does not speak SCTP, of its INIT where
+    /// `of_init` says so (RFC 9260 §10, ICMP8): the association is over, and nothing is sent.
+    pub fn protocol_unreachable(&mut self, now: Instant, of_init: bool, cx: &mut Context<'_, M>) {
+        self.now = now;
+        self.association.protocol_unreachable(of_init);
+        self.after(cx);
+    }
+
     /// The path carries SCTP packets of at most `packet_len` octets, says the interface.
     pub fn path_mtu(&mut self, packet_len: usize) {
         self.association.path_mtu(packet_len);

@@ -48,6 +48,20 @@ fn no_association() {
     net.a.assert_nothing_left();
 }
 
+// RFC 9260 §10 (ICMP8): the host does not speak SCTP (any more); an old INIT means nothing.
+#[test]
+fn a_host_without_sctp() {
+    let mut net = Net::established(&Setup::default());
+    let (now, session) = (net.now, net.a.session());
+    net.a.with(|ep, cx| ep.protocol_unreachable(now, true, cx));
+    net.transmit();
+    assert_eq!(net.a.reason(session), None);
+    net.a.with(|ep, cx| ep.protocol_unreachable(now, false, cx));
+    net.run();
+    assert_eq!(net.a.reason(session), Some(CloseReason::ConnectRefused));
+    net.a.assert_nothing_left();
+}
+
 /// The association outlives its last session for the linger, and then shuts down; streams are used again.
 #[test]
 fn linger() {

@@ -13,7 +13,7 @@ use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::net::carrier::Carrier;
 use crate::net::demux::{self, Kind};
-use crate::net::icmp::{Quote, Report, Trouble};
+use crate::net::icmp::{Quote, Report, Trouble, Unreachable};
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 use crate::worker::input::{ANSWER, CONFIRM, Packet as Carried};
@@ -193,6 +193,13 @@ impl<Io: PortIo> Core<Io> {
                 } else {
                     self.counters.drops.count(DropReason::IcmpNoNews);
                 }
+            }
+            // RFC 9260 §10, ICMP8: as an ABORT.
+            Trouble::Unreachable(Unreachable::Protocol) if !association.is_opening() => {
+                let of_init = matches!(quote, Quote::SctpInit(_));
+                let cx = &mut lend_buffers!(self);
+                association.endpoint.protocol_unreachable(now, of_init, cx);
+                self.associations.touch(at);
             }
             Trouble::Unreachable(what) => {
                 if association.is_opening() {

@@ -21,7 +21,7 @@ const SOURCE: Stag = Stag(8);
 type Taken = Rc<RefCell<Vec<Vec<u8>>>>;
 
 /// Takes IPv4 frames longer than `len` from the first host off the wire.
-fn divert(net: &mut Net, len: usize) -> Taken {
+pub(super) fn divert(net: &mut Net, len: usize) -> Taken {
     let taken = Taken::default();
     let keep = taken.clone();
     net.loses = Box::new(move |from, frame| {
@@ -49,7 +49,7 @@ fn fragment(frame: &[u8], id: u16, range: std::ops::Range<usize>, more: bool) ->
 }
 
 /// An ICMP message to the first host that quotes a frame of its.
-fn icmp(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFrame {
+pub(super) fn icmp(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFrame {
     let mut message = vec![kind, code, 0, 0, 0, 0];
     message.extend(mtu.to_be_bytes());
     message.extend(&quoted[14..42]);

@@ -9,6 +9,7 @@ use ddp::{Access, MESSAGE_QUEUE, RegionMemory, Source, Stag, StreamId, TaggedOff
 use sctp_lite::endpoint::{CloseReason, EndpointConfig};
 use sctp_lite::sctp;
 
+use super::paths::{divert, icmp};
 use super::wire_pair::{Net, PD, Plan, Rss, octets_of, pattern, stream_config, v4, v6};
 use crate::api::{
     self, Command, Connect, ConnectError, Event, InterfaceId, Limits, Load, LoadKind, SctpConfig,
@@ -435,4 +436,29 @@ fn a_worker_has_as_many_associations_as_streams_at_most() {
     }
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
     assert_eq!(failure(&mut net, ticket), ConnectError::TooManyStreams);
+}
+
+// RFC 9260 §10 (ICMP3, ICMP6, ICMP8): a port that is unreachable ends nothing, a host without SCTP does; both
+// only for who has seen a packet.
+#[test]
+fn a_host_that_does_not_speak_sctp() {
+    let mut net = pair();
+    let (here, _) = open(&mut net);
+    let taken = divert(&mut net, 0);
+    net.hosts[0].send(here, &[5; 100]);
+    net.hosts[0].cores[0].turn(net.now);
+    net.turn();
+    let frame = taken.borrow().last().expect("a packet").clone();
+    net.loses = Box::new(|_, _| false);
+    let mut guess = frame.clone();
+    guess[38] ^= 1;
+    net.hosts[0].arrive(icmp(3, 2, 0, &guess));
+    net.hosts[0].arrive(icmp(3, 3, 0, &frame));
+    net.settle();
+    assert_eq!(net.hosts[0].count("icmp_not_in_flight"), 1);
+    assert_eq!(net.hosts[0].count("associations"), 1);
+    net.hosts[0].arrive(icmp(3, 2, 0, &frame));
+    assert_eq!(closed(&mut net, 0), CloseReason::ConnectRefused);
+    net.settle();
+    assert_eq!(net.hosts[0].count("associations"), 0);
 }

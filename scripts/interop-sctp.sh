@@ -218,6 +218,226 @@ between() {
     end_capture "the wire"
 }
 
+# --- 2: a peer and the appliance ---
+
+listener() { # NAME PORT KEYS...
+    printf '\n[[listener]]\nname = "%s"\ninterface = "front"\ntransport = "sctp"\nport = %s\n' "$1" "$2"
+    shift 2
+    printf '%s\n' "$@"
+}
+
+config() {
+    cat <<CONFIG
+name = "sctp"
+
+[workers]
+count = 1
+idle = "adaptive"
+
+[[port]]
+name = "wire"
+kind = "af_packet"
+device = "wire"
+mtu = $mtu
+
+[[interface]]
+name = "front"
+port = "wire"
+addresses = ["10.77.0.1/24", "fd77::1/64"]
+
+[management]
+socket = "$work/ddpd.sock"
+
+[sctp]
+udp_encapsulation = 9899
+
+[limits]
+events = 20000
+
+[[region]]
+name = "box"
+size = "4 MiB"
+access = "rw"
+shared = true
+CONFIG
+    listener ddp 7471 'regions = ["box"]' '[[listener.queue]]' 'qn = 0' 'buffers = 16' 'buffer_size = "64 KiB"' 'deliver_to = "echo"'
+    listener rdmap 7472 'ulp = "rdmap"' 'service = "region"' 'regions = ["box"]'
+}
+
+start_ddpd() {
+    config >"$work/ddpd.toml"
+    ip netns exec "$ns" "$ddpd" --config "$work/ddpd.toml" >"$work/ddpd.out" 2>"$work/ddpd.err" &
+    ddpd_pid=$!
+    if ! wait_until 60 grep -q '^ready' "$work/ddpd.out"; then
+        cat "$work/ddpd.out" "$work/ddpd.err" >&2
+        die "ddpd did not start"
+    fi
+}
+
+set_mtu() {
+    mtu=$1
+    [ -z "$ddpd_pid" ] || stop_pid "$ddpd_pid"
+    ddpd_pid=''
+    guest_run 30 "ip link set eth0 mtu $mtu" >/dev/null || die "the guest does not take MTU $mtu"
+    in_ns ip link set br0 mtu "$mtu"
+    start_ddpd
+}
+
+newest() { api --json events --after 0 --limit 1000 2>/dev/null | tail -n 1 | jq .seq; }
+
+# saw CASE PATTERN AFTER: an event behind AFTER matches.
+saw() {
+    local seen=''
+    wait_until 15 eval "api --json events --after $3 | grep -E -q '$2'" || true
+    seen=$(api --json events --after "$3" | grep -E "$2" | tail -n 1 | jq -r '.reason // .event' || true)
+    if [ -n "$seen" ]; then
+        row "$1" "$2" "${seen:0:60}" ok
+    else
+        row "$1" "$2" "none" "BAD: $(api --json events --after "$3" | jq -c '[.event, .reason]' | tail -n 4 | tr '\n' ' ')"
+    fi
+}
+
+region_is() { # CASE FILE
+    api regions read box --length "$file_len" --output "$work/box.bin" >/dev/null || true
+    compare "$1" "$2" "$work/box.bin"
+}
+
+# The appliance's region is not what it is to become.
+other_box() {
+    api regions write box "$work/zeros" >/dev/null || die "the region cannot be written"
+}
+
+peer_connects() {
+    local at seq
+    other_box
+    peer_row "3 sessions, a file, echoes" "wrote" "^wrote" connect 10.77.0.1 7471 open:0:hello open:1 open:5 \
+        "write:$files/file:box" echo:0:1 echo:1:5000 echo:5:60000 close:0 close:1 close:5 shutdown
+    region_is "the region has the file" "$share/file"
+    other_box
+    peer_row "messages in SCTP fragments" "wrote" "^wrote" segment=12000 connect 10.77.0.1 7471 open:0 \
+        "write:$files/file:box" echo:0:20000 close:0 shutdown
+    region_is "the region has the file" "$share/file"
+    other_box
+    peer_row "RDMA Write and Read" "read" "^read [0-9]" rdmap=1 "size=$file_len" connect 10.77.0.1 7472 open:3 \
+        "write:$files/file:box" "read:3:$files/file:box" close:3 shutdown
+    peer_row "16 sessions one after the other" "done" "shutdown: done" connect 10.77.0.1 7471 \
+        open:0 echo:0:10 close:0 open:1 echo:1:10 close:1 open:2 echo:2:10 close:2 open:3 echo:3:10 close:3 shutdown
+    if [ "$peer" = usrsctp ]; then
+        other_box
+        peer_row "IPv6" "wrote" "^wrote" connect fd77::1 7471 open:0 "write:$files/file:box" close:0 shutdown
+        region_is "the region has the file" "$share/file"
+    fi
+    other_box
+    peer_row "in UDP (RFC 6951)" "wrote" "^wrote" encapsulation=9899 connect 10.77.0.1 7471 open:0 \
+        "write:$files/file:box" close:0 shutdown
+    region_is "the region has the file" "$share/file"
+}
+
+peer_errs() {
+    local seq
+    seq=$(newest)
+    peer_row "no adaptation indication" "refused" "is aborted" indication=none trust=1 connect 10.77.0.1 7471 ended:aborted
+    peer_row "another indication" "refused" "is aborted" indication=2 trust=1 connect 10.77.0.1 7471 ended:aborted
+    peer_row "nobody listens" "refused" "is aborted" trust=1 connect 10.77.0.1 7499 ended:aborted
+    seq=$(newest)
+    peer_row "Write past the region: the last message" "01 11 01" "last message 01 11 01" connect 10.77.0.1 7471 open:0 open:1 \
+        pastwrite:0:box echo:1:100 close:1 shutdown
+    seq=$(newest)
+    peer_row "two Initiates in a session" "Terminate" "^stream 0: Terminate" connect 10.77.0.1 7471 open:0 raw:0:17:00010001 \
+        closed:0 shutdown
+    saw "its reason" session_error\|session "$seq"
+    peer_row "a message that is not DDP's" "Terminate" "^stream 0: Terminate" connect 10.77.0.1 7471 open:0 raw:0:99:000100 \
+        closed:0 shutdown
+    seq=$(newest)
+    peer_row "the peer aborts" "done" "abort: done" connect 10.77.0.1 7471 open:0 "write:$files/file:box" abort
+    saw "the appliance knows" 'aborted by the peer' "$seq"
+    seq=$(newest)
+    peer_row "the peer shuts down with a session open" "shut down" "is shut down" connect 10.77.0.1 7471 open:0 send:0:10 shutdown
+    seq=$(newest)
+    peer_row "the peer vanishes" "vanishes" "vanishes" port=5555 connect 10.77.0.1 7471 open:0 "write:$files/file:box" vanish
+    peer_row "and begins anew" "wrote" "^wrote" port=5555 connect 10.77.0.1 7471 open:0 "write:$files/file:box" close:0 shutdown
+    saw "the appliance knows" 'restarted by the peer' "$seq"
+    # shellcheck disable=SC2016 # when it is polled
+    if wait_until 20 eval '[ "$(api --json streams list | jq length)" = 0 ]'; then
+        row "nothing is left" "no stream" "no stream" ok
+    else
+        row "nothing is left" "no stream" "$(api --json streams list | jq length)" "BAD: $(api --json streams list | head -c 200)"
+    fi
+}
+
+# from_here CASE EXPECTED JQ ARGUMENTS...: ddpctl ends well; JQ says what is shown of its JSON.
+from_here() {
+    local name=$1 expected=$2 filter=$3 code=0
+    shift 3
+    api --json "$@" >"$work/api.json" 2>"$work/api.err" || code=$?
+    if [ "$code" -eq 0 ]; then
+        row "$name" "$expected" "$(jq -r "$filter" "$work/api.json" | tail -n 1)" ok
+    else
+        row "$name" "$expected" "exit code $code" "BAD: $(tr '\n' ' ' <"$work/api.err" | cut -c1-200)"
+    fi
+}
+
+# fails_here CASE PATTERN ARGUMENTS...: ddpctl fails, and says why.
+fails_here() {
+    local name=$1 pattern=$2 code=0 said
+    shift 2
+    api "$@" >"$work/api.out" 2>"$work/api.err" || code=$?
+    said=$(tr '\n' ' ' <"$work/api.err" | cut -c1-200)
+    if [ "$code" -ne 0 ] && grep -E -q "$pattern" "$work/api.err"; then
+        row "$name" "$pattern" "exit code $code" ok
+    else
+        row "$name" "$pattern" "exit code $code" "BAD: $said"
+    fi
+}
+
+appliance_connects() {
+    local how url=sctp://$address:7600
+    serve() {
+        rm -f "$share/dump"
+        peer_begin "size=$file_len" "$@" serve "$address" 7600
+    }
+    serve "dump=$files/dump"
+    from_here "put" "every octet" '"\(.octets) octets"' put "$share/file" "$url/inbox"
+    served_row "the peer's end" "shut down" "1 sessions, 1 ended"
+    compare "the peer has the file" "$share/file" "$share/dump"
+    serve echo=1
+    from_here "send: an echo comes back" "5000 octets" '"\(.octets) octets"' send "$url" --file "$work/message.bin" --wait-reply 10s
+    jq -r .reply "$work/api.json" | base64 -d >"$work/reply.bin" 2>/dev/null || true
+    compare "every octet" "$work/message.bin" "$work/reply.bin"
+    peer_end || true
+    serve rdmap=1 "fill=$files/file"
+    from_here "get: RDMA Read" "every octet" '"\(.octets) octets"' get "rdmap+$url/inbox" "$work/got.bin" --length "$file_len"
+    compare "the file has the same octets" "$share/file" "$work/got.bin"
+    peer_end || true
+    serve "dump=$files/dump" encapsulation=9899
+    from_here "put in UDP (RFC 6951)" "every octet" '"\(.octets) octets"' put "$share/file" "$url/inbox" --udp-port 9899
+    served_row "the peer's end" "shut down" "1 sessions, 1 ended"
+    compare "the peer has the file" "$share/file" "$share/dump"
+    serve reject=no-room
+    fails_here "the session is rejected" "reject" put "$share/file" "$url/inbox"
+    peer_end || true
+    serve indication=none
+    fails_here "a peer without the indication" "adaptation indication" put "$share/file" "$url/inbox"
+    kill_serve
+    for how in abort shutdown vanish; do
+        serve after=500000 then="$how"
+        fails_here "the peer: $how in the middle" "peer|answer|lost" put "$share/file" "$url/inbox"
+        peer_end || true
+    done
+    fails_here "nobody listens" "refused" put "$share/file" "$url/inbox"
+}
+
+# Ends a server that nobody connects to any more.
+kill_serve() {
+    if [ "$peer" = kernel ]; then
+        guest_run 10 "killall sctp-peer-kernel" >/dev/null || true
+        peer_end || true
+    else
+        stop_pid "$serve_pid"
+        serve_pid=''
+    fi
+}
+
 build_programs
 "$repo/scripts/sctp-peer/build.sh" "$work"
 versions=$(head -n 1 "$("$repo/scripts/siw-guest/build.sh")/versions")
@@ -230,15 +450,31 @@ guest_run 20 "modprobe sctp" || die "the guest has no SCTP"
 file_len=3000001
 real_file "$share/file" 3
 truncate -s "$file_len" "$share/file"
+truncate -s "$file_len" "$work/zeros"
+head -c 5000 "$share/file" >"$work/message.bin"
 printf '%-15s %-44s %5s  %-20s %-38s %s\n' PEER CASE MTU EXPECTED SEEN RESULT
-for part in $parts; do
-    case $part in
-    peers)
-        between usrsctp kernel
-        between kernel usrsctp
-        ;;
-    esac
+case " $parts " in
+*" peers "*)
+    between usrsctp kernel
+    between kernel usrsctp
+    ;;
+esac
+for value in $mtus; do
+    for part in $parts; do
+        [ "$part" != peers ] || continue
+        set_mtu "$value"
+        use_peer "$part"
+        begin_capture wire
+        peer_connects
+        appliance_connects
+        # What the MTU does not touch is done once.
+        [ "$value" = 9000 ] || peer_errs
+        end_capture "the wire"
+    done
 done
+if [ -n "$ddpd_pid" ] && ! kill -0 "$ddpd_pid"; then
+    row "ddpd" "runs" "has ended" "BAD: $(tail -n 3 "$work/ddpd.err" | tr '\n' ' ')"
+fi
 mkdir -p "${results%/*}"
 jq -s --arg versions "$versions" --arg date "$(date -u +%F)" --arg commit "$(git -C "$repo" rev-parse --short HEAD)" \
     --arg parts "$parts" --arg mtus "$mtus" \

@@ -424,11 +424,20 @@ appliance_connects() {
     serve indication=none
     fails_here "a peer without the indication" "adaptation indication" put "$share/file" "$url/inbox"
     kill_serve
-    for how in abort shutdown vanish; do
+    for how in abort vanish; do
         serve after=500000 then="$how"
         fails_here "the peer: $how in the middle" "peer|answer|lost" put "$share/file" "$url/inbox"
         peer_end || true
     done
+    # What was posted before the SHUTDOWN still goes out (RFC 9260 §9.2): all of it arrives, or there is an error.
+    serve "dump=$files/dump" after=500000 then=shutdown
+    if api put "$share/file" "$url/inbox" >"$work/api.out" 2>&1; then
+        peer_end || true
+        compare "the peer: shutdown in the middle" "$share/file" "$share/dump"
+    else
+        peer_end || true
+        row "the peer: shutdown in the middle" "all, or an error" "an error" ok
+    fi
     fails_here "nobody listens" "refused" put "$share/file" "$url/inbox"
 }
 

@@ -252,6 +252,7 @@ socket = "$work/ddpd.sock"
 
 [sctp]
 udp_encapsulation = 9899
+max_retransmits = 5
 
 [limits]
 events = 20000
@@ -438,7 +439,7 @@ appliance_connects() {
         peer_end || true
         row "the peer: shutdown in the middle" "all, or an error" "an error" ok
     fi
-    fails_here "nobody listens" "refused" put "$share/file" "$url/inbox"
+    fails_here "nobody listens" "refused|no answer" put "$share/file" "$url/inbox"
 }
 
 # Ends a server that nobody connects to any more.

@@ -286,7 +286,7 @@ set_mtu() {
     start_ddpd
 }
 
-newest() { api --json events --after 0 --limit 1000 2>/dev/null | tail -n 1 | jq .seq; }
+newest() { api --json events --after 0 | tail -n 1 | jq .seq; }
 
 # saw CASE PATTERN AFTER: an event behind AFTER matches.
 saw() {

@@ -349,13 +349,16 @@ fn set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Silence after which a stream has given back what it needed to begin.
+const IDLE: Duration = Duration::from_millis(2500);
+
 fn memory(cell: &Cell, rig: &mut Rig, row: &mut Row, heap: Heap<'_>) -> anyhow::Result<()> {
     let n = cell.rig.streams;
     // The first stream brings what is made once: tables, caches, the ends' own vectors.
     rig.open(1)?;
     let before = heap();
     rig.open(n)?;
-    settle(rig, Duration::from_millis(300))?;
+    settle(rig, IDLE)?;
     let idle = heap();
     row.sample((idle.saturating_sub(before)) as f64 / f64::from(2 * n));
     row.extra.insert("idle_both_ends_octets".into(), idle.saturating_sub(before) as f64);

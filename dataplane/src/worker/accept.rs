@@ -348,7 +348,7 @@ impl<Io: PortIo> Core<Io> {
         self.flush_load(slot);
         let Some(conn) = self.conns.get_mut(slot) else { return false };
         let stage = core::mem::replace(&mut conn.stage, Stage::Ended);
-        let sources = core::mem::take(&mut conn.sources);
+        let sources = conn.sources.take();
         for (ticket, stag) in sources {
             let (stream, reason) = (conn.id, PostFailure::Flushed);
             self.events.push(Event::PostFailed { stream, ticket, reason }, &self.counters);

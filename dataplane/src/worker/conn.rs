@@ -1,12 +1,11 @@
 //! A stream as its worker holds it: its lower layer and what only the worker knows of it. What is said of
 //! its path, its timer and its place in line is TCP's: over SCTP all that is the association's.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, Qn, Stag, StreamId};
-use wire::Instant;
+use wire::{Instant, LazyDeque};
 
 use super::listen::Progress;
 use super::load::Running;
@@ -46,11 +45,11 @@ pub(super) struct Conn {
     /// For when its timer is set in the wheel; the true deadline may be later, never earlier.
     pub(super) timer: Option<Instant>,
     /// Posted messages whose source is a region, in the order of posting.
-    pub(super) sources: VecDeque<(Ticket, Stag)>,
+    pub(super) sources: LazyDeque<(Ticket, Stag)>,
     /// Who deals with what arrives.
     pub(super) service: Service,
     /// Answers of an Echo that the stream has no room for, at most as many as it has buffers.
-    pub(super) answers: VecDeque<Answer>,
+    pub(super) answers: LazyDeque<Answer>,
     /// Those that were posted.
     pub(super) echoed: Echoed,
     /// The load that the worker makes on it.
@@ -127,9 +126,9 @@ impl Conn {
             path_mss,
             soft_errors: 0,
             timer: None,
-            sources: VecDeque::new(),
+            sources: LazyDeque::new(),
             service: Service::Control,
-            answers: VecDeque::new(),
+            answers: LazyDeque::new(),
             echoed: Echoed::default(),
             load: None,
         }

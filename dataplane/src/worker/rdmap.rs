@@ -6,13 +6,12 @@
 //! the next ones' buffers come back one by one as they are: a peer that acknowledges nothing holds no more
 //! than that twice. Answers that find no room wait here, at most as many as there are buffers.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ddp::rdmap::{Event as Heard, WorkRequest};
 use ddp::{ERROR_QUEUE, MESSAGE_QUEUE, Message, PostError, Qn, Source};
 use tcp_lite::endpoint::UlpConfig;
-use wire::Instant;
+use wire::{Instant, LazyDeque};
 
 use super::Core;
 use super::conn::Answer;
@@ -174,7 +173,7 @@ pub(super) struct Echoed {
     buffers: u32,
     unacknowledged: u32,
     /// Queues of the buffers that come back when answers are acknowledged, at most `buffers`.
-    withheld: VecDeque<Qn>,
+    withheld: LazyDeque<Qn>,
 }
 
 impl Echoed {

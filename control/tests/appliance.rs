@@ -3,6 +3,8 @@
 mod common;
 #[path = "appliance/rdmap.rs"]
 mod rdmap;
+#[path = "appliance/sctp.rs"]
+mod sctp;
 
 use std::process::{Command, Stdio};
 

@@ -95,14 +95,27 @@ fn wait(mut child: Child) -> ExitStatus {
 
 #[test]
 fn a_file_crosses_the_lossy_link_and_everything_ends() {
+    crosses("tcp");
+}
+
+#[test]
+fn a_file_crosses_the_lossy_link_over_sctp() {
+    crosses("sctp");
+}
+
+fn crosses(transport: &str) {
     let daemon = Daemon::start();
+    let scheme = format!("{transport}://");
     let content: Vec<u8> =
         (0..4u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 23) as u8).collect();
     std::fs::write(daemon.dir.path().join("source"), &content).unwrap();
-    let put = ["put", "source", "tcp://10.77.0.1:7471/inbox@4096"];
+    let url = format!("{scheme}10.77.0.1:7471/inbox@4096");
+    let put = ["put", "source", &url];
     assert_eq!(daemon.json("demo-peer.sock", &put)["octets"], 4 << 20);
-    let (code, out, err) =
-        daemon.ctl("demo-peer.sock", &["send", "[fd77::1]:7471", "hello", "--wait-reply", "30s"]);
+    let (code, out, err) = daemon.ctl(
+        "demo-peer.sock",
+        &["send", &format!("{scheme}[fd77::1]:7471"), "hello", "--wait-reply", "30s"],
+    );
     assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "hello\n", ""));
 
     let read = ["regions", "read", "inbox", "--offset", "4096", "--length", "4MiB", "-o", "copy"];
@@ -111,7 +124,8 @@ fn a_file_crosses_the_lossy_link_and_everything_ends() {
 
     let region = &daemon.json("demo.sock", &["regions", "list"])[0];
     assert_eq!(region["placed"], 4 << 20);
-    let refused = daemon.ctl("demo-peer.sock", &["put", "source", "tcp://10.77.0.1:7471/none"]);
+    let refused =
+        daemon.ctl("demo-peer.sock", &["put", "source", &format!("{scheme}10.77.0.1:7471/none")]);
     assert_ne!(refused.0, Some(0));
     assert!(refused.2.contains("none"), "{}", refused.2);
 

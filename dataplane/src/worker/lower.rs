@@ -11,7 +11,8 @@ use super::sctp::Associations;
 use crate::api::{StreamParams, StreamStats, Transport};
 use crate::memory::Memory;
 
-/// What carries a stream.
+/// What carries a stream. A connection lies in place: nothing is to stand between a segment and it.
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Lower {
     /// A TCP connection.
     Tcp(Endpoint<Memory>),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sctp_lite::sctp::{Arrived, DropReason as Refused, Ends, Listener, out_of_the_blue};
 use wire::Instant;
-use wire::sctp::{Packet, Tag};
+use wire::sctp::{Packet, Tag, chunk_type};
 
 use super::output::Packets;
 use crate::api::{ConnectError, DropReason, EndpointConfig, Transport};
@@ -132,7 +132,8 @@ impl<Io: PortIo> Core<Io> {
         });
         // What strangers can make us say to an address is bounded. Cookies are not: who asks for one may
         // be the only one that is honest.
-        let quota = usize::from(jar.is_some() || self.resets.take(remote, now));
+        let unbounded = jar.is_some() && is_set_up(packet);
+        let quota = usize::from(unbounded || self.resets.take(remote, now));
         let mut carrier = Carrier::new(path, self.associations.udp_ports(from.udp));
         carrier.set_mac(from.mac);
         let Some(Some(slot)) = self.ports.get_mut(carrier.path.port) else { return };
@@ -212,4 +213,10 @@ impl<Io: PortIo> Core<Io> {
             }
         }
     }
+}
+
+/// True for packets that begin with an INIT or bring a cookie back.
+fn is_set_up(packet: &Packet<'_>) -> bool {
+    let first = packet.chunks().next().and_then(Result::ok);
+    first.is_some_and(|c| matches!(c.kind, chunk_type::INIT | chunk_type::COOKIE_ECHO))
 }

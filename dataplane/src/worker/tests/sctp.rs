@@ -10,11 +10,15 @@ use sctp_lite::endpoint::{CloseReason, EndpointConfig};
 use sctp_lite::sctp;
 
 use super::paths::{divert, icmp};
-use super::wire_pair::{Net, PD, Plan, Rss, octets_of, pattern, stream_config, v4, v6};
+use super::wire_pair::{Net, PD, Plan, Rss, TestFrame, octets_of, pattern, stream_config, v4, v6};
 use crate::api::{
-    self, Command, Connect, ConnectError, Event, InterfaceId, Limits, Load, LoadKind, SctpConfig,
-    Service, StreamInfo, Ticket, Transport,
+    self, Command, Connect, ConnectError, Event, InterfaceConfig, InterfaceId, Limits, Load,
+    LoadKind, PortId, SctpConfig, Service, StreamInfo, Ticket, Transport,
 };
+
+use crate::net::carrier::Carrier;
+use crate::net::interface::Interface;
+use crate::net::path::{Path, TxChecksum};
 
 const PORT: u16 = 7471;
 
@@ -461,4 +465,103 @@ fn a_host_that_does_not_speak_sctp() {
     assert_eq!(closed(&mut net, 0), CloseReason::ConnectRefused);
     net.settle();
     assert_eq!(net.hosts[0].count("associations"), 0);
+}
+
+/// A frame from host 1 to host 2 with an SCTP packet from this port.
+fn packet(port: u16, tag: u32, chunk: &[u8]) -> TestFrame {
+    let mut packet = Vec::new();
+    packet.extend_from_slice(&port.to_be_bytes());
+    packet.extend_from_slice(&PORT.to_be_bytes());
+    packet.extend_from_slice(&tag.to_be_bytes());
+    packet.extend_from_slice(&[0; 4]);
+    packet.extend_from_slice(chunk);
+    let sum = wire::sctp::checksum(&packet);
+    packet[8..12].copy_from_slice(&sum);
+    let config = InterfaceConfig {
+        name: "stranger".into(),
+        port: PortId(0),
+        vlan: None,
+        addresses: vec![(v4(1), 24)],
+        routes: Vec::new(),
+        mtu: 1500,
+    };
+    let interface = Interface::new(InterfaceId(0), &config, [2, 0, 0, 0, 0, 1], 16, [0; 16]);
+    let (local, remote) = ((v4(1), port).into(), (v4(2), PORT).into());
+    let mut carrier = Carrier::new(Path::new(0, &interface, local, remote).unwrap(), None);
+    carrier.set_mac([2, 0, 0, 0, 0, 2]);
+    let mut frame = vec![0; carrier.header_len()];
+    frame.extend_from_slice(&packet);
+    carrier.finish(&mut frame, TxChecksum::SOFTWARE);
+    TestFrame(frame)
+}
+
+/// An INIT with this tag and the adaptation indication of DDP.
+fn init(tag: u32) -> Vec<u8> {
+    let mut chunk = vec![1, 0, 0, 28];
+    chunk.extend_from_slice(&tag.to_be_bytes());
+    chunk.extend_from_slice(&65_536u32.to_be_bytes());
+    chunk.extend_from_slice(&[0, 8, 0, 8, 0, 0, 0, 1]);
+    chunk.extend_from_slice(&[0xc0, 6, 0, 8, 0, 0, 0, 1]);
+    chunk
+}
+
+// RFC 9260 §5.1: whoever asks, nothing is kept before the cookie has come back.
+#[test]
+fn a_flood_of_inits_keeps_nothing() {
+    let mut net = pair();
+    let (here, _) = open(&mut net);
+    let before = net.hosts[1].count("sctp_cookies_sent");
+    for n in 0..2000u32 {
+        net.hosts[1].arrive(packet(10_000 + (n % 50_000) as u16, 0, &init(n + 1)));
+        if n % 64 == 0 {
+            net.settle();
+        }
+    }
+    net.settle();
+    assert!(net.hosts[1].count("sctp_cookies_sent") > before + 1000);
+    assert_eq!((net.hosts[1].count("associations"), net.hosts[1].count("half_open")), (1, 0));
+    write(&mut net, here, 50_000);
+}
+
+// RFC 9260 §8.4, §8.5: strangers' packets are answered within a limit, and guessed tags end nothing.
+#[test]
+fn packets_out_of_the_blue_end_nothing() {
+    let limits = Limits { resets_per_second: 10, ..Limits::default() };
+    let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
+    let (here, _) = open(&mut net);
+    let local = list(&mut net, 0)[0].local.port();
+    for n in 0..500u32 {
+        // DATA from nowhere, ABORTs and SHUTDOWN COMPLETEs that guess at the association's tag.
+        net.hosts[1].arrive(packet(
+            9,
+            n,
+            &[0, 3, 0, 20, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 16, 1, 2, 3, 4],
+        ));
+        net.hosts[1].arrive(packet(local, n, &[6, 0, 0, 4]));
+        net.hosts[1].arrive(packet(local, n, &[6, 1, 0, 4]));
+        net.hosts[1].arrive(packet(local, n, &[14, 0, 0, 4]));
+        net.settle();
+    }
+    assert!(
+        net.hosts[1].count("sctp_aborts_sent") <= 20,
+        "{}",
+        net.hosts[1].count("sctp_aborts_sent")
+    );
+    assert!(net.hosts[1].count("bad_tag") >= 1400);
+    assert_eq!(net.hosts[1].count("associations"), 1);
+    write(&mut net, here, 50_000);
+}
+
+#[test]
+fn a_wrong_checksum_is_no_packet() {
+    let mut net = pair();
+    let mut frame = packet(9, 0, &init(1));
+    let at = frame.0.len() - 1;
+    frame.0[at] ^= 1;
+    net.hosts[1].arrive(frame);
+    net.settle();
+    assert_eq!(
+        (net.hosts[1].count("bad_checksum"), net.hosts[1].count("sctp_cookies_sent")),
+        (1, 0)
+    );
 }

@@ -1,0 +1,85 @@
+//! The same over SCTP (RFC 5043): files both ways over a link that loses and reorders, rping, UDP.
+
+use control::api::{JobState, PingReport, StreamInfo};
+use serde_json::json;
+
+use super::LOSSY;
+use super::common::{Ddpd, Setup};
+
+const SERVICES: &str = r#"
+[[region]]
+name = "box"
+size = "4 MiB"
+access = "rw"
+shared = true
+[[region]]
+name = "scratch"
+size = "1 MiB"
+access = "rw"
+shared = true
+[[listener]]
+name = "plain"
+interface = "i"
+port = 7500
+transport = "sctp"
+regions = ["box"]
+[[listener]]
+name = "boxes"
+interface = "i"
+port = 7501
+transport = "sctp"
+ulp = "rdmap"
+regions = ["box"]
+[[listener]]
+name = "pings"
+interface = "i"
+port = 7174
+transport = "sctp"
+ulp = "rdmap"
+service = "rping"
+regions = ["scratch"]
+limits = { streams = 4 }
+"#;
+
+fn to(port: u16, ulp: &str) -> serde_json::Value {
+    json!({ "remote": format!("10.9.0.1:{port}"), "transport": "sctp", "ulp": ulp })
+}
+
+// RFC 5043 §4: the same regions, ULPs and jobs.
+#[test]
+fn what_is_put_is_got_over_both_ulps() {
+    let ddpd = Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY, workers: 2 });
+    let len = (2 << 20) + 5;
+    let (file, octets) = ddpd.file("file", len);
+    let target = json!({ "region": { "name": "box", "offset": 3 } });
+    for (port, ulp) in [(7500, "ddp"), (7501, "rdmap")] {
+        let via = json!({ "connect": to(port, ulp) });
+        let put = ddpd.put(json!({ "file": file, "via": via, "target": target }));
+        assert_eq!((put.state, put.error), (JobState::Done, None), "{ulp}");
+        assert!(put.counters["retransmitted_bytes"] > 0, "the link has lost nothing");
+        let path = format!("/v1/regions/box/data?offset=3&length={len}");
+        assert!(ddpd.sink.octets(&path).unwrap() == octets, "the region differs");
+    }
+    let via = json!({ "connect": to(7501, "rdmap") });
+    let got = ddpd.path("got");
+    let get = json!({ "via": via, "source": target, "length": len, "sink": { "file": got } });
+    let job = ddpd.job("get", get);
+    assert_eq!((job.state, job.error, job.acknowledged), (JobState::Done, None, len as u64));
+    assert!(std::fs::read(&got).unwrap() == octets, "the file differs");
+    assert_eq!(ddpd.stats(&ddpd.source).control["unexpected_events"], 0);
+}
+
+#[test]
+fn rping_goes_round_and_streams_share_an_association() {
+    let ddpd = Ddpd::start(&Setup { sink: SERVICES, ..Setup::default() });
+    let ping = json!({
+        "connect": to(7174, "rdmap"), "count": 20, "size": 1000, "timeout_us": 5_000_000
+    });
+    let report: PingReport = ddpd.source.post("/v1/ping", &ping).unwrap();
+    assert_eq!(report.rounds, 20);
+    let streams: Vec<StreamInfo> =
+        (0..3).map(|_| ddpd.source.post("/v1/connect", &to(7500, "ddp")).unwrap()).collect();
+    assert!(streams[0].association.is_some() && streams[0].mpa.is_none());
+    assert!(streams.iter().all(|stream| stream.association == streams[0].association));
+    assert_eq!(ddpd.stats(&ddpd.source).gauges["associations"], 1);
+}

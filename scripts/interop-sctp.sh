@@ -145,7 +145,8 @@ end_capture() {
     stop_pid "$capture_pid"
     capture_pid=''
     shark() { tshark -n -o sctp.checksum:TRUE -o "udp.check_checksum:TRUE" -d udp.port==9899,sctp -r "$work/wire.pcap" "$@" 2>/dev/null; }
-    marks=$(shark -Y '_ws.malformed || _ws.expert.severity == error || _ws.unreassembled' | wc -l)
+    # One case sends what is no DDP; tshark takes it for something else.
+    marks=$(shark -Y '(_ws.malformed || _ws.expert.severity == error || _ws.unreassembled) && !(sctp.data_payload_proto_id == 99)' | wc -l)
     wrong=$(shark -Y 'sctp.checksum.status == "Bad" || udp.checksum.status == "Bad"' | wc -l)
     segments=$(shark -Y 'sctp.data_payload_proto_id == 16 && sctp.data_u_bit == 1' | wc -l)
     control=$(shark -Y 'sctp.data_payload_proto_id == 17 && sctp.data_u_bit == 1' | wc -l)
@@ -458,6 +459,8 @@ build_programs
 versions=$(head -n 1 "$("$repo/scripts/siw-guest/build.sh")/versions")
 versions+=$(printf '\nusrsctp %s' "$(dpkg-query -W -f '${Version}' libusrsctp-dev)")
 make_net
+# The guest's SCTP over UDP wants an IPv6 socket, too.
+GUEST_NO_IPV6=0
 guest_boot "$ns" guest0 10.77.0.2/24 1500
 share=$guest_dir/share
 install -m 755 "$work/sctp-peer-kernel" "$share/"

@@ -22,7 +22,7 @@ guest_boot() {
     local plain=csum=off,gso=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off
     plain+=,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off
     # An emulated timer on a busy host fails the check that the kernel would stop at.
-    local words="console=ttyS0 quiet panic=-1 no_timer_check mitigations=off audit=0 ipv6.disable=1"
+    local words="console=ttyS0 quiet panic=-1 no_timer_check mitigations=off audit=0 ipv6.disable=${GUEST_NO_IPV6:-1}"
     words+=" GUEST_IP=$address GUEST_MTU=$mtu"
     ip netns exec "$ns" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 1 -m 768 \
         -nodefaults -no-reboot -display none -serial "file:$guest_dir/console" \

@@ -440,7 +440,7 @@ appliance_connects() {
         peer_end || true
         row "the peer: shutdown in the middle" "all, or an error" "an error" ok
     fi
-    fails_here "nobody listens" "refused|no answer" put "$share/file" "$url/inbox"
+    fails_here "nobody listens" "refused|no answer|ICMP" put "$share/file" "$url/inbox"
 }
 
 # Ends a server that nobody connects to any more.

@@ -285,6 +285,7 @@ set_mtu() {
     guest_run 30 "ip link set eth0 mtu $mtu" >/dev/null || die "the guest does not take MTU $mtu"
     in_ns ip link set br0 mtu "$mtu"
     start_ddpd
+    wait_until 10 in_ns ping -c 1 -W 1 10.77.0.1 || die "the appliance does not answer"
 }
 
 newest() { api --json events --after 0 | tail -n 1 | jq .seq; }
@@ -481,7 +482,8 @@ for value in $mtus; do
         [ "$part" != peers ] || continue
         set_mtu "$value"
         use_peer "$part"
-        begin_capture wire
+        # Behind the cable: what the appliance sends by-passes whoever listens at its own end.
+        begin_capture plug
         peer_connects
         appliance_connects
         # What the MTU does not touch is done once.

@@ -30,6 +30,9 @@ const SCTP_KINDS: usize = 16;
 /// Buffers of the message queue of streams that are opened from here, and octets of each.
 const OWN_QUEUE: (u32, u32) = (32, 64 << 10);
 
+/// What ways to open an association differ in: the peer's UDP port, and whether it may speak first.
+pub(super) type SctpKind = (Option<u16>, bool);
+
 /// An active open on its way.
 pub(super) struct ConnectPlan {
     pub spec: ConnectSpec,

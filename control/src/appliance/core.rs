@@ -16,6 +16,7 @@ use ddp::rdmap::Outcome;
 use ddp::{PdId, Stag, StreamId};
 
 use super::connect::Purpose;
+pub(super) use super::connect::SctpKind;
 use super::jobs::Job;
 use super::links::Links;
 use super::listeners::Listener;
@@ -91,8 +92,8 @@ pub struct Core {
     pub(super) streams: HashMap<StreamId, Stream>,
     pub(super) jobs: BTreeMap<u64, Job>,
     /// Untagged messages on their way to a file: tag to stream and queue.
-    /// How associations are opened, by UDP port and whether the peer may speak first.
-    pub(super) sctp: Vec<((Option<u16>, bool), Arc<SctpConfig>)>,
+    /// How associations are opened, for each way that was asked for.
+    pub(super) sctp: Vec<(SctpKind, Arc<SctpConfig>)>,
     pub(super) appending: HashMap<u64, (StreamId, u32)>,
     /// What ended streams did, per worker.
     pub(super) totals: Vec<Totals>,

@@ -285,7 +285,8 @@ set_mtu() {
     guest_run 30 "ip link set eth0 mtu $mtu" >/dev/null || die "the guest does not take MTU $mtu"
     in_ns ip link set br0 mtu "$mtu"
     start_ddpd
-    wait_until 10 in_ns ping -c 1 -W 1 10.77.0.1 || die "the appliance does not answer"
+    wait_until 20 in_ns timeout 5 "$work/sctp-peer-usrsctp" connect 10.77.0.1 7471 open:0 close:0 shutdown ||
+        die "the appliance does not answer"
 }
 
 newest() { api --json events --after 0 | tail -n 1 | jq .seq; }

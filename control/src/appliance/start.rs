@@ -385,6 +385,7 @@ fn tcp_config(section: &TcpSection) -> tcp::Config {
         pacing: section.pacing,
         tail_loss_probe: section.tail_loss_probe,
         ack_pushed: true,
+        push_segments: true,
         ecn: section.ecn,
         zero_window_limit: section.zero_window_timeout,
         delayed_ack: section.delayed_ack,

@@ -7,7 +7,7 @@ use core::time::Duration;
 use wire::Instant;
 
 /// Below this round trip the timers of a worker are too coarse to pace by.
-const MIN_RTT: Duration = Duration::from_micros(500);
+pub const MIN_RTT: Duration = Duration::from_micros(500);
 /// Segments of the congestion window below which there is nothing to spread.
 const MIN_SEGMENTS: u64 = 10;
 /// A burst lasts this long at the paced rate.

@@ -44,13 +44,15 @@ impl Usage {
         self.limited || (slow_start && cwnd < 2 * self.max_flight)
     }
 
-    /// What was used of a window that has not been full for `rto`, once per `rto` (RFC 2861 §3).
+    /// What was used of a window that has not been full for `rto`, once per `rto` (RFC 2861 §3). The first
+    /// call begins to count.
     pub fn unused_for(&mut self, now: Instant, rto: Duration) -> Option<u64> {
         if self.limited || now.saturating_since(self.full_at) < rto {
             return None;
         }
+        let counted_before = self.full_at > Instant::ZERO;
         self.full_at = now;
-        Some(self.max_flight)
+        counted_before.then_some(self.max_flight)
     }
 }
 
@@ -83,11 +85,12 @@ mod tests {
     fn an_unused_window_is_told_once_per_timeout() {
         let rto = Duration::from_millis(200);
         let mut usage = Usage::new();
-        usage.note(MS(0), false, 300, at(0), at(300));
-        assert_eq!(usage.unused_for(MS(199), rto), None);
-        assert_eq!(usage.unused_for(MS(200), rto), Some(300));
-        assert_eq!(usage.unused_for(MS(300), rto), None);
-        usage.note(MS(300), true, 900, at(300), at(1200));
-        assert_eq!(usage.unused_for(MS(900), rto), None);
+        usage.note(MS(1000), false, 300, at(0), at(300));
+        assert_eq!(usage.unused_for(MS(1000), rto), None, "nothing is known of the time before");
+        assert_eq!(usage.unused_for(MS(1199), rto), None);
+        assert_eq!(usage.unused_for(MS(1200), rto), Some(300));
+        assert_eq!(usage.unused_for(MS(1300), rto), None);
+        usage.note(MS(1300), true, 900, at(300), at(1200));
+        assert_eq!(usage.unused_for(MS(1900), rto), None);
     }
 }

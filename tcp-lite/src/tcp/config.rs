@@ -55,6 +55,9 @@ pub struct Config {
     pub max_cwnd: u64,
     /// Spread what the congestion window allows over the round trip, where that is long enough to.
     pub pacing: bool,
+    /// Push every segment over paths of half a millisecond and more, so that the peer acknowledges each one.
+    /// Off by default.
+    pub push_segments: bool,
     /// Ask by a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
     pub tail_loss_probe: bool,
     /// Most unacknowledged segments; each takes a record of 16 octets.
@@ -113,6 +116,7 @@ impl Default for Config {
             initial_window: 10,
             max_cwnd: 1 << 30,
             pacing: true,
+            push_segments: false,
             tail_loss_probe: true,
             max_records: 32 * 1024,
             receive_window: 4 << 20,

@@ -323,7 +323,9 @@ impl Connection {
     ) -> bool {
         let last = !up.has_data();
         let fin = last && self.send.fin_queued && self.send.usable() > len as u64;
-        let mut flags = if last { Flags::PSH } else { Flags::default() }; // RFC 9293 §3.9.1.2 MUST-61
+        // RFC 9293 §3.9.1.2 MUST-61; a segment of whole FPDUs is a record of its own.
+        let push = last || (self.config.push_segments && self.send.wants_single_acks());
+        let mut flags = if push { Flags::PSH } else { Flags::default() };
         if fin {
             flags = flags.with(Flags::FIN);
         }

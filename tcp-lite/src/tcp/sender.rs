@@ -6,7 +6,7 @@ use wire::{Blank, Instant, Lazy};
 use super::config::Config;
 use super::congestion::Congestion;
 use super::episode::Episode;
-use super::pacing::{Pace, Pacer};
+use super::pacing::{self, Pace, Pacer};
 use super::rack::Rack;
 use super::recovery::Phase;
 use super::rtt::RttEstimator;
@@ -221,6 +221,13 @@ impl Sender {
             return None;
         }
         Pace::new(self.cc.cwnd(), self.emss as u64, self.rtt.srtt(), self.cc.in_slow_start())
+    }
+
+    /// True where the acknowledgements clock what is sent, one by one: receivers that delay them for two
+    /// segments answer at once to one that is pushed, and what they let go does not reach a full queue in
+    /// pairs. On short paths it would only keep them from merging segments.
+    pub(crate) fn wants_single_acks(&self) -> bool {
+        self.rtt.srtt().is_some_and(|srtt| srtt >= pacing::MIN_RTT)
     }
 
     /// A segment of `octets` was sent, for the first time or `again`.

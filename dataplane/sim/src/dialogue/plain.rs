@@ -55,6 +55,7 @@ pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result
         "syn-limit" => config.syn_limit = seconds()?,
         "time-wait" => config.time_wait = seconds()?,
         "fin-wait-2" => config.fin_wait_2 = seconds()?,
+        "push-segments" => config.push_segments = switch(value)?,
         "ack-pushed" => config.ack_pushed = switch(value)?,
         "delayed-ack" => config.delayed_ack = seconds()?,
         "initial-window" => config.initial_window = number(value)? as u32,

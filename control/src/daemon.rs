@@ -130,7 +130,7 @@ mod tests {
         assert!(!text.contains("note:"), "{text}");
         assert!(
             text.contains(
-                "right: appliance \"demo\" with 1 worker, 1 port, 1 region and 1 listener"
+                "right: appliance \"demo\" with 1 worker, 1 port, 1 region and 2 listeners"
             )
         );
     }

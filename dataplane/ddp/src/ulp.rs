@@ -83,6 +83,17 @@ impl UlpKind {
     }
 }
 
+/// Whose doing the end of a stream was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// This end's.
+    Local,
+    /// The peer's.
+    Peer,
+    /// The network's, or the peer's host's.
+    Network,
+}
+
 /// What to do when the peer has closed its direction (RFC 5041 §6.2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnPeerClose {

@@ -3,6 +3,7 @@
 use core::fmt;
 use std::sync::Arc;
 
+pub use ddp::Origin;
 use ddp::enhanced::Agreed;
 use ddp::{DdpVersion, UlpKind, rdmap};
 use tcp_lite::mpa::Revision;
@@ -174,17 +175,6 @@ impl StreamStats {
     }
 }
 
-/// Whose doing the end of a stream was.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Origin {
-    /// This end's.
-    Local,
-    /// The peer's.
-    Peer,
-    /// The network's, or the peer's host's.
-    Network,
-}
-
 /// Why a stream ended: the first cause, whatever followed from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {
@@ -226,19 +216,9 @@ impl CloseReason {
 
     /// Whose doing it was.
     pub fn origin(&self) -> Origin {
-        use sctp_lite::endpoint::Origin as OfSctp;
-        use tcp_lite::endpoint::Origin as OfTcp;
         match self {
-            CloseReason::Tcp(reason) => match reason.origin() {
-                OfTcp::Local => Origin::Local,
-                OfTcp::Peer => Origin::Peer,
-                OfTcp::Network => Origin::Network,
-            },
-            CloseReason::Sctp(reason) => match reason.origin() {
-                OfSctp::Local => Origin::Local,
-                OfSctp::Peer => Origin::Peer,
-                OfSctp::Network => Origin::Network,
-            },
+            CloseReason::Tcp(reason) => reason.origin(),
+            CloseReason::Sctp(reason) => reason.origin(),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::mpa::{self, Agreed, EnhancedRepr, MpaError, Revision, StartupError};
 use crate::tcp;
 use core::fmt;
-use ddp::{DdpError, DdpVersion, Failure, UlpKind, rdmap};
+use ddp::{DdpError, DdpVersion, Failure, Origin, UlpKind, rdmap};
 
 /// What the owner has to know, in the order in which it happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -132,17 +132,6 @@ pub enum CloseReason {
     Terminated(Box<rdmap::Terminate>),
     /// DDP ended the stream without a peer's error of RFC 5041 §7.2.
     DdpFailed(Failure),
-}
-
-/// Whose doing the end of a stream was.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Origin {
-    /// This end's.
-    Local,
-    /// The peer's.
-    Peer,
-    /// The network's, or the peer's host's.
-    Network,
 }
 
 impl CloseReason {

@@ -28,8 +28,8 @@ mod teardown;
 mod upper;
 
 pub use config::{EndpointConfig, Open};
-pub use ddp::{OnPeerClose, UlpConfig, UlpKind};
-pub use event::{CloseReason, Event, Origin, StreamParams};
+pub use ddp::{OnPeerClose, Origin, UlpConfig, UlpKind};
+pub use event::{CloseReason, Event, StreamParams};
 pub use upper::Context;
 
 use crate::mpa::{

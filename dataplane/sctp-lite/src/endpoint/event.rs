@@ -4,7 +4,7 @@ use crate::sctp;
 use crate::session::{self, SessionError};
 use core::fmt;
 use ddp::enhanced::{Agreed, EnhancedRepr, Unsuitable};
-use ddp::{DdpError, DdpVersion, Failure, UlpKind, rdmap};
+use ddp::{DdpError, DdpVersion, Failure, Origin, UlpKind, rdmap};
 
 /// Layer of the errors of RFC 6581 §8 (LLP).
 const LAYER_LLP: u8 = 2;
@@ -170,17 +170,6 @@ pub enum CloseReason {
     Terminated(Box<rdmap::Terminate>),
     /// DDP ended the stream without a peer's error of RFC 5041 §7.2.
     DdpFailed(Failure),
-}
-
-/// Whose doing the end of a session was.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Origin {
-    /// This end's.
-    Local,
-    /// The peer's.
-    Peer,
-    /// The network's, or the peer's host's.
-    Network,
 }
 
 impl CloseReason {

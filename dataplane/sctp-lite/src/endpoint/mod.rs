@@ -28,8 +28,8 @@ mod post;
 mod upper;
 
 pub use config::{EndpointConfig, Open};
-pub use ddp::{Context, OnPeerClose, UlpConfig, UlpKind};
-pub use event::{CloseReason, Event, Origin, SessionEvent, SessionId, SessionStats, StreamParams};
+pub use ddp::{Context, OnPeerClose, Origin, UlpConfig, UlpKind};
+pub use event::{CloseReason, Event, SessionEvent, SessionId, SessionStats, StreamParams};
 pub use upper::AdaptationStats;
 
 use crate::sctp::{self, Association, Cookie, DropReason, Ends, Secrets};

@@ -84,7 +84,7 @@ pub struct Sender {
     probe_due: bool,
     /// The window was probed and has not opened since.
     probing: bool,
-    /// Packets that may leave at once (Max.Burst).
+    /// Packets that may leave at once: Max.Burst, and as many as were acknowledged since the last one left.
     burst: u64,
     /// Time-outs in a row without progress.
     timeouts_in_a_row: u32,

@@ -107,7 +107,12 @@ impl Sender {
             }
             NextSeg::None => Plan::Nothing,
         };
-        if plan == Plan::Nothing || self.force {
+        if plan == Plan::Nothing {
+            // What could have left and was not there does not add up.
+            self.burst = self.burst.min(u64::from(self.config.max_burst));
+            return plan;
+        }
+        if self.force {
             return plan;
         }
         match self.pace() {

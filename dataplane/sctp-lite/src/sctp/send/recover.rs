@@ -48,7 +48,8 @@ impl Sender {
         self.forget_episode();
         let packets = told.delivery.octets.div_ceil(self.smss() as u64);
         if packets > 0 {
-            self.burst = u64::from(self.config.max_burst) + packets; // RFC 9260 §6.1 D
+            // RFC 9260 §6.1 D, as if sending had followed each SACK: several may come before it does.
+            self.burst = self.burst.max(u64::from(self.config.max_burst)) + packets;
         }
         self.timer_after_ack(now, told.advanced);
     }

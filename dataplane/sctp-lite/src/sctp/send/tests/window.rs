@@ -159,6 +159,11 @@ fn bursts_are_limited() {
     assert_eq!(side.send().len(), 0);
     side.sack(2, &[]);
     assert_eq!(side.send().len(), 6);
+    // Two SACKs that came before anything was sent allow for what each acknowledges.
+    side.sack(4, &[]);
+    side.sack(7, &[]);
+    assert_eq!(side.send().len(), 9);
+    assert_eq!(side.send().len(), 0);
 }
 
 // Pacing: what the window allows is spread over the round trip.

@@ -395,6 +395,9 @@ impl<Io: PortIo> Core<Io> {
         if conn.queued {
             self.ready.retain(|&s| s != slot);
         }
+        if conn.blocked {
+            self.blocked[conn.path.port].retain(|&s| s != slot);
+        }
     }
 }
 

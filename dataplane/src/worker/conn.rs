@@ -27,6 +27,8 @@ pub(super) struct Conn {
     pub(super) since: Instant,
     /// It stands in the queue of streams that may have something to send.
     pub(super) queued: bool,
+    /// It stands in the line of its port for room in the transmit ring.
+    pub(super) blocked: bool,
     /// Segments since it was last asked for its own.
     pub(super) unanswered: u8,
     /// When its progress last proved its next hop reachable.
@@ -118,6 +120,7 @@ impl Conn {
             stage: Stage::Starting,
             since: now,
             queued: false,
+            blocked: false,
             unanswered: 0,
             confirmed: now,
             waiting: false,

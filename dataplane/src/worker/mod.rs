@@ -129,10 +129,10 @@ pub(crate) struct Core<Io: PortIo> {
     stags: StagTable<Memory>,
     buffers: BufferPool,
     hold: HoldBudget,
-    /// Streams that may have something to send, each once, in turn.
+    /// Streams to which something has happened and that may have something to send, each once, in turn.
     ready: VecDeque<u32>,
-    /// Those of them that found no room in this turn; empty between turns.
-    blocked: Vec<u32>,
+    /// Streams that have something to send and found no room, each once, in turn: a line for each port.
+    blocked: Vec<VecDeque<u32>>,
     /// Streams that wait for the link-layer address of a neighbour.
     waiting: HashMap<(usize, IpAddr), Vec<u32>>,
     /// Unacknowledged messages by the region that they are sent from.
@@ -199,6 +199,7 @@ impl<Io: PortIo> Core<Io> {
             interface.encapsulation = sctp_udp_port;
             interface
         });
+        let lines = ports.len();
         let mut core = Core {
             index,
             phase: Phase::Running,
@@ -231,7 +232,7 @@ impl<Io: PortIo> Core<Io> {
             buffers: BufferPool::new(limits.untagged_octets as u64),
             hold: HoldBudget::new(limits.hold_octets as u64),
             ready: VecDeque::new(),
-            blocked: Vec::new(),
+            blocked: vec![VecDeque::new(); lines],
             waiting: HashMap::new(),
             sources: HashMap::new(),
             removals: Vec::new(),
@@ -452,7 +453,7 @@ impl<Io: PortIo> Core<Io> {
                 self.events.push(Event::Drained, &self.counters);
             }
             Phase::Stopping(left)
-                if left == 0 || self.ready.is_empty() && self.associations.are_silent() =>
+                if left == 0 || self.are_silent() && self.associations.are_silent() =>
             {
                 let slots: Vec<u32> = self.conns.occupied().collect();
                 for slot in slots {
@@ -465,6 +466,11 @@ impl<Io: PortIo> Core<Io> {
             Phase::Stopping(left) => self.phase = Phase::Stopping(left - 1),
             _ => {}
         }
+    }
+
+    /// True when no stream stands in line.
+    fn are_silent(&self) -> bool {
+        self.ready.is_empty() && self.blocked.iter().all(VecDeque::is_empty)
     }
 
     fn publish(&self) {

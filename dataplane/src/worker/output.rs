@@ -1,5 +1,6 @@
 //! The send half of a turn: streams that may have something to send are asked in turn, each for a quota
-//! of segments, as long as there is room in the transmit rings.
+//! of segments, as long as there is room in the transmit rings. Who finds none waits in the line of the port,
+//! which costs nothing until there is room: a turn looks at what has happened, not at all who wait.
 
 use wire::Instant;
 
@@ -22,7 +23,7 @@ pub(super) enum Turn {
     Done,
     /// It has had its turn, may have more, and stands in line again.
     More,
-    /// It had no turn because the port took nothing: it keeps its place in line.
+    /// It had no turn because the port took nothing: it waits in the port's line.
     Blocked,
     /// It waits for the link-layer address of its next hop.
     Waiting,
@@ -31,48 +32,79 @@ pub(super) enum Turn {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Serves the streams in line. Returns whether there was one.
+    /// Serves the streams in line: first those that found no room before, each port's in their order, then
+    /// those to which something has happened. Returns whether there was one.
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
-        let in_line = self.ready.len();
         let before = self.counters.tx_frames.get();
-        for _ in 0..in_line {
+        let mut busy = false;
+        for port in 0..self.blocked.len() {
+            for _ in 0..self.blocked[port].len() {
+                busy = true;
+                if self.counters.tx_frames.get() - before >= FRAMES {
+                    return true;
+                }
+                let Some(slot) = self.blocked[port].pop_front() else { break };
+                if let Some(conn) = self.conns.get_mut(slot) {
+                    conn.blocked = false;
+                }
+                if self.serve(slot, now) == Turn::Blocked {
+                    self.keep_place(port);
+                    break;
+                }
+            }
+        }
+        for _ in 0..self.ready.len() {
+            busy = true;
             let Some(slot) = self.ready.pop_front() else { break };
+            if let Some(conn) = self.conns.get_mut(slot) {
+                conn.queued = false;
+            }
             self.serve(slot, now);
             if self.counters.tx_frames.get() - before >= FRAMES {
                 break;
             }
         }
-        while let Some(slot) = self.blocked.pop() {
-            self.ready.push_front(slot);
-        }
-        in_line > 0
+        busy
     }
 
-    fn serve(&mut self, slot: u32, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        conn.queued = false;
-        let turn = if conn.waiting { Turn::Waiting } else { self.send_segments(slot, now) };
+    /// The first of a port's line found no room again, and now stands behind all others: that is undone.
+    fn keep_place(&mut self, port: usize) {
+        if let Some(slot) = self.blocked[port].pop_back() {
+            self.blocked[port].push_front(slot);
+        }
+    }
+
+    fn serve(&mut self, slot: u32, now: Instant) -> Turn {
+        let Some(conn) = self.conns.get(slot) else { return Turn::Done };
+        let turn = match (conn.waiting, conn.blocked) {
+            (true, _) => Turn::Waiting,
+            // Others were before it.
+            (false, true) => Turn::Blocked,
+            (false, false) => self.send_segments(slot, now),
+        };
         self.report(slot, now);
         self.look_at_path(slot, now);
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.conns.get_mut(slot) else { return Turn::Done };
         if conn.stage == Stage::Ended
             && matches!(&conn.lower, Lower::Tcp(endpoint) if endpoint.is_done())
         {
             // Its last segment may be a reset that found no room.
             if !matches!(turn, Turn::More | Turn::Blocked) {
-                return self.forget(slot);
+                self.forget(slot);
+                return Turn::Done;
             }
         }
         match turn {
             Turn::More => self.touch(slot),
-            Turn::Blocked => {
-                conn.queued = true;
-                self.blocked.push(slot);
+            Turn::Blocked if !conn.blocked => {
+                conn.blocked = true;
+                self.blocked[conn.path.port].push_back(slot);
             }
             Turn::Unreachable => self.unreachable(slot, now),
-            Turn::Done | Turn::Waiting => {}
+            Turn::Blocked | Turn::Done | Turn::Waiting => {}
         }
         self.set_timer(slot);
+        turn
     }
 
     /// Asks a stream for segments. It stands in line, so that nothing more need be done here.

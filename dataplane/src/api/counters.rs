@@ -103,6 +103,8 @@ counters! {
     neighbour_answers: Counter,
     /// Neighbours known.
     neighbours: Gauge,
+    /// Packets sent in fragments: of a size that the path had carried before.
+    tx_cut: Counter,
     /// Packets put together from fragments.
     reassembled: Counter,
     /// Packets of which not all fragments came in time.

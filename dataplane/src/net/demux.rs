@@ -1,7 +1,7 @@
 //! From a frame to the layer that takes it: Ethernet, VLAN, IPv4 and IPv6 headers. Reads only; says
 //! what the frame is, or why it is dropped.
 //!
-//! Left out: IPv4 options are skipped unread; fragments of TCP's and SCTP's packets are for
+//! Left out: IPv4 options are skipped unread; fragments of packets with TCP or SCTP (also in UDP) are for
 //! [`super::reassembly`], those of others are dropped ([`DropReason::Fragment`]), except the lone ones of
 //! RFC 6946; of IPv6 extension headers at most [`MAX_EXTENSIONS`] are followed. SCTP's own checksum is for SCTP.
 
@@ -184,7 +184,7 @@ fn ipv4(
     let addresses = (IpAddr::V4(source), IpAddr::V4(destination));
     if packet.more_frags() || packet.frag_offset() != 0 {
         let protocol = packet.next_header();
-        if !is_put_together(protocol) {
+        if !is_put_together(protocol, interface) {
             return Err(DropReason::Fragment);
         }
         return Ok(Kind::Fragment(Fragment {
@@ -236,7 +236,11 @@ fn ipv6(
     let (protocol, begin) = match chain {
         Chain::Upper(protocol, begin) => (protocol, begin),
         // RFC 8200 §4.5. Groups are not spoken to by TCP and SCTP.
-        Chain::Cut { protocol, id, offset, more, begin } if unicast && !source.is_unspecified() => {
+        Chain::Cut { protocol, id, offset, more, begin }
+            if unicast
+                && !source.is_unspecified()
+                && is_put_together(IpProtocol::from(protocol), interface) =>
+        {
             return Ok(Kind::Fragment(Fragment {
                 source: addresses.0,
                 destination: addresses.1,
@@ -279,9 +283,14 @@ pub const ICMPV6: u8 = 58;
 /// SCTP's (RFC 9260 §3).
 pub const SCTP: IpProtocol = IpProtocol::Unknown(132);
 
-/// Packets of this protocol are put together from fragments.
-fn is_put_together(protocol: IpProtocol) -> bool {
-    matches!(protocol, IpProtocol::Tcp | SCTP)
+/// Packets of this protocol are put together from fragments. What is behind an extension header in the cut part is
+/// not.
+fn is_put_together(protocol: IpProtocol, interface: &Interface) -> bool {
+    match protocol {
+        IpProtocol::Tcp | SCTP => true,
+        IpProtocol::Udp => interface.encapsulation.is_some(),
+        _ => false,
+    }
 }
 
 fn sctp(
@@ -347,7 +356,7 @@ fn tcp(
 enum Chain {
     /// A protocol, and where it begins.
     Upper(IpProtocol, usize),
-    /// A piece of a packet with TCP or SCTP, which begins here.
+    /// A piece of a packet, which begins here.
     Cut { protocol: u8, id: u32, offset: usize, more: bool, begin: usize },
 }
 
@@ -378,10 +387,6 @@ fn skip_extensions(
                 let header =
                     Ipv6FragmentHeader::new_checked(header).map_err(|_| DropReason::Truncated)?;
                 if header.more_frags() || header.frag_offset() != 0 {
-                    // What is behind an extension header in the cut part is not put together.
-                    if !is_put_together(IpProtocol::from(rest[0])) {
-                        return Err(DropReason::Fragment);
-                    }
                     return Ok(Chain::Cut {
                         protocol: rest[0],
                         id: header.ident(),

@@ -155,7 +155,12 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
     };
     let inner = message.get(8..).filter(|inner| inner.len() >= 48).ok_or(DropReason::Icmp)?;
     let ip = Ipv6Packet::new_unchecked(inner);
-    // What we send has no extension headers.
+    // What we send has no extension headers but that of what we have cut ourselves.
+    let first = inner[42..44] == [0, 0] || inner[42..44] == [0, 1];
+    let (protocol, at) = match ip.next_header() {
+        IpProtocol::Ipv6Frag if first => (IpProtocol::from(inner[40]), 48),
+        other => (other, 40),
+    };
     if ip.version() != 6 {
         return Err(DropReason::IcmpNotBelieved);
     }
@@ -167,7 +172,7 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
         }
     };
     let ends = (ip.src_addr().into(), ip.dst_addr().into());
-    report(index, interface, ends, (ip.next_header(), &inner[40..]), trouble)
+    report(index, interface, ends, (protocol, &inner[at..]), trouble)
 }
 
 /// RFC 5927 §7.2: an MTU that the packet would have fitted, or larger than ours, reports nothing.

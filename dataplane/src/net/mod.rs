@@ -11,6 +11,7 @@ pub mod carrier;
 pub mod checksum;
 pub mod demux;
 pub mod ecn;
+pub mod fragment;
 pub mod icmp;
 pub mod interface;
 pub mod limit;

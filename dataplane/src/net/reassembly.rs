@@ -1,5 +1,5 @@
 //! Packets that were cut on their way are put together again (RFC 791 §3.2, RFC 8200 §4.5), within a small
-//! bound: TCP and SCTP avoid fragments, so few honest ones come, and strangers can send any number.
+//! bound: TCP and SCTP avoid fragments where they can, so few honest ones come, and strangers can send any number.
 //!
 //! ```text
 //!  0        8                                          total
@@ -12,7 +12,7 @@
 //! overlap are never merged: the whole packet is thrown away, and what comes of it later (RFC 5722, for
 //! IPv4 too); a piece that comes twice is no overlap (RFC 8200 §4.5).
 //!
-//! Left out: no ICMP time exceeded is sent; only TCP's and SCTP's packets are put together, since nothing
+//! Left out: no ICMP time exceeded is sent; only TCP's and SCTP's packets, SCTP's also in UDP, are put together, since nothing
 //! else that is used here is ever larger than a frame.
 
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ use std::time::Duration;
 use wire::Instant;
 
 use super::checksum;
-use super::demux::TCP;
+use super::demux::{TCP, UDP, UDP_HEADER};
 use crate::api::DropReason;
 
 /// Time for all pieces of a packet to come.
@@ -56,7 +56,7 @@ pub struct Fragment {
     pub source: IpAddr,
     /// One of our addresses.
     pub destination: IpAddr,
-    /// What is in the packet: TCP or SCTP.
+    /// What is in the packet: TCP, SCTP, or UDP.
     pub protocol: u8,
     /// Its packet's identification; 16 bits in IPv4.
     pub id: u32,
@@ -225,7 +225,11 @@ fn check(fragment: &Fragment) -> Result<(), DropReason> {
     if len == 0 || fragment.more && !len.is_multiple_of(8) || start + len > MAX_PAYLOAD {
         return Err(DropReason::FragmentBad);
     }
-    let header = if fragment.protocol == TCP { TCP_HEADER } else { SCTP_HEADERS };
+    let header = match fragment.protocol {
+        TCP => TCP_HEADER,
+        UDP => UDP_HEADER + SCTP_HEADERS,
+        _ => SCTP_HEADERS,
+    };
     if start < header && (start > 0 || len < header) {
         return Err(DropReason::FragmentTiny);
     }

@@ -62,6 +62,7 @@ use crate::flow::{FlowTable, Slab};
 use crate::io::{Frame, PortFacts, PortIo};
 use crate::memory::Memory;
 use crate::mesh::Mesh;
+use crate::net::fragment::Identifications;
 use crate::net::interface::Interface;
 use crate::net::limit::{PeerLimit, RateLimit};
 use crate::net::path_mtu::PathMtus;
@@ -112,6 +113,7 @@ pub(crate) struct Core<Io: PortIo> {
     stack: Stack,
     outbox: Outbox,
     reassembly: Reassembly,
+    identifications: Identifications,
     path_mtus: PathMtus,
     mesh: Mesh<Io::Frame>,
     commands: Consumer<Command>,
@@ -208,6 +210,7 @@ impl<Io: PortIo> Core<Io> {
             ports,
             outbox: Outbox::default(),
             reassembly: Reassembly::new(limits.reassembly_packets, limits.reassembly_octets),
+            identifications: Identifications::new(key(b'i')),
             path_mtus: PathMtus::new(limits.path_mtus),
             mesh,
             commands,

@@ -3,7 +3,10 @@
 use core::time::Duration;
 
 use wire::Instant;
-use wire::sctp::{Cause, PacketBuilder, Parameter, Tag, chunk_type, parameter_type};
+use wire::sctp::{
+    CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, PacketBuilder, Parameter, Tag, chunk_type, padded,
+    parameter_type,
+};
 
 use super::association::Association;
 use super::listener::{InitAck, answer};
@@ -150,7 +153,9 @@ impl Association {
         if !self.due.setup && self.heartbeats.is_empty() {
             return;
         }
-        let Some(out) = tx.packet(self.sender.packet_len()) else { return };
+        // RFC 9260 §6.9: a cookie cannot be made smaller.
+        let least = COMMON_HEADER_LEN + CHUNK_HEADER_LEN + padded(self.cookie.len());
+        let Some(out) = tx.packet(self.sender.packet_len().max(least)) else { return };
         let mut packet = PacketBuilder::new(out, self.ends.ports(), self.peer_tag);
         // That it fits was looked at when it came.
         if packet.cookie_echo(&self.cookie).is_err() {

@@ -10,6 +10,8 @@ use super::Associations;
 use crate::api::{ConnectError, Counters};
 use crate::io::{Frame, PortIo};
 use crate::net::carrier::Carrier;
+use crate::net::demux::UDP_HEADER;
+use crate::net::fragment::{self, Identifications};
 use crate::net::neighbour::Resolution;
 use crate::net::path::TxChecksum;
 use crate::worker::batch::Ended;
@@ -25,6 +27,10 @@ pub(super) struct Packets<'a, Io: PortIo> {
     carrier: &'a Carrier,
     how: TxChecksum,
     counters: &'a Counters,
+    /// Octets of the longest packet that goes whole.
+    whole: usize,
+    /// For those that do not.
+    ids: Option<&'a mut Identifications>,
     frame: Option<Io::Frame>,
     sent: usize,
     quota: usize,
@@ -41,12 +47,51 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
         counters: &'a Counters,
     ) -> Self {
         let how = Carrier::offload(how);
-        Packets { io, carrier, how, counters, frame: None, sent: 0, quota, ended: None }
+        let (frame, ids) = (None, None);
+        let (whole, sent, ended) = (usize::MAX, 0, None);
+        Packets { io, carrier, how, counters, whole, ids, frame, sent, quota, ended }
+    }
+
+    /// Packets of more than `whole` octets are cut: the path does not carry them (RFC 9260 §6.9).
+    fn cut_above(mut self, whole: usize, ids: &'a mut Identifications) -> Self {
+        self.whole = whole;
+        self.ids = Some(ids);
+        self
     }
 
     /// True when some packet went out.
     pub(super) fn has_sent(&self) -> bool {
         self.sent > 0
+    }
+
+    /// Frames that a packet of `len` octets takes at most: one, but for what is cut. Pieces are of whole units of
+    /// eight octets, and one has the UDP header, each that of a fragment.
+    fn frames(&self, len: usize) -> usize {
+        let least = self.whole.saturating_sub(15).max(8);
+        if len <= self.whole { 1 } else { (len + UDP_HEADER).div_ceil(least) }
+    }
+
+    /// Sends a packet in pieces. Without a buffer for one of them it is lost, as on the way.
+    #[cold]
+    fn send_cut(&mut self, mut frame: Io::Frame) {
+        let path = &self.carrier.path;
+        let Some(ids) = &mut self.ids else { return };
+        self.carrier.finish(frame.octets_mut(), TxChecksum::SOFTWARE);
+        let id = ids.next(path.addresses());
+        let whole = frame.octets();
+        let mtu = self.carrier.header_len() - path.l2_len() + self.whole;
+        for piece in fragment::pieces(path, whole.len() - path.header_len(), mtu) {
+            let room = self.io.room() > 0;
+            let len = fragment::frame_len(path, &piece);
+            let Some(mut out) = room.then(|| self.io.allocate(len)).flatten() else {
+                return self.counters.tx_no_buffer.add(1);
+            };
+            fragment::emit(path, whole, &piece, id, out.octets_mut());
+            self.counters.tx_frames.add(1);
+            self.counters.tx_octets.add(len as u64);
+            self.io.send(out);
+        }
+        self.counters.tx_cut.add(1);
     }
 }
 
@@ -56,7 +101,7 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
             self.ended = Some(Ended::Quota);
             return None;
         }
-        if self.io.room() == 0 {
+        if self.io.room() < self.frames(len) {
             self.ended = Some(Ended::RingFull);
             return None;
         }
@@ -75,6 +120,10 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
     fn commit(&mut self, len: usize) {
         let Some(mut frame) = self.frame.take() else { return };
         frame.truncate(self.carrier.header_len() + len);
+        if len > self.whole {
+            self.sent += 1;
+            return self.send_cut(frame);
+        }
         self.carrier.finish(frame.octets_mut(), self.how);
         if self.how.needs_device() {
             let path = &self.carrier.path;
@@ -146,7 +195,9 @@ impl<Io: PortIo> Core<Io> {
             return Turn::Done;
         };
         let (carrier, how) = (&association.carrier, facts.tx_checksum);
-        let mut packets = Packets::new(io, carrier, how, QUOTA, &self.counters);
+        let whole = association.endpoint.association().path_len();
+        let packets = Packets::new(io, carrier, how, QUOTA, &self.counters);
+        let mut packets = packets.cut_above(whole, &mut self.identifications);
         association.endpoint.poll_transmit(now, &mut packets);
         match packets.ended {
             None => Turn::Done,

@@ -11,5 +11,6 @@ mod paths;
 mod pressure;
 mod rdmap;
 mod sctp;
+mod sctp_paths;
 mod streams;
 mod wire_pair;

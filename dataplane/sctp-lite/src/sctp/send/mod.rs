@@ -219,7 +219,7 @@ impl Sender {
     /// a message has to go again that was sent when it carried more. Such a packet has to be fragmented by IP
     /// (RFC 9260 §6.9).
     pub fn packet_len(&self) -> usize {
-        let again = self.next_lost_len().unwrap_or(0);
+        let again = self.next_again().map_or(0, |index| usize::from(self.board.records[index].len));
         self.packet_len.max(COMMON_HEADER_LEN + wire::sctp::padded(DATA_HEADER_LEN + again))
     }
 

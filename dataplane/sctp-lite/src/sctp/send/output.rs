@@ -3,7 +3,7 @@
 use transport::frto::{Frto, NEW_SEGMENTS};
 use transport::recovery::{Choice, NextSeg, Phase};
 use wire::Instant;
-use wire::sctp::{DataHeader, PacketBuilder, Tsn};
+use wire::sctp::{DATA_HEADER_LEN, DataHeader, PacketBuilder, Tsn};
 
 use super::Sender;
 use super::record::{IMMEDIATE, OPENS, Record};
@@ -161,9 +161,13 @@ impl Sender {
         self.config.max_records.min(usize::from(u16::MAX))
     }
 
-    /// Octets of user data of the next message that is lost.
-    pub(super) fn next_lost_len(&self) -> Option<usize> {
-        self.board.next_lost().map(|index| usize::from(self.board.records[index].len))
+    /// Place of the message that the next packet sends again, if it does.
+    pub(super) fn next_again(&self) -> Option<usize> {
+        match () {
+            () if self.probe_due => (!self.board.is_empty()).then_some(0),
+            () if self.tlp.due => self.board.last(),
+            () => self.board.next_lost(),
+        }
     }
 
     // --- retransmissions ----------------------------------------------------------------------------
@@ -275,7 +279,9 @@ impl Sender {
         packet: &mut PacketBuilder<'_>,
         source: &mut impl MessageSource,
     ) -> Option<usize> {
-        let room = packet.data_room().min(self.most).min(room);
+        // Room beyond the path is for what goes again.
+        let path = self.packet_len.saturating_sub(packet.len() + DATA_HEADER_LEN) & !3;
+        let room = packet.data_room().min(path).min(self.most).min(room);
         if room == 0 {
             return None;
         }

@@ -227,3 +227,37 @@ fn a_smaller_path() {
     side.sack(4, &[]);
     assert_eq!(side.sender.packet_len(), 1000);
 }
+
+// RFC 9260 §6.9, §6.1 A: also the probe of a window that closed before the path shrank.
+#[test]
+fn a_smaller_path_behind_a_closed_window() {
+    let mut side = measured(1);
+    side.source.push(1, usize::MAX);
+    side.try_sack(2, 0, &[], &[]).unwrap();
+    side.send();
+    side.expire();
+    assert_eq!((side.send().len(), side.sender.stats().window_probes), (1, 1));
+    side.sender.set_packet_len(1000);
+    let mut again = 0;
+    for _ in 0..6 {
+        again += side.send().iter().filter(|p| p[0].octets.len() == 1436).count();
+        side.try_sack(2, 0, &[], &[]).unwrap();
+        assert_ne!(side.expire(), Expired::T3, "the peer answers");
+    }
+    assert!(again > 2, "{again}");
+}
+
+// What is new never fills the room of what goes again.
+#[test]
+fn new_messages_keep_to_the_smaller_path() {
+    let mut side = measured(6);
+    side.source.push(100, 100);
+    side.sender.set_packet_len(1000);
+    for _ in 0..20 {
+        for packet in side.send() {
+            let len: usize = packet.iter().map(|sent| 16 + sent.octets.len()).sum();
+            assert!(packet[0].n <= 6 || 12 + len <= 1000, "{packet:?}");
+        }
+        side.expire();
+    }
+}

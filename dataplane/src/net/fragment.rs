@@ -1,0 +1,243 @@
+//! Packets that are longer than their path are cut by us, as IP's sender may (RFC 791 §3.2, RFC 8200 §4.5): for
+//! what cannot be made smaller any more, SCTP's messages from before the path had narrowed (RFC 9260 §6.9).
+//!
+//! ```text
+//!  | Ethernet, VLAN | IPv4: identification, DF clear | 8n octets ...
+//!  | Ethernet, VLAN | IPv6 | fragment header 8       | 8n octets ...
+//! ```
+//!
+//! Left out: nothing is put together here, see [`super::reassembly`].
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use siphasher::sip::SipHasher13;
+
+use super::checksum;
+use super::path::Path;
+
+/// Octets of IPv6's fragment header (RFC 8200 §4.5).
+const FRAGMENT_HEADER: usize = 8;
+const IPV6_FRAGMENT: u8 = 44;
+
+const IPV4_LEN: Range<usize> = 2..4;
+const IPV4_ID: Range<usize> = 4..6;
+const IPV4_FLAGS: Range<usize> = 6..8;
+const IPV4_CHECKSUM: Range<usize> = 10..12;
+const IPV4_MORE: u16 = 0x2000;
+const IPV6_LEN: Range<usize> = 4..6;
+const IPV6_NEXT: usize = 6;
+
+/// One piece of a packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Its octets of the packet's payload.
+    pub range: Range<usize>,
+    /// Others follow.
+    pub more: bool,
+}
+
+/// The pieces of a packet with `len` octets behind its IP header, along `path`, which carries IP packets of `mtu`
+/// octets, at least 68.
+pub fn pieces(path: &Path, len: usize, mtu: usize) -> impl Iterator<Item = Piece> + use<> {
+    let room = mtu.saturating_sub(path.l3_len() + extra(path));
+    // RFC 791 §3.2, RFC 8200 §4.5: all but the last are whole units of eight octets.
+    let step = (room & !7).max(8);
+    (0..len).step_by(step).map(move |start| {
+        let end = (start + step).min(len);
+        Piece { range: start..end, more: end < len }
+    })
+}
+
+/// Octets of the frame with `piece`.
+pub fn frame_len(path: &Path, piece: &Piece) -> usize {
+    path.header_len() + extra(path) + piece.range.len()
+}
+
+/// Writes the frame with `piece` of `whole`, a complete frame along `path`, to `out`, as long as
+/// [`frame_len`] says.
+pub fn emit(path: &Path, whole: &[u8], piece: &Piece, id: u32, out: &mut [u8]) {
+    let at = path.header_len();
+    out[..at].copy_from_slice(&whole[..at]);
+    let (head, rest) = out.split_at_mut(at);
+    rest[extra(path)..].copy_from_slice(&whole[at..][piece.range.clone()]);
+    let ip = &mut head[path.l2_len()..];
+    let start = piece.range.start as u16;
+    if path.is_v6() {
+        ip[IPV6_LEN].copy_from_slice(&(rest.len() as u16).to_be_bytes());
+        rest[..2].copy_from_slice(&[ip[IPV6_NEXT], 0]);
+        rest[2..4].copy_from_slice(&(start | u16::from(piece.more)).to_be_bytes());
+        rest[4..8].copy_from_slice(&id.to_be_bytes());
+        ip[IPV6_NEXT] = IPV6_FRAGMENT;
+    } else {
+        let more = if piece.more { IPV4_MORE } else { 0 };
+        let len = (ip.len() + rest.len()) as u16;
+        ip[IPV4_LEN].copy_from_slice(&len.to_be_bytes());
+        ip[IPV4_ID].copy_from_slice(&(id as u16).to_be_bytes());
+        // DF is clear: a narrower path behind this one may cut it again (RFC 1191 §6).
+        ip[IPV4_FLAGS].copy_from_slice(&((start / 8) | more).to_be_bytes());
+        ip[IPV4_CHECKSUM].fill(0);
+        let sum = !checksum::sum(ip);
+        ip[IPV4_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+fn extra(path: &Path) -> usize {
+    if path.is_v6() { FRAGMENT_HEADER } else { 0 }
+}
+
+/// Makes identifications that no two packets between the same addresses share for long (RFC 6864 §4.3), and that
+/// nobody can guess from those to another host (RFC 7739 §5).
+#[derive(Debug)]
+pub struct Identifications {
+    key: SipHasher13,
+    cut: u32,
+}
+
+impl Identifications {
+    /// `key` is secret, and another one for each worker.
+    pub fn new(key: [u8; 16]) -> Self {
+        Identifications { key: SipHasher13::new_with_key(&key), cut: 0 }
+    }
+
+    /// That of the next packet from `source` to `destination`.
+    pub fn next(&mut self, (source, destination): (IpAddr, IpAddr)) -> u32 {
+        let mut octets = [0; 32];
+        for (out, address) in octets.chunks_exact_mut(16).zip([source, destination]) {
+            match address {
+                IpAddr::V4(address) => out[..4].copy_from_slice(&address.octets()),
+                IpAddr::V6(address) => out.copy_from_slice(&address.octets()),
+            }
+        }
+        self.cut = self.cut.wrapping_add(1);
+        (self.key.hash(&octets) as u32).wrapping_add(self.cut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::net::SocketAddr;
+
+    use wire::Instant;
+
+    use super::*;
+    use crate::api::InterfaceId;
+    use crate::net::carrier::{Carrier, UdpPorts};
+    use crate::net::demux::{Kind, L4Check, demux};
+    use crate::net::interface::Interface;
+    use crate::net::path::TxChecksum;
+    use crate::net::reassembly::{Outcome, Reassembly};
+    use crate::net::tests::config;
+
+    fn interface(vlan: Option<u16>, host: u8) -> Interface {
+        let mac = [2, 0, 0, 0, 0, host];
+        let mut interface = Interface::new(InterfaceId(0), &config(host, vlan), mac, 16, [0; 16]);
+        interface.encapsulation = Some(9899);
+        interface
+    }
+
+    fn carrier(vlan: Option<u16>, v6: bool, udp: Option<UdpPorts>) -> Carrier {
+        let (here, there) = (interface(vlan, 1), interface(vlan, 2));
+        let end =
+            |i: &Interface| SocketAddr::new(i.addresses().find(|a| a.is_ipv6() == v6).unwrap(), 7);
+        let mut carrier = Carrier::new(Path::new(0, &here, end(&here), end(&there)).unwrap(), udp);
+        carrier.set_mac([2, 0, 0, 0, 0, 2]);
+        carrier
+    }
+
+    // RFC 791 §3.2, RFC 8200 §4.5: what was cut here comes out of the reassembly as it was, and no piece is
+    // longer than the path.
+    #[test]
+    fn what_is_cut_is_put_together() {
+        let udp = UdpPorts { local: 4000, remote: 9899 };
+        for (vlan, v6, udp) in [
+            (None, false, None),
+            (None, true, None),
+            (Some(7), false, Some(udp)),
+            (Some(7), true, Some(udp)),
+        ] {
+            for (len, mtu) in [(1400, 1280), (1400, 576), (3000, 1281), (8960, 1287)] {
+                let carrier = carrier(vlan, v6, udp);
+                let path = &carrier.path;
+                let mut frame = vec![0; carrier.header_len()];
+                frame.extend((0..len).map(|i| (i * 7 + i / 256) as u8));
+                carrier.finish(&mut frame, TxChecksum::SOFTWARE);
+                let mut reassembly = Reassembly::new(16, 256 * 1024);
+                let (us, now) = ([interface(vlan, 2)], Instant::ZERO);
+                let mut whole = None;
+                for piece in pieces(path, frame.len() - path.header_len(), mtu) {
+                    let mut out = vec![0xdd; frame_len(path, &piece)];
+                    emit(path, &frame, &piece, 0x1234_5678, &mut out);
+                    assert!(out.len() - path.l2_len() <= mtu);
+                    assert_eq!(whole, None);
+                    let found = demux(&out, 0, L4Check::Unknown, &us).unwrap();
+                    let Kind::Fragment(fragment) = &found.kind else { panic!("{found:?}") };
+                    assert_eq!(fragment.id, if v6 { 0x1234_5678 } else { 0x5678 });
+                    if let Outcome::Whole(octets) =
+                        reassembly.input(0, fragment, &out, now).unwrap().0
+                    {
+                        whole = Some(octets);
+                    }
+                }
+                let whole = whole.expect("all pieces");
+                assert_eq!(whole[carrier.header_len()..], frame[carrier.header_len()..]);
+                let found = demux(&whole, 0, L4Check::Unknown, &us).unwrap();
+                let packet = carrier.header_len()..frame.len();
+                assert!(
+                    matches!(found.kind, Kind::Sctp { packet: ref p, udp: ref u, .. }
+                        if *p == packet && u.is_some() == udp.is_some()),
+                    "{found:?}"
+                );
+            }
+        }
+    }
+
+    // RFC 791 §2.3: a router on the way may cut it again.
+    #[test]
+    fn pieces_of_ipv4_may_be_cut_again() {
+        let carrier = carrier(None, false, None);
+        let mut frame = vec![0; carrier.header_len() + 1000];
+        carrier.finish(&mut frame, TxChecksum::SOFTWARE);
+        assert_eq!(frame[20] & 0x40, 0x40, "DF of what is whole");
+        for piece in pieces(&carrier.path, 1000, 600) {
+            let mut out = vec![0; frame_len(&carrier.path, &piece)];
+            emit(&carrier.path, &frame, &piece, 1, &mut out);
+            assert_eq!(out[20] & 0x40, 0);
+        }
+    }
+
+    // RFC 6864 §4.3, RFC 7739 §5
+    #[test]
+    fn identifications_differ() {
+        let ends = |n: u8| ([10, 0, 0, 1].into(), [10, 0, 0, n].into());
+        let mut ids = Identifications::new([1; 16]);
+        let seen: HashSet<_> = (0..60_000).map(|_| ids.next(ends(2)) as u16).collect();
+        assert_eq!(seen.len(), 60_000, "not twice in a row of packets to one host");
+        let mut other = Identifications::new([2; 16]);
+        let (mut a, mut b) = (Identifications::new([1; 16]), Identifications::new([1; 16]));
+        let first = a.next(ends(2));
+        assert_ne!(first, b.next(ends(3)), "nor the same to all hosts");
+        assert_ne!(first, other.next(ends(2)), "nor of all workers");
+    }
+
+    // RFC 8200 §4.5: what is not TCP's or SCTP's is not put together, UDP only where SCTP is expected in it.
+    #[test]
+    fn udp_is_put_together_where_it_may_hold_sctp() {
+        let udp = UdpPorts { local: 4000, remote: 9899 };
+        for v6 in [false, true] {
+            let carrier = carrier(None, v6, Some(udp));
+            assert!(carrier.path.is_v6() == v6);
+            let mut frame = vec![0; carrier.header_len() + 1000];
+            carrier.finish(&mut frame, TxChecksum::SOFTWARE);
+            let piece = pieces(&carrier.path, 1008, 600).next().unwrap();
+            let mut out = vec![0; frame_len(&carrier.path, &piece)];
+            emit(&carrier.path, &frame, &piece, 1, &mut out);
+            let mut us = interface(None, 2);
+            assert!(demux(&out, 0, L4Check::Unknown, std::slice::from_ref(&us)).is_ok());
+            us.encapsulation = None;
+            let refused = demux(&out, 0, L4Check::Unknown, &[us]);
+            assert_eq!(refused.map(|p| p.kind), Err(crate::api::DropReason::Fragment));
+        }
+    }
+}

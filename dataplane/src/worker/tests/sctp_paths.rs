@@ -1,0 +1,185 @@
+//! Associations over paths that become narrower while data is under way.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{Access, RegionMemory, Stag, StreamId};
+use sctp_lite::endpoint::EndpointConfig;
+use sctp_lite::sctp;
+use smoltcp::wire::IpProtocol;
+
+use super::wire_pair::*;
+use crate::api::{Event, SctpConfig};
+use crate::memory::Memory;
+use crate::net::demux::ICMPV6;
+use crate::net::{checksum, path};
+
+const PORT: u16 = 7471;
+const UDP: u16 = 9899;
+
+/// Which way the association goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Way {
+    v6: bool,
+    udp: bool,
+    workers: u16,
+}
+
+const WAYS: [Way; 5] = [
+    Way { v6: false, udp: false, workers: 1 },
+    Way { v6: true, udp: false, workers: 1 },
+    Way { v6: false, udp: true, workers: 1 },
+    Way { v6: true, udp: true, workers: 1 },
+    Way { v6: false, udp: false, workers: 3 },
+];
+
+impl Way {
+    fn config(self, sctp: sctp::Config) -> SctpConfig {
+        let udp = self.udp.then_some(UDP);
+        SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::new(EndpointConfig::default()), udp }
+    }
+
+    /// Two hosts with a stream.
+    fn open(self, sctp: sctp::Config) -> (Net, StreamId) {
+        let plan = |n| {
+            let udp = self.udp.then_some(UDP);
+            Plan { udp, workers: self.workers, ..Plan::new(n) }
+        };
+        let mut net = Net::new(&[plan(1), plan(2)]);
+        net.hosts[1].listen_as(PORT, 200, 200, self.config(sctp.clone()));
+        net.settle();
+        let peer = if self.v6 { v6(2) } else { v4(2) };
+        let (here, _) = net.open_as(0, 0, 1, (peer, PORT).into(), self.config(sctp));
+        net.settle();
+        (net, here)
+    }
+}
+
+/// Takes what is longer than a path of `mtu` off the wire, in the direction from host 0: returns the frames, and
+/// all that had fitted.
+fn narrow(net: &mut Net, mtu: usize) -> (Rc<RefCell<Vec<Vec<u8>>>>, Rc<RefCell<Vec<Vec<u8>>>>) {
+    let (long, short) = (Rc::<RefCell<Vec<_>>>::default(), Rc::<RefCell<Vec<_>>>::default());
+    let (l, s) = (long.clone(), short.clone());
+    net.loses = Box::new(move |from, frame| {
+        let lost = from == 0 && frame.len() - 14 > mtu;
+        if from == 0 {
+            let kept = if lost { &l } else { &s };
+            kept.borrow_mut().push(frame.to_vec());
+        }
+        lost
+    });
+    (long, short)
+}
+
+/// What a router says of a frame of the first host that a path of `mtu` does not carry.
+fn report(mtu: u16, frame: &[u8]) -> TestFrame {
+    let v6 = frame[12..14] != [8, 0];
+    assert!(v6 || frame[20] & 0x40 == 0x40, "a router cuts what it may");
+    let mut message = if v6 { vec![2, 0, 0, 0, 0, 0] } else { vec![3, 4, 0, 0, 0, 0] };
+    message.extend(mtu.to_be_bytes());
+    // More than eight octets behind IP's header, so that of what is in UDP SCTP's are among them.
+    message.extend(&frame[14..][..if v6 { 1000 } else { 20 + 32 }]);
+    let host = Host::new(&Plan::new(2));
+    let (interface, mac) = (&host.cores[0].stack.interfaces[0], [2, 0, 0, 0, 0, 1]);
+    let ends = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
+    let protocol = if v6 { IpProtocol::Icmpv6 } else { IpProtocol::Icmp };
+    let mut out = Vec::new();
+    path::ip_frame(&mut out, interface, mac, ends, (protocol, 64), message.len(), |p| {
+        p.copy_from_slice(&message);
+        let sum = if v6 { checksum::segment(ends.0, ends.1, ICMPV6, p) } else { !checksum::sum(p) };
+        p[2..4].copy_from_slice(&sum.to_be_bytes());
+    });
+    TestFrame(out)
+}
+
+/// Begins to write `len` octets from host 0 to a region of host 1.
+fn begin(net: &mut Net, stream: StreamId, len: usize) -> Memory {
+    let from = net.hosts[0].region(1, len, Access::NONE);
+    let to = net.hosts[1].region(2, len, Access::REMOTE_WRITE);
+    from.write(0, &pattern(len));
+    net.hosts[0].write(stream, (Stag(1), &from), Stag(2), len as u32);
+    to
+}
+
+/// Runs until the message is there.
+fn delivered(net: &mut Net, mut each: impl FnMut(&mut Net)) {
+    net.until("delivery", |net| {
+        each(net);
+        let bad =
+            net.hosts[0].take(|e| matches!(e, Event::Closed { .. }).then(|| format!("{e:?}")));
+        assert_eq!(bad, None);
+        net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+    });
+}
+
+// RFC 9260 §6.9, §7.3: what was sent before a router told of a narrower path goes again in IP fragments, what is
+// new in packets that fit; the peer takes both, and the association goes on.
+#[test]
+fn what_is_under_way_when_the_path_narrows_is_cut_by_ip() {
+    for way in WAYS {
+        let (mut net, here) = way.open(sctp::Config::default());
+        let (long, short) = narrow(&mut net, 1300);
+        let len = 400_000;
+        let to = begin(&mut net, here, len);
+        delivered(&mut net, |net| {
+            for frame in long.borrow_mut().drain(..).collect::<Vec<_>>() {
+                net.hosts[0].arrive(report(1300, &frame));
+            }
+        });
+        assert!(octets_of(&to) == pattern(len), "{way:?}");
+        let (cut, whole) = (net.hosts[0].count("tx_cut"), net.hosts[1].count("reassembled"));
+        assert!(cut > 0 && whole == cut, "{way:?}: {whole} of {cut}");
+        assert_eq!(net.hosts[0].count("path_mtu_updates"), 1);
+        // Only what was older: the first window, and what the report crossed.
+        let full = short.borrow().iter().filter(|f| f.len() > 1250).count();
+        assert!(full > 200 && cut < 30, "{way:?}: {full} whole, {cut} cut");
+        net.settle();
+        assert_eq!(net.hosts[1].count("reassembly_octets"), 0);
+    }
+}
+
+// Fragments that are lost are sent again with their packet, in new ones.
+#[test]
+fn lost_fragments_are_repaired() {
+    for v6 in [false, true] {
+        let (mut net, here) = Way { v6, ..WAYS[0] }.open(sctp::Config::default());
+        let (long, _) = narrow(&mut net, 1300);
+        let to = begin(&mut net, here, 100_000);
+        net.hosts[0].cores[0].turn(net.now);
+        net.turn();
+        let frame = long.borrow()[0].clone();
+        net.hosts[0].arrive(report(1300, &frame));
+        let mut n = 0;
+        net.loses = Box::new(move |from, frame| {
+            let cut = if v6 { frame[20] == 44 } else { frame[20] & 0x20 != 0 };
+            n += u32::from(cut);
+            from == 0 && (frame.len() - 14 > 1300 || cut && n.is_multiple_of(3))
+        });
+        delivered(&mut net, |_| ());
+        assert!(octets_of(&to) == pattern(100_000));
+        net.pass(Duration::from_secs(20));
+        assert_eq!(net.hosts[1].count("reassembly_octets"), 0);
+    }
+}
+
+// A ring that has room for one frame at a time is waited for.
+#[test]
+fn pieces_wait_for_room() {
+    let plan = |n, room| Plan { room, ..Plan::new(n) };
+    let mut net = Net::new(&[plan(1, 4), plan(2, 256)]);
+    let config = WAYS[0].config(sctp::Config::default());
+    net.hosts[1].listen_as(PORT, 200, 200, config.clone());
+    net.settle();
+    let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config);
+    let (long, _) = narrow(&mut net, 700);
+    let to = begin(&mut net, here, 50_000);
+    delivered(&mut net, |net| {
+        for frame in long.borrow_mut().drain(..).collect::<Vec<_>>() {
+            net.hosts[0].arrive(report(700, &frame));
+        }
+    });
+    assert!(octets_of(&to) == pattern(50_000));
+    assert!(net.hosts[0].count("tx_cut") > 0);
+}

@@ -18,4 +18,5 @@ pub mod report;
 pub mod rig;
 pub mod row;
 pub mod run;
+pub mod sctp_pairing;
 pub mod targets;

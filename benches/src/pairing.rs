@@ -16,7 +16,8 @@ use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber};
 use wire::Instant;
 
 const REGION: Stag = Stag(0x1000);
-const PD: PdId = PdId(1);
+/// Protection domain of both.
+pub(crate) const PD: PdId = PdId(1);
 /// Octets of either region.
 pub const REGION_LEN: usize = 4 << 20;
 /// Segments that one poll may give.
@@ -36,10 +37,8 @@ impl Batch {
     pub fn clear(&mut self) {
         self.spare.append(&mut self.segments);
     }
-}
 
-impl TxBatch for Batch {
-    fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
+    pub(crate) fn room(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.segments.len() == BATCH {
             return None;
         }
@@ -48,14 +47,47 @@ impl TxBatch for Batch {
         Some(self.open.insert(room))
     }
 
-    fn ecn_capable(&mut self) {}
-
-    fn commit(&mut self, len: usize) {
+    pub(crate) fn complete(&mut self, len: usize) {
         if let Some(mut segment) = self.open.take() {
             segment.truncate(len);
             self.segments.push(segment);
         }
     }
+}
+
+impl TxBatch for Batch {
+    fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.room(len)
+    }
+
+    fn ecn_capable(&mut self) {}
+
+    fn commit(&mut self, len: usize) {
+        self.complete(len);
+    }
+}
+
+/// A region that peers may write.
+pub(crate) fn region(memory: &VecMemory) -> StagTable<VecMemory> {
+    let mut stags = StagTable::new();
+    let entry = StagEntry {
+        stag: REGION,
+        pd: PD,
+        stream: None,
+        base_to: TaggedOffset(0),
+        len: REGION_LEN as u64,
+        access: Access::REMOTE_WRITE,
+        memory: memory.clone(),
+        memory_offset: 0,
+    };
+    stags.insert(entry).expect("an empty table takes a region");
+    stags
+}
+
+/// A write of the first `len` octets to the peer's region.
+pub(crate) fn write(memory: &VecMemory, len: u32) -> Message<VecMemory> {
+    let source = Source::Region { memory: memory.clone(), offset: 0, len };
+    Message::Tagged { stag: REGION, to: TaggedOffset(0), rsvd_ulp: 0, source, cookie: 0 }
 }
 
 /// One of the two.
@@ -71,18 +103,7 @@ pub struct Half {
 impl Half {
     fn new(ulp: UlpConfig) -> Half {
         let memory = VecMemory::new(REGION_LEN);
-        let mut stags = StagTable::new();
-        let entry = StagEntry {
-            stag: REGION,
-            pd: PD,
-            stream: None,
-            base_to: TaggedOffset(0),
-            len: REGION_LEN as u64,
-            access: Access::REMOTE_WRITE,
-            memory: memory.clone(),
-            memory_offset: 0,
-        };
-        stags.insert(entry).expect("an empty table takes a region");
+        let stags = region(&memory);
         let (buffers, hold) = (BufferPool::new(1 << 20), HoldBudget::new(16 << 20));
         Half { endpoint: None, stags, buffers, hold, memory, ulp }
     }
@@ -217,10 +238,7 @@ impl Pairing {
 
     /// Posts a write of `len` octets.
     pub fn write(&mut self, len: u32) {
-        let memory = self.sender.memory.clone();
-        let source = Source::Region { memory, offset: 0, len };
-        let (stag, to) = (REGION, TaggedOffset(0));
-        let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 0 };
+        let message = write(&self.sender.memory, len);
         let endpoint = self.sender.endpoint.as_mut().expect("it is connected");
         endpoint.post(message).expect("there is room for a message");
     }

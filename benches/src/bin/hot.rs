@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use benches::pairing::Pairing;
+use benches::sctp_pairing::SctpPairing;
 use dataplane::flow::{FlowKey, FlowTable};
 use dataplane::timer::TimerWheel;
 use wire::Instant;
@@ -23,6 +24,12 @@ const PATHS: &[(&str, u32, &str)] = &[
     ("rx-8948", 8, "segment"),
     ("rx-reordered-markers", 40, "segment"),
     ("acks", 10, "burst of four segments"),
+    ("sctp-tx-1480", 40, "packet"),
+    ("sctp-rx-1480", 40, "packet"),
+    ("sctp-rx-reordered", 40, "packet"),
+    ("sctp-sacks", 10, "burst of four packets"),
+    ("sctp-tx-64", 200, "write of 64 octets"),
+    ("sctp-rx-64", 200, "write of 64 octets"),
     ("timer", 1000, "timer set and fired"),
     ("flow", 1000, "look-up among 10 000"),
 ];
@@ -47,6 +54,12 @@ fn main() {
         "rx-8948" => rx(8948, false, units, false),
         "rx-reordered-markers" => rx(1448, true, units, true),
         "acks" => acks(units),
+        "sctp-tx-1480" => sctp_tx(units * SCTP_PAYLOAD, 1),
+        "sctp-rx-1480" => sctp_rx(units * SCTP_PAYLOAD, 1, false),
+        "sctp-rx-reordered" => sctp_rx(units * SCTP_PAYLOAD, 1, true),
+        "sctp-sacks" => sacks(units),
+        "sctp-tx-64" => sctp_tx(64, units),
+        "sctp-rx-64" => sctp_rx(64, units, false),
         "timer" => timer(units),
         _ => flow(units),
     }
@@ -94,6 +107,44 @@ fn acks(units: u32) {
         measured_hot_path(&mut || pairing.acknowledge());
         pairing.now += Duration::from_micros(100);
         bursts += 1;
+    }
+}
+
+/// Octets of a write in an SCTP packet of 1480 octets.
+const SCTP_PAYLOAD: u32 = 1418;
+
+/// Packets of `messages` writes of `len` octets, written.
+fn sctp_burst(len: u32, messages: u32) -> SctpPairing {
+    let mut pairing = SctpPairing::new(1480);
+    (0..messages).for_each(|_| pairing.write(len));
+    pairing
+}
+
+fn sctp_tx(len: u32, messages: u32) {
+    let mut pairing = sctp_burst(len, messages);
+    measured_hot_path(&mut || pairing.send());
+    assert_eq!(pairing.deliver(), messages);
+}
+
+fn sctp_rx(len: u32, messages: u32, reordered: bool) {
+    let mut pairing = sctp_burst(len, messages);
+    pairing.send();
+    if reordered {
+        pairing.burst().chunks_exact_mut(2).for_each(|two| two.swap(0, 1));
+    }
+    measured_hot_path(&mut || {
+        black_box(pairing.deliver());
+    });
+}
+
+fn sacks(units: u32) {
+    let mut pairing = SctpPairing::new(1480);
+    for _ in 0..units {
+        pairing.write(4 * SCTP_PAYLOAD);
+        pairing.send();
+        pairing.deliver();
+        measured_hot_path(&mut || pairing.acknowledge());
+        pairing.now += Duration::from_micros(100);
     }
 }
 

@@ -85,21 +85,43 @@ impl<F: Frame> Packet<F> {
     }
 }
 
-/// A TCP segment on its way through the stages.
-struct Arrival<F> {
-    frame: Packet<F>,
-    flow: FlowKey,
-    hash: u64,
-    segment: Range<usize>,
-    source_mac: Mac,
-    /// Its packet was marked on the way (RFC 3168).
-    ce: bool,
-    /// Software has to look at its checksum.
-    unverified: bool,
-    slot: Option<u32>,
+/// A segment or an SCTP packet on its way through the stages.
+pub(super) struct Arrival<F> {
+    pub(super) frame: Packet<F>,
+    pub(super) flow: FlowKey,
+    pub(super) hash: u64,
+    /// Where in the frame it is.
+    pub(super) span: Range<usize>,
+    pub(super) source_mac: Mac,
+    pub(super) carries: Carries,
+    /// Of its stream or association.
+    pub(super) slot: Option<u32>,
 }
 
-type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
+/// What an arrival is.
+#[derive(Clone, Copy)]
+pub(super) enum Carries {
+    /// A TCP segment.
+    Segment {
+        /// Its packet was marked on the way (RFC 3168).
+        ce: bool,
+        /// Software has to look at its checksum.
+        unverified: bool,
+    },
+    /// An SCTP packet.
+    Packet {
+        /// The peer's UDP port, if it came in UDP.
+        udp: Option<u16>,
+    },
+}
+
+impl<F> Arrival<F> {
+    pub(super) fn is_sctp(&self) -> bool {
+        matches!(self.carries, Carries::Packet { .. })
+    }
+}
+
+pub(super) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
 
 impl<Io: PortIo> Core<Io> {
     /// One burst of each port. Returns whether there was any frame.
@@ -148,8 +170,8 @@ impl<Io: PortIo> Core<Io> {
         taken > 0
     }
 
-    /// First stage: reads the headers and computes the hash. What is not TCP's is dealt with at once;
-    /// what `may_forward` and belongs to another worker goes there.
+    /// First stage: reads the headers and computes the hash. What is neither TCP's nor SCTP's is dealt with at
+    /// once; what `may_forward` and belongs to another worker goes there.
     fn sort(
         &mut self,
         port: usize,
@@ -186,7 +208,8 @@ impl<Io: PortIo> Core<Io> {
             return self.fragment(port, packet.interface, fragment, &frame, now, arrivals);
         }
         if let Kind::Sctp { source, destination, .. } = packet.kind {
-            return self.sort_sctp(port, &packet, (source, destination), frame, now, may_forward);
+            let ends = (source, destination);
+            return self.sort_sctp(port, &packet, ends, frame, may_forward, arrivals);
         }
         let Kind::Tcp { source, destination, ref segment } = packet.kind else {
             let waiting = self.outbox.len();
@@ -212,13 +235,12 @@ impl<Io: PortIo> Core<Io> {
         let interface = packet.interface as u16;
         let flow = FlowKey { interface, local: destination, remote: source };
         // Frames of one flow often follow each other.
-        let same = arrivals.last().filter(|last| last.flow == flow).map(|last| last.hash);
-        let hash = same.unwrap_or_else(|| self.flows.hash(&flow));
-        let (segment, source_mac) = (segment.clone(), packet.source_mac);
+        let same = arrivals.last().filter(|last| last.flow == flow && !last.is_sctp());
+        let hash = same.map_or_else(|| self.flows.hash(&flow), |last| last.hash);
+        let (span, source_mac) = (segment.clone(), packet.source_mac);
         let ce = ecn::is_marked(frame.octets());
-        let unverified = check == L4Check::Unknown;
-        let slot = None;
-        arrivals.push(Arrival { frame, flow, hash, segment, source_mac, ce, unverified, slot });
+        let carries = Carries::Segment { ce, unverified: check == L4Check::Unknown };
+        arrivals.push(Arrival { frame, flow, hash, span, source_mac, carries, slot: None });
     }
 
     /// A piece of a packet: the whole goes through the stages once the last piece has come.
@@ -250,13 +272,15 @@ impl<Io: PortIo> Core<Io> {
         next: &[Io::Frame],
         now: Instant,
     ) {
-        let mut last: Option<(FlowKey, Option<u32>)> = None;
+        let mut last: Option<(FlowKey, bool, Option<u32>)> = None;
         for arrival in &mut arrivals {
+            let sctp = arrival.is_sctp();
+            let flows = if sctp { self.associations.flows() } else { &self.flows };
             arrival.slot = match last {
-                Some((flow, slot)) if flow == arrival.flow => slot,
-                _ => self.flows.find(arrival.hash, &arrival.flow),
+                Some((flow, was_sctp, slot)) if flow == arrival.flow && was_sctp == sctp => slot,
+                _ => flows.find(arrival.hash, &arrival.flow),
             };
-            last = Some((arrival.flow, arrival.slot));
+            last = Some((arrival.flow, sctp, arrival.slot));
         }
         for (at, arrival) in arrivals.iter().enumerate() {
             match arrivals.get(at + AHEAD) {
@@ -266,18 +290,21 @@ impl<Io: PortIo> Core<Io> {
                     later.into_iter().for_each(Frame::prefetch);
                 }
             }
-            self.input(arrival, now);
+            match arrival.carries {
+                Carries::Segment { ce, unverified } => self.input(arrival, ce, unverified, now),
+                Carries::Packet { udp } => self.sctp_packet(arrival, udp, now),
+            }
         }
     }
 
-    fn input(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
-        let octets = &arrival.frame.octets()[arrival.segment.clone()];
+    fn input(&mut self, arrival: &Arrival<Io::Frame>, ce: bool, unverified: bool, now: Instant) {
+        let octets = &arrival.frame.octets()[arrival.span.clone()];
         let (source, destination) = (arrival.flow.remote.ip(), arrival.flow.local.ip());
-        if arrival.unverified && checksum::segment(source, destination, TCP, octets) != 0 {
+        if unverified && checksum::segment(source, destination, TCP, octets) != 0 {
             return self.counters.drops.count(DropReason::L4Checksum);
         }
         let segment = match Segment::parse(octets) {
-            Ok(segment) => Segment { ce: arrival.ce, ..segment },
+            Ok(segment) => Segment { ce, ..segment },
             Err(reason) => return self.counters.drops.count_tcp(reason),
         };
         // The burst itself may have opened or ended the stream meanwhile.

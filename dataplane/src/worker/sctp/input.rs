@@ -16,7 +16,7 @@ use crate::net::demux::{self, Kind};
 use crate::net::icmp::{Quote, Report, Trouble, Unreachable};
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
-use crate::worker::input::{ANSWER, CONFIRM, Packet as Carried};
+use crate::worker::input::{ANSWER, Arrival, Arrivals, CONFIRM, Carries, Packet as Carried};
 use crate::worker::{Core, Phase, lend_buffers};
 
 /// Reports that there is no way to a peer, each about another INIT, after which an association that is being
@@ -48,8 +48,8 @@ impl<Io: PortIo> Core<Io> {
         found: &demux::Packet,
         (source, destination): (SocketAddr, SocketAddr),
         frame: Carried<Io::Frame>,
-        now: Instant,
         may_forward: bool,
+        arrivals: &mut Arrivals<Io::Frame>,
     ) {
         let Kind::Sctp { ref packet, udp, .. } = found.kind else { return };
         let Some(Some(slot)) = self.ports.get(port) else { return };
@@ -63,19 +63,33 @@ impl<Io: PortIo> Core<Io> {
         }
         let interface = found.interface as u16;
         let flow = FlowKey { interface, local: destination, remote: source };
-        let mac = found.source_mac;
-        let octets = &frame.octets()[packet.clone()];
-        self.sctp_packet(Stranger { flow, mac, udp }, octets, now);
+        let same = arrivals.last().filter(|last| last.flow == flow && last.is_sctp());
+        let hash = same.map_or_else(|| self.associations.flows.hash(&flow), |last| last.hash);
+        let (span, source_mac) = (packet.clone(), found.source_mac);
+        let carries = Carries::Packet { udp };
+        arrivals.push(Arrival { frame, flow, hash, span, source_mac, carries, slot: None });
     }
 
-    fn sctp_packet(&mut self, from: Stranger, octets: &[u8], now: Instant) {
+    /// A packet, looked up.
+    pub(in crate::worker) fn sctp_packet(
+        &mut self,
+        arrival: &Arrival<Io::Frame>,
+        udp: Option<u16>,
+        now: Instant,
+    ) {
+        let octets = &arrival.frame.octets()[arrival.span.clone()];
         let packet = match Packet::new(octets) {
             Ok(packet) if packet.checksum_ok() => packet,
             Ok(_) => return self.counters.drops.count_sctp(Refused::BadChecksum),
             Err(_) => return self.counters.drops.count_sctp(Refused::BadHeader),
         };
-        let found = self.associations.flows.get(&from.flow);
-        match found.or_else(|| self.associations.by_tag(&from.flow, packet.tag())) {
+        let flow = arrival.flow;
+        let from = Stranger { flow, mac: arrival.source_mac, udp };
+        // The burst itself may have opened or ended the association meanwhile.
+        let all = &self.associations.all;
+        let found = arrival.slot.filter(|&at| all.get(at).is_some_and(|a| a.key == flow));
+        let found = found.or_else(|| self.associations.flows.find(arrival.hash, &flow));
+        match found.or_else(|| self.associations.by_tag(&flow, packet.tag())) {
             Some(at) => self.give_packet(at, from, &packet, now),
             None => self.sctp_stranger(from, &packet, now),
         }

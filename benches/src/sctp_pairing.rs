@@ -1,0 +1,250 @@
+//! Two associations without any worker, port or clock between them, with one session: as
+//! [`pairing`](crate::pairing), over SCTP.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{BufferPool, StagTable, StreamConfig, StreamId, VecMemory};
+use sctp_lite::endpoint::{
+    Context, Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId, UlpConfig,
+};
+use sctp_lite::sctp::{Arrived, Config, Ends, Listener, Secrets, send::SendConfig};
+use sctp_lite::seam::TxBatch;
+use wire::Instant;
+use wire::sctp::Packet;
+
+use crate::pairing::{self, Batch, PD, REGION_LEN};
+
+impl TxBatch for Batch {
+    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.room(len)
+    }
+
+    fn commit(&mut self, len: usize) {
+        self.complete(len);
+    }
+}
+
+/// One of the two.
+pub struct Half {
+    endpoint: Option<Endpoint<VecMemory>>,
+    session: Option<SessionId>,
+    ends: Ends,
+    stags: StagTable<VecMemory>,
+    buffers: BufferPool,
+    memory: VecMemory,
+    secrets: Arc<Secrets>,
+}
+
+impl Half {
+    fn new(local: u8, remote: u8) -> Half {
+        let address = |n| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), 4791);
+        let memory = VecMemory::new(REGION_LEN);
+        Half {
+            endpoint: None,
+            session: None,
+            ends: Ends { local: address(local), remote: address(remote) },
+            stags: pairing::region(&memory),
+            buffers: BufferPool::new(1 << 20),
+            memory,
+            secrets: Arc::new(Secrets::new([local; 16])),
+        }
+    }
+
+    /// Takes a packet.
+    pub fn input(&mut self, now: Instant, octets: &[u8]) {
+        let packet = Packet::new(octets).expect("a packet of ours");
+        assert!(packet.checksum_ok(), "nobody damages packets here");
+        let cx = &mut Context { stags: &self.stags, buffers: &mut self.buffers };
+        if let Some(endpoint) = &mut self.endpoint {
+            // Old acknowledgements are dropped, as they should be.
+            let _ = endpoint.input(now, &packet, cx);
+        }
+    }
+
+    /// Writes what there is to send, and runs what is due.
+    pub fn output(&mut self, now: Instant, batch: &mut Batch) {
+        let cx = &mut Context { stags: &self.stags, buffers: &mut self.buffers };
+        if let Some(endpoint) = &mut self.endpoint {
+            if endpoint.poll_timeout().is_some_and(|at| at <= now) {
+                endpoint.handle_timeout(now, cx);
+            }
+            endpoint.poll_transmit(now, batch);
+        }
+    }
+
+    /// When it wants to be asked again.
+    pub fn timeout(&self) -> Option<Instant> {
+        self.endpoint.as_ref().and_then(Endpoint::poll_timeout)
+    }
+
+    fn events(&mut self, now: Instant) -> u32 {
+        let mut delivered = 0;
+        while let Some(event) = self.endpoint.as_mut().and_then(Endpoint::poll_event) {
+            match event {
+                Event::Session(session, SessionEvent::Request { .. }) => {
+                    let cx = &mut Context { stags: &self.stags, buffers: &mut self.buffers };
+                    let endpoint = self.endpoint.as_mut().expect("it has just spoken");
+                    let accepted =
+                        endpoint.accept_session(now, session, StreamId(2), PD, &[], ulp(), cx);
+                    accepted.expect("it asked");
+                    self.session = Some(session);
+                }
+                Event::Session(_, SessionEvent::Ddp(ddp::Event::TaggedDelivered { .. })) => {
+                    delivered += 1;
+                }
+                Event::Session(_, SessionEvent::Closed { reason, .. }) => {
+                    panic!("the session ended: {reason}")
+                }
+                _ => {}
+            }
+        }
+        delivered
+    }
+}
+
+fn ulp() -> UlpConfig {
+    StreamConfig { max_posts: 4096, ..StreamConfig::default() }.into()
+}
+
+/// Both, with an established session.
+pub struct SctpPairing {
+    /// The time; moved on by hand.
+    pub now: Instant,
+    /// Who writes.
+    pub sender: Half,
+    /// Who is written to.
+    pub receiver: Half,
+    there: Batch,
+    back: Batch,
+}
+
+impl SctpPairing {
+    /// An association over a path that carries packets of `packet_len` octets, its windows open.
+    pub fn new(packet_len: usize) -> SctpPairing {
+        // A whole burst at once, whatever the clock says.
+        let send = SendConfig {
+            pacing: false,
+            max_burst: 1 << 16,
+            initial_window: Some(1 << 10),
+            ..SendConfig::default()
+        };
+        let sctp = Arc::new(Config { send: Arc::new(send), ..Config::default() });
+        let config = Arc::new(EndpointConfig::default());
+        let now = Instant::from_millis(1000);
+        let (mut sender, mut receiver) = (Half::new(1, 2), Half::new(2, 1));
+        let open = Open { pd: PD, ulp: ulp(), private_data: Vec::new() };
+        let (ends, secrets) = (sender.ends, sender.secrets.clone());
+        let asked = Endpoint::connect(
+            sctp.clone(),
+            config.clone(),
+            secrets,
+            ends,
+            packet_len,
+            now,
+            StreamId(1),
+            open,
+        );
+        let (endpoint, session) = asked.expect("no private data fits");
+        (sender.endpoint, sender.session) = (Some(endpoint), Some(session));
+        let (mut there, mut back) = (Batch::default(), Batch::default());
+        let listener = Listener::new(sctp.clone(), receiver.secrets.clone());
+        sender.output(now, &mut there);
+        let init = Packet::new(&there.segments[0]).expect("an INIT");
+        listener.input(now, &receiver.ends, &init, &mut back);
+        sender.input(now, &back.segments[0]);
+        there.clear();
+        back.clear();
+        sender.output(now, &mut there);
+        let echo = Packet::new(&there.segments[0]).expect("a COOKIE ECHO");
+        let Arrived::Accept(cookie) = listener.input(now, &receiver.ends, &echo, &mut back) else {
+            panic!("a cookie of its own")
+        };
+        let (ends, secrets) = (receiver.ends, receiver.secrets.clone());
+        let accepted = Endpoint::accept(sctp, config, secrets, ends, packet_len, &cookie, now);
+        receiver.endpoint = Some(accepted);
+        let mut pairing = SctpPairing { now, sender, receiver, there, back };
+        pairing.deliver();
+        pairing.acknowledge();
+        // Initiate and Accept.
+        while pairing.exchange() {}
+        for _ in 0..8 {
+            pairing.write(256 << 10);
+            while pairing.exchange() {}
+        }
+        pairing
+    }
+
+    /// Posts a write of `len` octets.
+    pub fn write(&mut self, len: u32) {
+        let message = pairing::write(&self.sender.memory, len);
+        let session = self.sender.session.expect("it is connected");
+        let endpoint = self.sender.endpoint.as_mut().expect("it is connected");
+        endpoint.post(session, message).expect("there is room for a message");
+    }
+
+    /// One burst each way; false when nobody had anything to say.
+    pub fn exchange(&mut self) -> bool {
+        self.send();
+        self.deliver();
+        self.acknowledge();
+        let quiet = self.there.segments.is_empty() && self.back.segments.is_empty();
+        let next = [self.sender.timeout(), self.receiver.timeout()].into_iter().flatten().min();
+        // What is delayed comes soon; what else has a timer is for the case of loss.
+        let soon =
+            next.filter(|&at| quiet && at.saturating_since(self.now) < Duration::from_millis(150));
+        self.now = soon.unwrap_or(self.now).max(self.now) + Duration::from_micros(10);
+        !quiet || soon.is_some()
+    }
+
+    /// The sender's burst, into [`burst`](Self::burst).
+    pub fn send(&mut self) {
+        self.there.clear();
+        self.sender.output(self.now, &mut self.there);
+    }
+
+    /// What the sender sent last.
+    pub fn burst(&mut self) -> &mut Vec<Vec<u8>> {
+        &mut self.there.segments
+    }
+
+    /// The receiver takes the burst; returns the messages that were delivered.
+    pub fn deliver(&mut self) -> u32 {
+        for packet in &self.there.segments {
+            self.receiver.input(self.now, packet);
+        }
+        self.receiver.events(self.now)
+    }
+
+    /// The receiver answers, and the sender takes it.
+    pub fn acknowledge(&mut self) {
+        self.back.clear();
+        self.receiver.output(self.now, &mut self.back);
+        for packet in &self.back.segments {
+            self.sender.input(self.now, packet);
+        }
+        self.sender.events(self.now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_arrives_and_is_acknowledged() {
+        let mut pairing = SctpPairing::new(1480);
+        pairing.write(100_000);
+        let (mut packets, mut delivered) = (0, 0);
+        for _ in 0..100 {
+            pairing.send();
+            packets += pairing.burst().len();
+            delivered += pairing.deliver();
+            pairing.acknowledge();
+            pairing.now += Duration::from_micros(100);
+        }
+        assert_eq!(delivered, 1);
+        assert!((70..90).contains(&packets), "{packets} packets");
+    }
+}

@@ -345,7 +345,7 @@ fn last_rate(text: &str) -> Option<f64> {
 fn complaint(text: &str) -> String {
     let line = text.lines().find(|line| {
         let line = line.to_lowercase();
-        line.contains("error") || line.contains("fail") || line.contains("cannot")
+        ["error", "fail", "cannot", "could not"].iter().any(|word| line.contains(word))
     });
     line.unwrap_or("it did not say why").trim().to_owned()
 }

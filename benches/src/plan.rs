@@ -65,8 +65,8 @@ const SLOTS: u16 = 512;
 pub fn groups(means: &Means) -> Vec<Group> {
     let plan = Plan { means };
     vec![
-        plan.headline(1500, "bulk-1500", "Bulk writes, MTU 1500: beside the limits and the peers"),
-        plan.headline(9000, "bulk-9000", "Bulk writes, MTU 9000"),
+        plan.headline(1500, "bulk-1500", "Bulk writes, MTU 1500, beside the limits"),
+        plan.headline(9000, "bulk-9000", "Bulk writes, MTU 9000, beside the limits and the peers"),
         plan.sizes(),
         plan.messages(),
         plan.latency(),
@@ -141,7 +141,7 @@ impl Plan<'_> {
             write(&format!("write-{mtu}-markers"), RigConfig { markers: true, ..rig() }),
             write(&format!("write-{mtu}-no-crc"), RigConfig { crc: false, ..rig() }),
         ];
-        if mtu == 1500 {
+        if mtu == 9000 {
             tasks.push(self.peer(group, "ucx-put-bw", PeerKind::UcxBandwidth));
             tasks.push(self.peer(group, "sockets-crc-copy", PeerKind::SocketBandwidth));
             tasks.push(self.peer(group, "iperf3-lo", PeerKind::Iperf));

@@ -23,8 +23,15 @@ pub struct Row {
     pub unit: String,
     /// One for each repetition.
     pub samples: Vec<f64>,
-    /// What was measured besides; the unit is in the name.
+    /// Samples that are not among them, because they were noisy and others were not.
+    #[serde(default)]
+    pub left_out: u32,
+    /// What was measured besides, the median as well; the unit is in the name. Of what ends in `_max` it is the
+    /// most.
     pub extra: BTreeMap<String, f64>,
+    /// One for each repetition, of each of them.
+    #[serde(default)]
+    pub extra_samples: BTreeMap<String, Vec<f64>>,
     /// Nanoseconds by quantile, where it is a latency.
     pub latency: Quantiles,
     /// Why it did not run, in a sentence.
@@ -60,16 +67,38 @@ impl Row {
         self
     }
 
-    /// Takes another repetition of the same measurement in.
+    /// Takes another repetition of the same measurement in. Quiet ones put noisy ones aside, whatever either
+    /// measured: what is noisy is known before the measurement's result.
     pub fn merge(&mut self, other: Row) {
+        let new = u32::try_from(other.samples.len()).unwrap_or(u32::MAX);
+        if self.value.is_some() && other.value.is_some() && self.noisy != other.noisy {
+            if other.noisy {
+                self.left_out += new;
+                return;
+            }
+            self.left_out += u32::try_from(self.samples.len()).unwrap_or(u32::MAX);
+            self.samples.clear();
+            self.extra.clear();
+            self.extra_samples.clear();
+        }
         for value in other.samples {
             self.sample(value);
         }
-        self.extra.extend(other.extra);
+        for (name, value) in other.extra {
+            let samples = self.extra_samples.entry(name.clone()).or_default();
+            samples.push(value);
+            let most = || samples.iter().copied().fold(f64::MIN, f64::max);
+            self.extra.insert(
+                name.clone(),
+                if name.ends_with("_max") { most() } else { median(samples) },
+            );
+        }
         if !other.latency.is_empty() {
             self.latency = other.latency;
         }
-        self.noisy |= other.noisy;
+        if other.value.is_some() {
+            self.noisy = other.noisy;
+        }
         if self.value.is_none() {
             self.not_run = self.not_run.take().or(other.not_run);
         } else {
@@ -102,14 +131,35 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0, 9.0]), 3.0);
     }
 
+    fn sampled(value: f64, noisy: bool) -> Row {
+        let mut row = Row { noisy, ..Row::new("g", "n", "u") };
+        row.sample(value);
+        row.extra.insert("held_max".into(), value);
+        row.extra.insert("rate".into(), value);
+        row
+    }
+
     #[test]
     fn repetitions_make_one_row_and_a_failed_one_does_not_hide_the_others() {
         let mut row = Row::new("g", "n", "u").not_run("broken");
-        let mut good = Row::new("g", "n", "u");
-        good.sample(2.0);
-        row.merge(good.clone());
-        row.merge(Row { noisy: true, ..good });
-        assert_eq!((row.value, row.samples.len(), row.noisy), (Some(2.0), 2, true));
+        for value in [2.0, 4.0, 3.0] {
+            row.merge(sampled(value, false));
+        }
+        row.merge(Row::new("g", "n", "u").not_run("broken again"));
+        assert_eq!((row.value, row.samples.len(), row.noisy), (Some(3.0), 3, false));
+        assert_eq!((row.extra["held_max"], row.extra["rate"]), (4.0, 3.0));
         assert_eq!(row.not_run, None);
+    }
+
+    #[test]
+    fn noisy_repetitions_count_only_where_there_are_no_quiet_ones() {
+        let mut row = Row::new("g", "n", "u");
+        row.merge(sampled(1.0, true));
+        row.merge(sampled(3.0, true));
+        assert_eq!((row.value, row.noisy, row.left_out), (Some(2.0), true, 0));
+        row.merge(sampled(10.0, false));
+        row.merge(sampled(5.0, true));
+        assert_eq!((row.value, row.noisy, row.left_out), (Some(10.0), false, 3));
+        assert_eq!(row.extra["rate"], 10.0);
     }
 }

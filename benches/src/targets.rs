@@ -173,6 +173,8 @@ impl List<'_> {
         self.push_most("located octets held at 1 % loss", 0.0, "octets", other, "loss-1");
         let rate = rows.value("set-up");
         self.push("streams set up and closed", 30_000.0, "streams/s", rate, "set-up");
+        let of = rows.quotient("sctp-write-1m-1500", "tcp-write-1m-1500");
+        self.push("writes of 1 MiB over SCTP, of TCP", 0.7, "of it", of, "sctp-write-1m-1500");
     }
 }
 

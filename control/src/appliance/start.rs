@@ -278,6 +278,9 @@ fn sctp_config(section: &SctpSection) -> sctp::Config {
         max_init_retransmits: section.max_init_retransmits,
         max_retransmits: section.max_retransmits,
         heartbeat_interval: section.heartbeat,
+        path_mtu_probing: section.path_mtu_probing,
+        min_path_mtu: section.min_path_mtu,
+        path_mtu_raise: section.path_mtu_raise,
         receive: Arc::new(sctp::receive::ReceiveConfig {
             window: section.receive_window,
             sack_delay: section.sack_delay,

@@ -36,6 +36,12 @@ pub struct SctpSection {
     pub pacing: bool,
     /// Overdue acknowledgements are asked for (RFC 8985 §7).
     pub tail_loss_probe: bool,
+    /// Black holes are noticed and smaller packets made larger again (RFC 8899).
+    pub path_mtu_probing: bool,
+    /// IPv4 paths are not believed to carry less, octets.
+    pub min_path_mtu: u16,
+    /// When a larger path MTU is tried again, 5 minutes or more.
+    pub path_mtu_raise: Duration,
     /// How long an association that was opened from here outlives its last session, for the next one.
     pub linger: Duration,
     /// The UDP port at which SCTP is expected in UDP, too (RFC 6951); `None` for not at all.
@@ -67,6 +73,9 @@ pub(super) fn sctp(mut section: Section<'_, '_>) -> (SctpSection, Places) {
         receive_window: section.or("receive_window", 4 << 20, &window),
         pacing: section.or("pacing", true, boolean),
         tail_loss_probe: section.or("tail_loss_probe", true, boolean),
+        path_mtu_probing: section.or("path_mtu_probing", true, boolean),
+        min_path_mtu: section.or("min_path_mtu", 576, int(68, 1280)),
+        path_mtu_raise: section.or("path_mtu_raise", ms(600_000), duration(ms(300_000), 24 * HOUR)),
         linger: section.or("linger", ms(0), duration(ms(0), HOUR)),
         udp_encapsulation: section.optional("udp_encapsulation", port_or_off).flatten(),
     };

@@ -96,6 +96,10 @@ pub trait TxBatch {
     /// batch is full or no buffer is left: stop and come back.
     fn packet(&mut self, len: usize) -> Option<&mut [u8]>;
 
+    /// The packet whose room was given last goes whole or not at all, whatever the path is thought to carry: it
+    /// probes the path.
+    fn whole(&mut self) {}
+
     /// The first `len` octets of the room given last are a complete packet, checksum and all. Never called
     /// without a preceding `packet`; a `packet` not committed is dropped.
     fn commit(&mut self, len: usize);

@@ -43,9 +43,9 @@ pub trait End: Debug {
     /// A router reports that packets of at most `mtu` octets pass, and `dropped` did not.
     fn packet_too_big(&mut self, now: Instant, mtu: usize, dropped: &[u8]);
 
-    /// IP may cut a packet of so many octets into fragments: the host knows that it is longer than the path
+    /// IP may cut this packet into fragments: the host knows that it is longer than the path
     /// carries.
-    fn is_for_fragments(&self, _len: usize) -> bool {
+    fn is_for_fragments(&self, _octets: &[u8]) -> bool {
         false
     }
 

@@ -304,7 +304,7 @@ pub(crate) fn transmit<H: End>(
             tell(host, Sent::Segment(&octets));
             let ecn = if capable { Ecn::Ect } else { Ecn::NotEct };
             let head = octets[..octets.len().min(REPORTED)].to_vec();
-            let entry = match host.is_for_fragments(octets.len()) {
+            let entry = match host.is_for_fragments(&octets) {
                 true => to.push_in_fragments(now, octets, ecn),
                 false => to.push(now, octets, ecn),
             };

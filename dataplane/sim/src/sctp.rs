@@ -13,7 +13,7 @@ use sctp_lite::endpoint::{
 };
 use sctp_lite::sctp::{self, Arrived, DropReason, Ends, Listener, Secrets};
 use wire::Instant;
-use wire::sctp::Packet as SctpPacket;
+use wire::sctp::{COMMON_HEADER_LEN as FIRST_CHUNK, Packet as SctpPacket, chunk_type};
 
 use crate::dialogue::Batch;
 use crate::dialogue::chunks;
@@ -352,8 +352,10 @@ impl End for SctpHost {
     }
 
     // RFC 9260 §6.9: what was sent before the path narrowed cannot be cut any more but by IP.
-    fn is_for_fragments(&self, len: usize) -> bool {
-        self.endpoint.as_ref().is_some_and(|e| len > e.association().path_len())
+    fn is_for_fragments(&self, octets: &[u8]) -> bool {
+        let is_probe = octets.get(FIRST_CHUNK) == Some(&chunk_type::HEARTBEAT);
+        let path = self.endpoint.as_ref().map(|e| e.association().path_len());
+        !is_probe && path.is_some_and(|path| octets.len() > path)
     }
 
     fn streams(&self) -> usize {

@@ -59,6 +59,11 @@ impl Carrier {
         self.path.header_len() + self.udp_len()
     }
 
+    /// Of these, those that an MTU counts.
+    pub fn ip_len(&self) -> usize {
+        self.path.l3_len() + self.udp_len()
+    }
+
     /// Octets of the largest SCTP packet in IP packets of `mtu` octets.
     pub fn packet_limit(&self, mtu: u16) -> usize {
         self.path.segment_limit(mtu).saturating_sub(self.udp_len())

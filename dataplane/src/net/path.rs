@@ -24,6 +24,8 @@ pub const MAX_HEADERS: usize = 14 + 4 + 40;
 
 /// Where a TCP header has its checksum (RFC 9293 §3.1).
 const TCP_CHECKSUM: core::ops::Range<usize> = 16..18;
+/// Octets of a TCP header without options.
+const TCP_HEADER_LEN: u16 = 20;
 const IPV4_PROTOCOL: usize = 9;
 const IPV6_PROTOCOL: usize = 6;
 const IPV4_LEN: core::ops::Range<usize> = 2..4;
@@ -143,6 +145,11 @@ impl Path {
     /// Octets of the IP header.
     pub fn l3_len(&self) -> usize {
         usize::from(self.len - self.l3)
+    }
+
+    /// Octets of an MTU that a TCP segment does not count: the IP header and the fixed TCP header.
+    pub fn tcp_headers(&self) -> u16 {
+        self.l3_len() as u16 + TCP_HEADER_LEN
     }
 
     /// True for IPv6.

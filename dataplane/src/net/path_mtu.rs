@@ -1,4 +1,4 @@
-//! What the streams of one worker have found out about the paths to their peers (RFC 1191 §3, RFC 8201
+//! What the streams and associations of one worker have found out about the paths to their peers (RFC 1191 §3, RFC 8201
 //! §5.2), for those that come after: bounded, and forgotten after a while, since paths change.
 
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ pub const AGE: Duration = Duration::from_secs(600);
 /// Place of the interface, and the peer.
 pub type Peer = (usize, IpAddr);
 
-/// Sizes by peer; MSSs, that is the MTU less IP and fixed TCP header.
+/// MTUs by peer.
 #[derive(Debug)]
 pub struct PathMtus {
     known: HashMap<Peer, (u16, Instant)>,
@@ -26,8 +26,8 @@ impl PathMtus {
         PathMtus { known: HashMap::new(), limit }
     }
 
-    /// A stream has found out what the path carries. When there is no room the oldest gives way.
-    pub fn learn(&mut self, peer: Peer, mss: u16, now: Instant) {
+    /// Somebody has found out what the path carries. When there is no room the oldest gives way.
+    pub fn learn(&mut self, peer: Peer, mtu: u16, now: Instant) {
         if self.known.len() >= self.limit && !self.known.contains_key(&peer) {
             self.known.retain(|_, (_, until)| *until > now);
             if self.known.len() >= self.limit {
@@ -36,12 +36,12 @@ impl PathMtus {
                 self.known.remove(&oldest);
             }
         }
-        self.known.insert(peer, (mss, now + AGE));
+        self.known.insert(peer, (mtu, now + AGE));
     }
 
     /// What the path to this peer carries, if that is known and not too old.
     pub fn get(&self, peer: Peer, now: Instant) -> Option<u16> {
-        self.known.get(&peer).filter(|(_, until)| *until > now).map(|(mss, _)| *mss)
+        self.known.get(&peer).filter(|(_, until)| *until > now).map(|(mtu, _)| *mtu)
     }
 
     /// Peers remembered, those that are too old included.

@@ -269,8 +269,8 @@ impl<Io: PortIo> Core<Io> {
     ) -> Option<u32> {
         let (slot, _) = self.conns.vacancy()?;
         // RFC 1191 §3.1: a smaller path MTU does not make the MSS smaller that we offer.
-        if let Some(mss) = self.path_mtus.get((path.interface, key.remote.ip()), now) {
-            endpoint.path_mtu(now, mss);
+        if let Some(mtu) = self.path_mtus.get((path.interface, key.remote.ip()), now) {
+            endpoint.path_mtu(now, mtu.saturating_sub(path.tcp_headers()));
         }
         let lower = Lower::Tcp(endpoint);
         self.conns.insert(Box::new(Conn::new(id, key, lower, path, origin, now)));

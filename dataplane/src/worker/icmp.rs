@@ -74,7 +74,8 @@ impl<Io: PortIo> Core<Io> {
         let mss = endpoint.connection().path_mss();
         if mss != conn.path_mss {
             conn.path_mss = mss;
-            self.path_mtus.learn((conn.path.interface, conn.key.remote.ip()), mss, now);
+            let mtu = mss + conn.path.tcp_headers();
+            self.path_mtus.learn((conn.path.interface, conn.key.remote.ip()), mtu, now);
         }
     }
 
@@ -86,9 +87,25 @@ impl<Io: PortIo> Core<Io> {
             return;
         }
         let known = self.path_mtus.get((conn.path.interface, conn.key.remote.ip()), now);
+        let known = known.map(|mtu| mtu.saturating_sub(conn.path.tcp_headers()));
         if let Some(mss) = known.filter(|&mss| mss < conn.path_mss) {
             conn.path_mss = mss;
             endpoint.path_mtu(now, mss);
+        }
+    }
+
+    /// As [`look_at_path`](Self::look_at_path), for an association.
+    pub(super) fn look_at_association_path(&mut self, at: u32, now: Instant) {
+        if let Some((peer, mtu)) = self.associations.path_news(at) {
+            self.path_mtus.learn(peer, mtu, now);
+        }
+    }
+
+    /// As [`ask_others_for_path`](Self::ask_others_for_path), for an association.
+    pub(super) fn ask_for_association_path(&mut self, at: u32, now: Instant) {
+        let known = self.associations.peer(at).and_then(|peer| self.path_mtus.get(peer, now));
+        if let Some(mtu) = known {
+            self.associations.tell_path(at, mtu, now);
         }
     }
 }

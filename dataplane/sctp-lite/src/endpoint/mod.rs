@@ -370,9 +370,14 @@ impl<M: RegionMemory> Endpoint<M> {
         self.after(cx);
     }
 
-    /// The path carries SCTP packets of at most `packet_len` octets, says the interface.
-    pub fn path_mtu(&mut self, packet_len: usize) {
-        self.association.path_mtu(packet_len);
+    /// Octets in front of its packets, IP's header included, where that is not all.
+    pub fn set_headers(&mut self, octets: u16) {
+        self.association.set_headers(octets);
+    }
+
+    /// The path carries SCTP packets of at most `packet_len` octets: see [`Association::path_mtu`].
+    pub fn path_mtu(&mut self, now: Instant, packet_len: usize) {
+        self.association.path_mtu(now, packet_len);
         self.upper.most_is(self.association.sender().most());
     }
 
@@ -380,7 +385,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// octets. Says whether that was news.
     pub fn packet_too_big(&mut self, now: Instant, packet_len: usize) -> bool {
         self.now = now;
-        let news = self.association.packet_too_big(packet_len);
+        let news = self.association.packet_too_big(now, packet_len);
         self.upper.most_is(self.association.sender().most());
         news
     }

@@ -14,6 +14,7 @@ use super::cookie::{Cookie, Terms};
 use super::errors::Causes;
 use super::heartbeat::Heartbeat;
 use super::output::{Due, LoneChunk, Reply};
+use super::pmtu::PathMtu;
 use super::receive::{Receiver, Violation};
 use super::secrets::{Ends, Purpose, Secrets};
 use super::send::Sender;
@@ -109,6 +110,7 @@ pub struct Association {
     pub(super) streams: u16,
     /// Octets of a packet that the path is thought to carry.
     pub(super) packet_len: usize,
+    pub(super) path: PathMtu,
     /// Meaningful from COOKIE-ECHOED on, both.
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
@@ -195,6 +197,7 @@ impl Association {
     ) -> Association {
         Association {
             state: State::Closed,
+            path: PathMtu::new(packet_len, ends.remote.is_ipv6(), &config),
             receiver: Receiver::new(&config.receive, terms.peer_tsn, terms.streams),
             sender: Sender::new(&config.send, terms.local_tsn, terms.peer_rwnd, packet_len, now),
             config,
@@ -365,25 +368,15 @@ impl Association {
         self.errors
     }
 
-    /// The path carries packets of at most `len` octets, but at least [`MIN_PACKET`].
-    pub fn path_mtu(&mut self, len: usize) {
-        self.packet_len = len.max(MIN_PACKET);
-        self.sender.set_packet_len(self.packet_len);
-    }
-
     /// Octets of the largest packet that the path is known to carry; a longer one (a message from before the
     /// path had narrowed) is for IP to fragment (RFC 9260 §6.9).
     pub fn path_len(&self) -> usize {
         self.packet_len
     }
 
-    /// A router says that the path carries packets of at most `len` octets. Says whether that was news.
-    pub fn packet_too_big(&mut self, len: usize) -> bool {
-        let news = len < self.packet_len && self.packet_len > MIN_PACKET;
-        if news {
-            self.path_mtu(len);
-        }
-        news
+    /// True when T3-rtx has expired and nothing was acknowledged since.
+    pub fn is_timing_out(&self) -> bool {
+        self.sender.timeouts_in_a_row() > 0
     }
 
     /// What it counted.

@@ -28,6 +28,15 @@ pub struct Config {
     pub heartbeat_interval: Option<Duration>,
     /// Bound on the time of a shutdown (T5-shutdown-guard); five times RTO.Max is recommended (RFC 9260 §9.2).
     pub shutdown_guard: Duration,
+    /// Find the path's MTU by probes where routers do not report it (RFC 8899): black holes are noticed, and a
+    /// size that was lowered is raised again.
+    pub path_mtu_probing: bool,
+    /// A report of an IPv4 path with a smaller MTU is taken for this, octets, 68 to 1280. IPv6 has its own
+    /// minimum of 1280.
+    pub min_path_mtu: u16,
+    /// Time after which larger packets are tried again over a path that did not carry them; at least 5
+    /// minutes (RFC 1191 §6.3, RFC 8201 §4; RFC 8899 §5.1.1, PMTU_RAISE_TIMER).
+    pub path_mtu_raise: Duration,
     /// Receiving.
     pub receive: Arc<ReceiveConfig>,
     /// Sending, retransmission time-outs among it.
@@ -47,6 +56,9 @@ impl Default for Config {
             max_retransmits: 10,
             heartbeat_interval: Some(Duration::from_secs(30)),
             shutdown_guard: Duration::from_secs(300),
+            path_mtu_probing: true,
+            min_path_mtu: 576,
+            path_mtu_raise: Duration::from_secs(600),
             receive: Arc::default(),
             send: Arc::default(),
         }

@@ -38,7 +38,7 @@ pub(super) struct Heartbeat {
     awaited: bool,
     /// Unanswered ones in a row.
     unanswered: u32,
-    /// How many were sent.
+    /// How many were sent, probes of the path included.
     count: u64,
 }
 
@@ -54,13 +54,14 @@ impl Association {
         answers
     }
 
-    /// A HEARTBEAT ACK; tells whether it answers our last HEARTBEAT.
+    /// A HEARTBEAT ACK; tells whether it answers our last HEARTBEAT, or a probe.
     pub(super) fn heartbeat_acknowledged(&mut self, now: Instant, value: &[u8]) -> bool {
         let info = Chunk::heartbeat_parameters(value).next();
         let Some(Ok(Parameter::HeartbeatInfo(info))) = info else { return false };
         let Ok(octets) = <[u8; INFO_LEN]>::try_from(info) else { return false };
-        if self.heartbeat.nonce != Some(u64::from_be_bytes(octets)) {
-            return false;
+        let nonce = u64::from_be_bytes(octets);
+        if self.heartbeat.nonce != Some(nonce) {
+            return self.probe_acknowledged(nonce);
         }
         let heartbeat = &mut self.heartbeat;
         heartbeat.nonce = None;
@@ -106,14 +107,19 @@ impl Association {
 
     /// Our Heartbeat Info for a HEARTBEAT that goes out now.
     pub(super) fn next_heartbeat(&mut self, now: Instant) -> [u8; INFO_LEN] {
-        self.heartbeat.count += 1;
-        let nonce = self.draw_heartbeat(self.heartbeat.count);
+        let nonce = self.next_nonce();
         self.heartbeat.nonce = Some(nonce);
         self.heartbeat.sent = now;
         self.heartbeat.awaited = true;
         self.stats.heartbeats_out += 1;
         self.timers.set(Timer::Heartbeat, now + self.heartbeat_rto());
         nonce.to_be_bytes()
+    }
+
+    /// What only who gets it can know.
+    pub(super) fn next_nonce(&mut self) -> u64 {
+        self.heartbeat.count += 1;
+        self.draw_heartbeat(self.heartbeat.count)
     }
 
     fn heartbeat_rto(&self) -> Duration {

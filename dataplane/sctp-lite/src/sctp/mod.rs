@@ -23,7 +23,7 @@
 //! heard from, or was opened to. Its others, in INIT and INIT ACK, are not looked at.
 //!
 //! Left out: several paths (and so path verification, failover), ordered delivery, sending in fragments, and
-//! every extension but the adaptation layer indication (RFC 5061 §4.2.6) and PAD (RFC 4820).
+//! every extension but the adaptation layer indication (RFC 5061 §4.2.6) and PAD (RFC 4820), which probes the path.
 
 mod association;
 mod config;
@@ -36,6 +36,7 @@ mod input;
 mod listener;
 mod negotiate;
 mod output;
+mod pmtu;
 pub mod receive;
 mod secrets;
 pub mod send;

@@ -90,6 +90,9 @@ impl Association {
             State::CookieEchoed => self.send_cookie(now, tx),
             _ => {
                 while self.send_packet(now, upper, tx) {}
+                if self.path.is_reduced() && !self.sender.is_idle() {
+                    self.send_probe(now, tx);
+                }
                 if self.state.sends_data() {
                     self.sender.written(now, upper);
                 }
@@ -241,9 +244,7 @@ impl Association {
             let _ = self.receiver.write_sack(room, &mut packet);
         }
         self.write_shutdown(now, &mut packet);
-        if data && self.sender.write(now, &mut packet, upper) > 0 {
-            self.data_sent = now;
-        }
+        let data = data && self.sender.write(now, &mut packet, upper) > 0;
         if packet.is_empty() {
             // Nothing of it fits an empty packet: it never will.
             self.causes.clear();
@@ -253,6 +254,10 @@ impl Association {
         let len = packet.finish();
         tx.commit(len);
         self.stats.packets_out += 1;
+        if data {
+            self.data_sent = now;
+            self.path.data_sent(len);
+        }
         true
     }
 

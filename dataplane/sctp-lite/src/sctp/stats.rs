@@ -25,4 +25,14 @@ pub struct Stats {
     pub unknown_chunks: u64,
     /// INITs answered while there was an association.
     pub inits_answered: u64,
+    /// Times packets became smaller because the path carries less.
+    pub path_mtu_reductions: u64,
+    /// Times they became larger again.
+    pub path_mtu_raises: u64,
+    /// Packets sent to find out whether the path carries their size.
+    pub path_mtu_probes: u64,
+    /// Of these, unanswered.
+    pub path_mtu_probes_lost: u64,
+    /// Black holes found.
+    pub path_mtu_black_holes: u64,
 }

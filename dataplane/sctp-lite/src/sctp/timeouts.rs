@@ -41,11 +41,15 @@ impl Association {
         if self.timers.expire(Timer::Heartbeat, now) {
             self.heartbeat_timeout(now);
         }
+        if self.timers.expire(Timer::Probe, now) {
+            self.probe_timeout(now);
+        }
         if self.state.is_opening() || self.state == State::Closed {
             return;
         }
         self.receiver.handle_timeout(now);
         if self.sender.handle_timeout(now) == Expired::T3 {
+            self.path_after_timeout();
             self.count_error();
         }
     }

@@ -13,6 +13,8 @@ pub(super) enum Timer {
     Guard,
     /// The next HEARTBEAT, or the end of waiting for its answer.
     Heartbeat,
+    /// The end of waiting for the answer to a probe of the path (PROBE_TIMER).
+    Probe,
 }
 
 const OFF: Instant = Instant::from_nanos(u64::MAX);
@@ -20,12 +22,12 @@ const OFF: Instant = Instant::from_nanos(u64::MAX);
 /// When each timer expires.
 #[derive(Clone, Debug)]
 pub(super) struct Timers {
-    at: [Instant; 4],
+    at: [Instant; 5],
 }
 
 impl Timers {
     pub(super) const fn new() -> Self {
-        Timers { at: [OFF; 4] }
+        Timers { at: [OFF; 5] }
     }
 
     pub(super) fn set(&mut self, timer: Timer, at: Instant) {
@@ -37,7 +39,7 @@ impl Timers {
     }
 
     pub(super) fn stop_all(&mut self) {
-        self.at = [OFF; 4];
+        self.at = [OFF; 5];
     }
 
     /// Stops the timer when it has expired, and says so.

@@ -71,6 +71,9 @@ impl Setup {
             "streams" => self.sctp.streams = next()? as u16,
             "max-init-retransmits" => self.sctp.max_init_retransmits = next()? as u32,
             "max-retransmits" => self.sctp.max_retransmits = next()? as u32,
+            "path-mtu-probing" => self.sctp.path_mtu_probing = switch(value)?,
+            "path-mtu-raise" => self.sctp.path_mtu_raise = seconds()?,
+            "min-path-mtu" => self.sctp.min_path_mtu = next()? as u16,
             "heartbeat-interval" => self.sctp.heartbeat_interval = Some(seconds()?),
             "sack-delay" => Arc::make_mut(&mut self.sctp.receive).sack_delay = seconds()?,
             "min-rto" => Arc::make_mut(&mut self.sctp.send).min_rto = seconds()?,
@@ -425,7 +428,11 @@ impl Party for Association {
             }
             Some("mtu") => {
                 let packet = args.number("packet", 0)? as usize;
-                self.with(|e, _| e.path_mtu(packet))
+                self.with(|e, _| e.path_mtu(now, packet))
+            }
+            Some("too-big") => {
+                let packet = args.number("packet", 0)? as usize;
+                self.with(|e, _| e.packet_too_big(now, packet)).map(drop)
             }
             other => Err(format!("`{other:?}` is no verb")),
         };
@@ -443,6 +450,9 @@ impl Party for Association {
 
     fn check(&self, key: &str, value: &str) -> Result<(), String> {
         let endpoint = self.endpoint.as_ref();
+        let path = |count: fn(&sctp::Stats) -> u64| {
+            endpoint.map_or(0, |e| count(e.association().stats())).to_string()
+        };
         let got = match key {
             "placed" => return self.check_region(value, true),
             "untouched" => return self.check_region(value, false),
@@ -454,6 +464,10 @@ impl Party for Association {
                 let state = endpoint.zip(self.session).and_then(|(e, s)| e.session_state(s));
                 state.map_or("closed", |state| state.name()).to_owned()
             }
+            "packet" => endpoint.map_or(0, |e| e.association().path_len()).to_string(),
+            "path-mtu-probes" => path(|stats| stats.path_mtu_probes),
+            "path-mtu-probes-lost" => path(|stats| stats.path_mtu_probes_lost),
+            "black-holes" => path(|stats| stats.path_mtu_black_holes),
             "delivered" => self.delivered[0].to_string(),
             "untagged-delivered" => self.delivered[1].to_string(),
             "buffers-used" => self.buffers.in_use().to_string(),

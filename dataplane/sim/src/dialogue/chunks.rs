@@ -393,6 +393,7 @@ impl Conversation {
                 Some(text) => same("cookie", octets(text)?, got.value.clone()),
             },
             "CHUNK" => same("type", args.number("type", 0xff)? as u8, got.kind),
+            "PAD" => same("length", args.number("len", 0)?, got.value.len() as u64),
             _ => Ok(()),
         }
     }

@@ -33,6 +33,7 @@ use crate::api::{AssociationInfo, AssociationStats, InterfaceId, ListenerId, Sct
 use crate::flow::{FlowKey, FlowTable, Slab};
 use crate::memory::Memory;
 use crate::net::carrier::{Carrier, UdpPorts};
+use crate::net::path_mtu::Peer;
 use crate::timer::TimerWheel;
 
 /// The associations of one worker.
@@ -61,6 +62,8 @@ struct Association {
     tag: Tag,
     endpoint: Endpoint<Memory>,
     carrier: Carrier,
+    /// What others were told of its path: octets of SCTP packets that it carries.
+    path_len: usize,
     /// What it was opened with; `None` for accepted ones.
     opened: Option<Arc<SctpConfig>>,
     /// The listener that took it.
@@ -183,6 +186,34 @@ impl Associations {
     pub(super) fn infos(&self) -> Vec<AssociationInfo> {
         let info = |at| Some(self.all.get(at)?.info(self.all.name(at)?));
         self.all.occupied().filter_map(info).collect()
+    }
+
+    /// Who its packets go to, as paths are remembered.
+    pub(super) fn peer(&self, at: u32) -> Option<Peer> {
+        let association = self.all.get(at)?;
+        Some((association.carrier.path.interface, association.key.remote.ip()))
+    }
+
+    /// The MTU of its path, if that has changed since it was asked last.
+    pub(super) fn path_news(&mut self, at: u32) -> Option<(Peer, u16)> {
+        let association = self.all.get_mut(at)?;
+        let len = association.endpoint.association().path_len();
+        if len == association.path_len {
+            return None;
+        }
+        association.path_len = len;
+        let mtu = u16::try_from(association.carrier.ip_len() + len).unwrap_or(u16::MAX);
+        Some(((association.carrier.path.interface, association.key.remote.ip()), mtu))
+    }
+
+    /// Others have found out that its path carries no more than `mtu`.
+    pub(super) fn tell_path(&mut self, at: u32, mtu: u16, now: Instant) {
+        let Some(association) = self.all.get_mut(at) else { return };
+        let limit = association.carrier.packet_limit(mtu);
+        if limit < association.path_len {
+            association.path_len = limit;
+            association.endpoint.path_mtu(now, limit);
+        }
     }
 
     /// What operators see it by.

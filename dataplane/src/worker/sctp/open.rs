@@ -175,15 +175,22 @@ impl<Io: PortIo> Core<Io> {
     fn begin_association(
         &mut self,
         key: FlowKey,
-        endpoint: Endpoint<Memory>,
+        mut endpoint: Endpoint<Memory>,
         carrier: Carrier,
         now: Instant,
     ) -> u32 {
+        endpoint.set_headers(carrier.ip_len() as u16);
+        // RFC 9260 §7.3, RFC 1191 §3: what is known of the path is used from the beginning.
+        let peer = (carrier.path.interface, key.remote.ip());
+        if let Some(mtu) = self.path_mtus.get(peer, now) {
+            endpoint.path_mtu(now, carrier.packet_limit(mtu));
+        }
         let at = self.associations.all.vacancy().map_or(0, |(at, _)| at);
         let tag = endpoint.association().local_tag();
         self.associations.all.insert(Box::new(Association {
             key,
             tag,
+            path_len: endpoint.association().path_len(),
             endpoint,
             carrier,
             opened: None,

@@ -31,6 +31,8 @@ pub(super) struct Packets<'a, Io: PortIo> {
     whole: usize,
     /// For those that do not.
     ids: Option<&'a mut Identifications>,
+    /// The packet being written goes whole whatever it is.
+    probe: bool,
     frame: Option<Io::Frame>,
     sent: usize,
     quota: usize,
@@ -47,9 +49,9 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
         counters: &'a Counters,
     ) -> Self {
         let how = Carrier::offload(how);
-        let (frame, ids) = (None, None);
+        let (frame, ids, probe) = (None, None, false);
         let (whole, sent, ended) = (usize::MAX, 0, None);
-        Packets { io, carrier, how, counters, whole, ids, frame, sent, quota, ended }
+        Packets { io, carrier, how, counters, whole, ids, probe, frame, sent, quota, ended }
     }
 
     /// Packets of more than `whole` octets are cut: the path does not carry them (RFC 9260 §6.9).
@@ -79,7 +81,7 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
         self.carrier.finish(frame.octets_mut(), TxChecksum::SOFTWARE);
         let id = ids.next(path.addresses());
         let whole = frame.octets();
-        let mtu = self.carrier.header_len() - path.l2_len() + self.whole;
+        let mtu = self.carrier.ip_len() + self.whole;
         for piece in fragment::pieces(path, whole.len() - path.header_len(), mtu) {
             let room = self.io.room() > 0;
             let len = fragment::frame_len(path, &piece);
@@ -105,6 +107,7 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
             self.ended = Some(Ended::RingFull);
             return None;
         }
+        self.probe = false;
         let header = self.carrier.header_len();
         let unused = self.frame.take().filter(|f| f.octets().len() >= header + len);
         self.frame = unused.or_else(|| self.io.allocate(header + len));
@@ -117,10 +120,14 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
         }
     }
 
+    fn whole(&mut self) {
+        self.probe = true;
+    }
+
     fn commit(&mut self, len: usize) {
         let Some(mut frame) = self.frame.take() else { return };
         frame.truncate(self.carrier.header_len() + len);
-        if len > self.whole {
+        if len > self.whole && !self.probe {
             self.sent += 1;
             return self.send_cut(frame);
         }
@@ -158,6 +165,7 @@ impl<Io: PortIo> Core<Io> {
         let Some(association) = self.associations.all.get_mut(at) else { return };
         association.queued = false;
         let turn = if association.waiting { Turn::Waiting } else { self.send_packets(at, now) };
+        self.look_at_association_path(at, now);
         self.report_association(at, now);
         let Some(association) = self.associations.all.get_mut(at) else { return };
         if association.endpoint.is_done() && !matches!(turn, Turn::More | Turn::Blocked) {
@@ -229,7 +237,11 @@ impl<Io: PortIo> Core<Io> {
             }
             if association.endpoint.poll_timeout().is_some_and(|due| due <= now) {
                 association.endpoint.handle_timeout(now, &mut lend_buffers!(self));
+                if association.endpoint.association().is_timing_out() {
+                    self.ask_for_association_path(at, now);
+                }
             }
+            let Some(association) = self.associations.all.get(at) else { continue };
             let path = &association.carrier.path;
             if association.endpoint.path_suspect() {
                 // RFC 9293 §3.8.3 R1 as well as here: perhaps the neighbour has moved.

@@ -18,7 +18,7 @@ const SINK: Stag = Stag(9);
 const SOURCE: Stag = Stag(8);
 
 /// Frames that were taken off the wire.
-type Taken = Rc<RefCell<Vec<Vec<u8>>>>;
+pub(super) type Taken = Rc<RefCell<Vec<Vec<u8>>>>;
 
 /// Takes IPv4 frames longer than `len` from the first host off the wire.
 pub(super) fn divert(net: &mut Net, len: usize) -> Taken {

@@ -1,7 +1,5 @@
 //! Associations over paths that become narrower while data is under way.
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +8,7 @@ use sctp_lite::endpoint::EndpointConfig;
 use sctp_lite::sctp;
 use smoltcp::wire::IpProtocol;
 
+use super::paths::Taken;
 use super::wire_pair::*;
 use crate::api::{Event, SctpConfig};
 use crate::memory::Memory;
@@ -59,8 +58,8 @@ impl Way {
 
 /// Takes what is longer than a path of `mtu` off the wire, in the direction from host 0: returns the frames, and
 /// all that had fitted.
-fn narrow(net: &mut Net, mtu: usize) -> (Rc<RefCell<Vec<Vec<u8>>>>, Rc<RefCell<Vec<Vec<u8>>>>) {
-    let (long, short) = (Rc::<RefCell<Vec<_>>>::default(), Rc::<RefCell<Vec<_>>>::default());
+fn narrow(net: &mut Net, mtu: usize) -> (Taken, Taken) {
+    let (long, short) = (Taken::default(), Taken::default());
     let (l, s) = (long.clone(), short.clone());
     net.loses = Box::new(move |from, frame| {
         let lost = from == 0 && frame.len() - 14 > mtu;
@@ -182,4 +181,77 @@ fn pieces_wait_for_room() {
     });
     assert!(octets_of(&to) == pattern(50_000));
     assert!(net.hosts[0].count("tx_cut") > 0);
+}
+
+/// The size of packets that the association of host 0 uses.
+fn path_len(net: &Net) -> usize {
+    let all = &net.hosts[0].cores[0].associations;
+    let mut slots = (0..16).filter_map(|at| all.endpoint(at));
+    let len = slots.next().expect("an association").association().path_len();
+    assert!(slots.all(|other| other.association().path_len() == len));
+    len
+}
+
+// RFC 8899 §4.3, §5: nobody reports anything; the association finds out, goes on, and finds what passes.
+#[test]
+fn a_black_hole_is_left() {
+    for way in WAYS {
+        let (mut net, here) = way.open(sctp::Config::default());
+        let mtu = 1450;
+        narrow(&mut net, mtu);
+        let to = begin(&mut net, here, 300_000);
+        delivered(&mut net, |_| ());
+        assert!(octets_of(&to) == pattern(300_000), "{way:?}");
+        let around = if way.v6 { 40 } else { 20 } + if way.udp { 8 } else { 0 };
+        // It takes the session's next words to search to the end.
+        for _ in 0..8 {
+            let ticket = net.hosts[0].send(here, &[7; 3000]);
+            net.wait_sent(0, ticket);
+            net.pass(Duration::from_millis(100));
+        }
+        assert_eq!(path_len(&net), mtu - around, "{way:?}");
+        // RFC 9260 §7.3, RFC 1191 §3: another association to that peer knows it, and TCP does.
+        assert_eq!(net.hosts[0].count("path_mtus"), 1);
+        if !way.udp && way.workers == 1 {
+            let peer = if way.v6 { v6(2) } else { v4(2) };
+            let known = net.hosts[0].cores[0].path_mtus.get((0, peer), net.now);
+            assert_eq!(known, Some(mtu as u16));
+            let config = way.config(sctp::Config::default());
+            net.open_as(0, 0, 1, (peer, PORT).into(), config);
+            assert_eq!(net.hosts[0].count("associations"), 2);
+            path_len(&net);
+        }
+    }
+}
+
+// RFC 8899 §6.2.1.4, §4.6.2: a report about a probe ends the search there, one that asks for more than the probe
+// had is none.
+#[test]
+fn probes_are_never_cut_and_may_be_reported() {
+    let (mut net, here) = WAYS[0].open(sctp::Config::default());
+    let (long, _) = narrow(&mut net, 1300);
+    let to = begin(&mut net, here, 100_000);
+    delivered(&mut net, |net| {
+        for frame in long.borrow_mut().drain(..).collect::<Vec<_>>() {
+            // Those of the probes alone.
+            if frame[14 + 20 + 12] == 4 {
+                net.hosts[0].arrive(report(1300, &frame));
+            }
+        }
+    });
+    assert!(octets_of(&to) == pattern(100_000));
+    for _ in 0..4 {
+        let ticket = net.hosts[0].send(here, &[7; 3000]);
+        net.wait_sent(0, ticket);
+        net.pass(Duration::from_millis(100));
+        for frame in long.borrow_mut().drain(..).collect::<Vec<_>>() {
+            net.hosts[0].arrive(report(1300, &frame));
+        }
+    }
+    // What is left up to the reported size is not worth another probe.
+    assert_eq!(path_len(&net), 1280 - 20);
+    let association = net.hosts[0].cores[0].associations.endpoint(0).expect("it is there");
+    let stats = association.association().stats();
+    assert_eq!((stats.path_mtu_probes, stats.path_mtu_probes_lost), (2, 0));
+    assert_eq!(stats.path_mtu_black_holes, 1);
 }

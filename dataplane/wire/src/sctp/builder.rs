@@ -140,6 +140,12 @@ impl<'a> PacketBuilder<'a> {
         Ok(())
     }
 
+    /// Adds a chunk of this kind with a value of `len` zeros.
+    pub fn padding(&mut self, kind: u8, len: usize) -> Result<(), Full> {
+        self.value(kind, 0, len)?.fill(0);
+        Ok(())
+    }
+
     /// Adds a HEARTBEAT ACK with the value of the HEARTBEAT as it came.
     pub fn heartbeat_ack(&mut self, value: &[u8]) -> Result<(), Full> {
         self.chunk(chunk_type::HEARTBEAT_ACK, 0, value)

@@ -286,7 +286,7 @@ fn mulpdu_follows_the_path() {
     // Whatever a router says, a session control message fits.
     assert!(net.a.ep().packet_too_big(now, 100));
     assert_eq!(mulpdu(&mut net), 516);
-    net.a.ep().path_mtu(1480);
+    net.a.ep().path_mtu(now, 1480);
     assert_eq!(mulpdu(&mut net), first);
 }
 

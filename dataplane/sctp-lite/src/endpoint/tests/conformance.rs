@@ -161,8 +161,9 @@ impl<const RDMAP: bool> Pair for Endpoints<RDMAP> {
     }
 
     fn limit_mulpdu(&mut self, side: Side, mulpdu: usize) {
+        let now = self.net.now;
         let (node, _) = self.node_mut(side);
-        node.ep().path_mtu(mulpdu + AROUND);
+        node.ep().path_mtu(now, mulpdu + AROUND);
     }
 
     fn start(&mut self) {

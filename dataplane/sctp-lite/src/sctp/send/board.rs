@@ -115,6 +115,12 @@ impl Board {
         self.records.front().is_some_and(|r| r.is(SACKED))
     }
 
+    /// True when shorter chunks than the oldest have arrived behind it.
+    pub(super) fn shorter_arrived(&self) -> bool {
+        let Some(head) = self.records.front() else { return false };
+        self.records.iter().any(|r| r.is(SACKED) && r.len < head.len)
+    }
+
     /// A chunk was sent for the first time.
     pub(super) fn push(&mut self, record: Record) {
         self.count(&record, |total, n| *total += n);

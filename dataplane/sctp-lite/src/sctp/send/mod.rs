@@ -154,6 +154,26 @@ impl Sender {
         self.board.is_empty()
     }
 
+    /// Time-outs in a row without progress.
+    pub fn timeouts_in_a_row(&self) -> u32 {
+        self.timeouts_in_a_row
+    }
+
+    /// True while nothing is thought to be lost.
+    pub fn is_lossless(&self) -> bool {
+        self.phase == Phase::Open && !self.board.awaits_retransmission()
+    }
+
+    /// True when the peer has reported messages that are shorter than the oldest one, which it lacks.
+    pub fn shorter_arrived(&self) -> bool {
+        self.board.shorter_arrived()
+    }
+
+    /// The next time-out is as if the last ones had not been.
+    pub fn forget_backoff(&mut self) {
+        self.rtt.forget_backoff();
+    }
+
     /// Messages that are sent and not acknowledged.
     pub fn in_flight(&self) -> usize {
         self.board.len()

@@ -7,8 +7,9 @@
 //!                   hole sends us    or never objected to     worth a probe
 //! ```
 //!
-//! Pure: no clock of its own, no connection. All sizes are MSSs, octets of payload and TCP options in a
-//! segment: the MTU less the IP header and the fixed TCP header.
+//! Pure: no clock of its own, no connection. All sizes are of what is inside of IP packets, in octets: the MTU less
+//! the headers that the protocol does not count. TCP's are MSSs, payload and options without IP and fixed TCP
+//! header; SCTP's are packets, without IP's header and UDP's.
 
 use core::time::Duration;
 
@@ -21,7 +22,8 @@ const COMMON: [u16; 8] = [1280, 1400, 1450, 1492, 1500, 4352, 8166, 9000];
 const BASE_V4: u16 = 1024;
 /// IPv4 packets that every host takes (RFC 1122 §3.3.3), for what not even base gets out of.
 const DEEP_V4: u16 = 576;
-pub(crate) const MIN_V6: u16 = 1280;
+/// IPv6 packets that every path carries (RFC 8200 §5).
+const MIN_V6: u16 = 1280;
 
 /// Losses of a probe, with nothing else lost, after which its size is taken for too big. RFC 4821 §7.6.2
 /// needs one; a second one tells random loss apart.
@@ -34,22 +36,24 @@ const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 /// What a probe that arrived, or a report, did to the range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Change {
+pub enum Change {
     /// The size in use is another one now.
-    Mss(u16),
+    Size(u16),
     /// It stays.
     Nothing,
 }
 
 /// The range, and when to probe it.
 #[derive(Clone, Debug)]
-pub(crate) struct Search {
+pub struct Search {
     low: u16,
     high: u16,
     limit: u16,
     floor: u16,
-    /// Octets of IP and fixed TCP header.
+    /// Octets of an MTU that sizes do not count.
     headers: u16,
+    /// MTU that a black hole sends us to.
+    base: u16,
     /// Losses of probes of one size.
     losses: u8,
     /// No probe before.
@@ -59,9 +63,9 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Nothing is known: `limit` is in use. `headers` are the octets of IP and fixed TCP header,
+    /// Nothing is known: `limit` is in use. `headers` are the octets that sizes do not count,
     /// `min_mtu` is the least MTU that is believed of IPv4 paths.
-    pub(crate) fn new(limit: u16, headers: u16, v6: bool, min_mtu: u16) -> Self {
+    pub fn new(limit: u16, headers: u16, v6: bool, min_mtu: u16) -> Self {
         let floor = if v6 { MIN_V6 } else { min_mtu };
         Search {
             low: limit,
@@ -69,37 +73,43 @@ impl Search {
             limit,
             floor: floor.saturating_sub(headers).max(1),
             headers,
+            base: BASE_V4,
             losses: 0,
             not_before: Instant::ZERO,
             raise_at: NEVER,
         }
     }
 
+    /// Black holes send IPv4 packets down to this MTU instead of RFC 4821 §7.7's 1024.
+    pub fn with_base(self, mtu: u16) -> Self {
+        Search { base: mtu, ..self }
+    }
+
     /// The size in use.
-    pub(crate) fn mss(&self) -> u16 {
+    pub fn size(&self) -> u16 {
         self.low
     }
 
     /// The least size that is believed.
-    pub(crate) fn floor(&self) -> u16 {
+    pub fn floor(&self) -> u16 {
         self.floor
     }
 
     /// True when nothing larger is allowed, whatever the path carries.
-    pub(crate) fn is_at_limit(&self) -> bool {
+    pub fn is_at_limit(&self) -> bool {
         self.low >= self.limit
     }
 
     /// The peer takes no more than this, whatever the path carries (RFC 9293 §3.7.1).
-    pub(crate) fn limit_to(&mut self, mss: u16) {
-        self.limit = self.limit.min(mss).max(1);
+    pub fn limit_to(&mut self, size: u16) {
+        self.limit = self.limit.min(size).max(1);
         self.low = self.low.min(self.limit);
         self.high = self.high.min(self.limit);
     }
 
     /// Somebody trusted says what the path carries; nothing above is tried until the path may have changed.
-    pub(crate) fn set(&mut self, mss: u16, raise_at: Instant) {
-        self.low = mss.min(self.limit);
+    pub fn set(&mut self, size: u16, raise_at: Instant) {
+        self.low = size.min(self.limit);
         self.high = self.low;
         self.losses = 0;
         self.raise_at = if self.low < self.limit { raise_at } else { NEVER };
@@ -107,9 +117,9 @@ impl Search {
 
     /// Segments of the size in use vanish without a report (RFC 4821 §7.7): base is used, or what passes
     /// yet more surely when `deep`, and what is above is searched.
-    pub(crate) fn black_hole(&mut self, deep: bool) -> Change {
-        let mtu = if deep { DEEP_V4 } else { BASE_V4 };
-        let to = (mtu - self.headers).max(self.floor);
+    pub fn black_hole(&mut self, deep: bool) -> Change {
+        let mtu = if deep { DEEP_V4 } else { self.base };
+        let to = mtu.saturating_sub(self.headers).max(self.floor);
         if to >= self.low {
             return Change::Nothing;
         }
@@ -117,17 +127,17 @@ impl Search {
         self.high = self.limit;
         self.losses = 0;
         self.raise_at = NEVER;
-        Change::Mss(to)
+        Change::Size(to)
     }
 
     /// The size to probe now (RFC 4821 §7.3).
-    pub(crate) fn probe(&self, now: Instant) -> Option<u16> {
+    pub fn probe(&self, now: Instant) -> Option<u16> {
         let high = if self.raise_at <= now { self.limit } else { self.high };
         (now >= self.not_before).then(|| next_size(self.low, high, self.headers)).flatten()
     }
 
     /// A probe goes out: if what was known is too old, all above `low` may pass again (RFC 4821 §7.6.2).
-    pub(crate) fn probe_sent(&mut self, now: Instant) {
+    pub fn probe_sent(&mut self, now: Instant) {
         if self.raise_at <= now {
             self.high = self.limit;
             self.losses = 0;
@@ -135,36 +145,36 @@ impl Search {
         }
     }
 
-    /// A probe of `mss` arrived (RFC 4821 §7.6.1).
-    pub(crate) fn arrived(&mut self, mss: u16) -> Change {
+    /// A probe of `size` arrived (RFC 4821 §7.6.1).
+    pub fn arrived(&mut self, size: u16) -> Change {
         self.losses = 0;
-        if mss <= self.low || mss > self.limit {
+        if size <= self.low || size > self.limit {
             return Change::Nothing;
         }
-        self.low = mss;
-        self.high = self.high.max(mss);
-        Change::Mss(mss)
+        self.low = size;
+        self.high = self.high.max(size);
+        Change::Size(size)
     }
 
-    /// A probe of `mss` was lost, and `alone`: nothing else was (RFC 4821 §7.6.2). Other losses beside it
+    /// A probe of `size` was lost, and `alone`: nothing else was (RFC 4821 §7.6.2). Other losses beside it
     /// leave it open why (§7.6.4). The next one waits.
-    pub(crate) fn lost(&mut self, mss: u16, alone: bool, next: Instant, raise_at: Instant) {
+    pub fn lost(&mut self, size: u16, alone: bool, next: Instant, raise_at: Instant) {
         self.not_before = next;
-        if !alone || mss <= self.low {
+        if !alone || size <= self.low {
             return;
         }
         self.losses += 1;
         if self.losses >= LOSSES {
             self.losses = 0;
-            self.high = self.high.min(mss - 1).max(self.low);
+            self.high = self.high.min(size - 1).max(self.low);
             self.raise_at = raise_at;
         }
     }
 
     /// A router says that a probe did not pass, and what would (RFC 4821 §7.6.2).
-    pub(crate) fn probe_reported(&mut self, mss: u16, raise_at: Instant) {
+    pub fn probe_reported(&mut self, size: u16, raise_at: Instant) {
         self.losses = 0;
-        self.high = mss.clamp(self.low, self.limit);
+        self.high = size.clamp(self.low, self.limit);
         self.raise_at = raise_at;
     }
 }
@@ -173,7 +183,7 @@ impl Search {
 fn next_size(low: u16, high: u16, headers: u16) -> Option<u16> {
     let mut common = COMMON.iter().map(|mtu| mtu.saturating_sub(headers));
     // Probes hold whole words: less than one is no gain.
-    let found = common.find(|&mss| mss > low && mss <= high && mss - low >= 4);
+    let found = common.find(|&size| size > low && size <= high && size - low >= 4);
     let gap = high.saturating_sub(low);
     let middle = || (gap > low / WORTH).then(|| low + gap.div_ceil(2));
     // The limit itself, when it is not a common size but close to where we are.
@@ -182,7 +192,7 @@ fn next_size(low: u16, high: u16, headers: u16) -> Option<u16> {
 
 /// How long to wait after a lost probe: as many round trips as there are segments in the congestion
 /// window, five times that after a time-out (RFC 4821 §7.6.2, §7.6.3).
-pub(crate) fn pause(round_trip: Duration, segments: u64, timed_out: bool) -> Duration {
+pub fn pause(round_trip: Duration, segments: u64, timed_out: bool) -> Duration {
     let factor = segments.clamp(1, 10_000) as u32 * if timed_out { 5 } else { 1 };
     round_trip.saturating_mul(factor)
 }
@@ -220,23 +230,26 @@ mod tests {
     fn a_black_hole_is_left_by_common_sizes() {
         for (mtu, found) in [(1500, 1500), (1400, 1400), (1420, 1400), (9000, 9000), (1100, 1024)] {
             let mut search = search();
-            assert_eq!(search.black_hole(false), Change::Mss(984));
+            assert_eq!(search.black_hole(false), Change::Size(984));
             settle(&mut search, mtu - V4);
-            assert!(search.mss() >= found - V4, "{mtu}: {search:?}");
-            assert!(search.mss() <= mtu - V4);
+            assert!(search.size() >= found - V4, "{mtu}: {search:?}");
+            assert!(search.size() <= mtu - V4);
         }
     }
 
     #[test]
     fn a_second_fall_goes_deeper_and_no_further() {
         let mut search = search();
-        assert_eq!(search.black_hole(false), Change::Mss(984));
+        assert_eq!(search.black_hole(false), Change::Size(984));
         assert_eq!(search.black_hole(false), Change::Nothing);
-        assert_eq!(search.black_hole(true), Change::Mss(536));
+        assert_eq!(search.black_hole(true), Change::Size(536));
         assert_eq!(search.black_hole(true), Change::Nothing);
+        // RFC 8899 §5.1.2
+        let mut search = self::search().with_base(1200);
+        assert_eq!(search.black_hole(false), Change::Size(1160));
         // RFC 8200 §5: IPv6 carries 1280 everywhere.
         let mut search = Search::new(1440, 60, true, 576);
-        assert_eq!(search.black_hole(false), Change::Mss(1220));
+        assert_eq!(search.black_hole(false), Change::Size(1220));
         assert_eq!(search.black_hole(true), Change::Nothing);
     }
 
@@ -261,7 +274,7 @@ mod tests {
         assert_eq!(search.probe(Instant::from_millis(599)), None);
         assert_eq!(search.probe(Instant::from_millis(600)), Some(1410));
         search.probe_sent(Instant::from_millis(600));
-        assert_eq!(search.arrived(1410), Change::Mss(1410));
+        assert_eq!(search.arrived(1410), Change::Size(1410));
         assert_eq!(search.probe(Instant::from_millis(600)), Some(1452));
         search.probe_reported(1410, NEVER);
         assert_eq!(search.probe(Instant::from_millis(601)), None);
@@ -284,9 +297,9 @@ mod tests {
             search.black_hole(false);
             settle(&mut search, passes);
             let best = passes.min(peer);
-            prop_assert!(search.mss() <= best);
-            let near = u32::from(best) - u32::from(search.mss()) <= u32::from(search.mss() / WORTH) + 1;
-            prop_assert!(near, "{} of {best}", search.mss());
+            prop_assert!(search.size() <= best);
+            let near = u32::from(best) - u32::from(search.size()) <= u32::from(search.size() / WORTH) + 1;
+            prop_assert!(near, "{} of {best}", search.size());
         }
     }
 }

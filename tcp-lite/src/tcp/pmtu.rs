@@ -8,13 +8,11 @@
 //!
 //! Left out: the checks that need no connection (addresses, quoted lengths) are made where ICMP is parsed.
 
-mod search;
-
 use core::time::Duration;
 
+use transport::pmtu::{Change, Search, pause};
 use wire::Instant;
 
-use self::search::{Change, Search, pause};
 use super::connection::Connection;
 use super::recovery::Phase;
 use super::scoreboard::ProbeFate;
@@ -89,7 +87,7 @@ impl PathMtu {
 
     /// The size in use.
     fn mss(&self) -> u16 {
-        self.found.as_ref().map_or(self.limit, |found| found.search.mss())
+        self.found.as_ref().map_or(self.limit, |found| found.search.size())
     }
 
     fn nothing(&self) -> Search {
@@ -229,7 +227,7 @@ impl Connection {
             return;
         }
         let deep = count >= threshold + DEEP;
-        if let Change::Mss(_) = self.path.found().search.black_hole(deep) {
+        if let Change::Size(_) = self.path.found().search.black_hole(deep) {
             self.stats.more().path_mtu_black_holes += 1;
             self.use_path_mss();
             // What was lost was too long: the shorter one is new to the path, and no reason to wait for
@@ -245,7 +243,7 @@ impl Connection {
         match fate {
             ProbeFate::Arrived(payload) => {
                 let mss = self.send.mss_of(payload);
-                if let Change::Mss(_) = self.path.found().search.arrived(mss) {
+                if let Change::Size(_) = self.path.found().search.arrived(mss) {
                     self.use_path_mss();
                 }
             }

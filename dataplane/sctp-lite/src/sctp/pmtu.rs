@@ -1,0 +1,264 @@
+//! The path's MTU as an association sees it (RFC 9260 §7.3, RFC 8899 §6.2): reports of routers, black holes,
+//! and probes. The search is TCP's ([`transport::pmtu`]); a probe is a packet of its own, without data:
+//!
+//! ```text
+//!  | common header | HEARTBEAT: a nonce | PAD (RFC 4820) up to the size that is tried |
+//! ```
+//!
+//! What the interface carries is in use until a report or a black hole tells otherwise; then larger sizes are
+//! probed, one at a time and only while data is under way, and again after
+//! [`path_mtu_raise`](super::Config::path_mtu_raise). Sizes are octets of SCTP packets.
+//!
+//! Left out: paths that carry less than [`MIN_PACKET`], which is used over them all the same.
+
+use core::time::Duration;
+
+use transport::pmtu::{Change, Search, pause};
+use wire::Instant;
+use wire::sctp::{CHUNK_HEADER_LEN, COMMON_HEADER_LEN, PacketBuilder, chunk_type};
+
+use super::association::{Association, MIN_PACKET};
+use super::config::Config;
+use super::timers::Timer;
+use crate::seam::TxBatch;
+
+/// MTU that is used after a black hole over IPv4 (BASE_PLPMTU, RFC 8899 §5.1.2).
+const BASE: u16 = 1200;
+/// Time-outs in a row of a long packet after which the path is taken for a black hole (RFC 8899 §4.3).
+const BLACK_HOLE: u32 = 4;
+/// The same when shorter messages sent behind it have arrived.
+const BLACK_HOLE_EVIDENT: u32 = 3;
+/// Further time-outs after which the base is too big as well.
+const DEEP: u32 = 2;
+/// The least time that a probe may take (PROBE_TIMER, RFC 8899 §5.1.1).
+const PROBE_TIMER: Duration = Duration::from_secs(1);
+
+/// Octets of IP headers without options.
+const IPV4: u16 = 20;
+const IPV6: u16 = 40;
+
+/// What an association knows of its path's MTU.
+#[derive(Debug)]
+pub(super) struct PathMtu {
+    /// What the interface carries, which is in use while nothing else is found.
+    limit: u16,
+    /// Octets in front of an SCTP packet, those of IP included.
+    headers: u16,
+    /// The least MTU of an IPv4 path that is believed.
+    min_mtu: u16,
+    v6: bool,
+    /// The longest packet with data since the last time-out.
+    longest: u16,
+    found: Option<Box<Found>>,
+}
+
+/// What was found out.
+#[derive(Debug)]
+struct Found {
+    search: Search,
+    probe: Option<Probe>,
+}
+
+/// A probe under way.
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    /// What only its answer can know.
+    nonce: u64,
+    len: u16,
+}
+
+impl PathMtu {
+    /// Nothing is known; packets of `len` octets are what the interface carries.
+    pub(super) fn new(len: usize, v6: bool, config: &Config) -> Self {
+        PathMtu {
+            limit: octets(len),
+            headers: if v6 { IPV6 } else { IPV4 },
+            min_mtu: config.min_path_mtu,
+            v6,
+            longest: 0,
+            found: None,
+        }
+    }
+
+    fn nothing(&self) -> Search {
+        // RFC 5043 §9: what the largest DDP segment of any path needs.
+        let least = self.min_mtu.max(self.headers + MIN_PACKET as u16);
+        Search::new(self.limit, self.headers, self.v6, least).with_base(BASE)
+    }
+
+    /// The least size that is believed.
+    fn floor(&self) -> u16 {
+        self.found.as_ref().map_or_else(|| self.nothing().floor(), |found| found.search.floor())
+    }
+
+    fn found(&mut self) -> &mut Found {
+        let search = self.nothing();
+        self.found.get_or_insert_with(|| Box::new(Found { search, probe: None }))
+    }
+
+    fn probe(&self) -> Option<Probe> {
+        self.found.as_ref()?.probe
+    }
+
+    /// A packet with data went out.
+    pub(super) fn data_sent(&mut self, len: usize) {
+        self.longest = self.longest.max(octets(len));
+    }
+
+    /// True when something below what the interface carries is in use.
+    pub(super) fn is_reduced(&self) -> bool {
+        self.found.as_ref().is_some_and(|found| !found.search.is_at_limit())
+    }
+}
+
+impl Association {
+    /// Octets in front of its packets, IP's header included, where that is not all.
+    pub fn set_headers(&mut self, octets: u16) {
+        self.path.headers = octets;
+    }
+
+    /// The path carries packets of at most `len` octets, says the interface, or what other associations have
+    /// found out; but at least [`MIN_PACKET`] and what `min_path_mtu` says. It is probed again after
+    /// [`Config::path_mtu_raise`].
+    pub fn path_mtu(&mut self, now: Instant, len: usize) {
+        let len = octets(len).max(self.path.floor());
+        let raise_at = now + self.config.path_mtu_raise;
+        self.path.found().search.set(len, raise_at);
+        self.use_path_len();
+    }
+
+    /// A router says that the path carries packets of at most `len` octets. Says whether that was news.
+    pub fn packet_too_big(&mut self, now: Instant, len: usize) -> bool {
+        if let Some(probe) = self.path.probe()
+            && len >= self.packet_len
+        {
+            // RFC 8899 §4.6.2, §6.2.1.4: it is about the probe.
+            let news = len < usize::from(probe.len);
+            if news {
+                self.timers.stop(Timer::Probe);
+                let raise_at = now + self.config.path_mtu_raise;
+                let found = self.path.found();
+                found.probe = None;
+                found.search.probe_reported(octets(len), raise_at);
+            }
+            return news;
+        }
+        let news = len < self.packet_len && self.packet_len > usize::from(self.path.floor());
+        if news {
+            self.path_mtu(now, len);
+        }
+        news
+    }
+
+    /// The size in use has changed perhaps.
+    fn use_path_len(&mut self) {
+        let len = self.path.found.as_ref().map_or(self.path.limit, |found| found.search.size());
+        let len = usize::from(len);
+        match len.cmp(&self.packet_len) {
+            core::cmp::Ordering::Less => self.stats.path_mtu_reductions += 1,
+            core::cmp::Ordering::Equal => return,
+            core::cmp::Ordering::Greater => self.stats.path_mtu_raises += 1,
+        }
+        self.packet_len = len;
+        self.sender.set_packet_len(len);
+    }
+
+    // --- black holes --------------------------------------------------------------------------------
+
+    /// T3-rtx expired (RFC 8899 §4.3).
+    pub(super) fn path_after_timeout(&mut self) {
+        let longest = core::mem::take(&mut self.path.longest);
+        if !self.config.path_mtu_probing {
+            return;
+        }
+        let evident = self.sender.shorter_arrived();
+        let threshold = if evident { BLACK_HOLE_EVIDENT } else { BLACK_HOLE };
+        // Before the peer is given up.
+        let threshold = threshold.min(self.config.max_retransmits);
+        let count = self.sender.timeouts_in_a_row();
+        if count < threshold
+            || usize::from(longest).min(self.packet_len) <= self.path.floor().into()
+        {
+            return;
+        }
+        let deep = count >= threshold + DEEP;
+        let found = self.path.found();
+        if let Change::Size(_) = found.search.black_hole(deep) {
+            found.probe = None;
+            self.timers.stop(Timer::Probe);
+            self.stats.path_mtu_black_holes += 1;
+            self.use_path_len();
+            // What was lost was too long: shorter packets are new to the path, and no reason to wait for what
+            // others in a row made of the time-out (RFC 9260 §6.3.3). At most twice in a row.
+            self.sender.forget_backoff();
+        }
+    }
+
+    // --- probes -------------------------------------------------------------------------------------
+
+    /// Sends a probe, if one is due: none is under way, nothing is lost, data is under way (RFC 8899 §5.1.1).
+    pub(super) fn send_probe(&mut self, now: Instant, tx: &mut impl TxBatch) {
+        if !self.config.path_mtu_probing || !self.state.sends_data() || !self.sender.is_lossless() {
+            return;
+        }
+        let Some(found) = &self.path.found else { return };
+        let due = found.probe.is_none().then(|| found.search.probe(now)).flatten();
+        let Some(len) = due.filter(|len| usize::from(*len) > self.packet_len) else { return };
+        let Some(out) = tx.packet(len.into()) else { return };
+        let nonce = self.next_nonce();
+        let mut packet = PacketBuilder::new(out, self.ends.ports(), self.peer_tag);
+        // RFC 8899 §6.2.1.2. The least that is tried has room for both.
+        let written = packet.heartbeat(&nonce.to_be_bytes()).is_ok();
+        let pad = (packet.room() & !3).checked_sub(CHUNK_HEADER_LEN);
+        let Some(pad) = pad.filter(|_| written) else { return };
+        if packet.padding(chunk_type::PAD, pad).is_err() {
+            return;
+        }
+        let sent = packet.finish();
+        debug_assert!(sent > COMMON_HEADER_LEN && sent + 4 > usize::from(len));
+        tx.whole();
+        tx.commit(sent);
+        self.stats.packets_out += 1;
+        self.stats.path_mtu_probes += 1;
+        self.timers.set(Timer::Probe, now + self.sender.rto().max(PROBE_TIMER));
+        let found = self.path.found();
+        found.search.probe_sent(now);
+        found.probe = Some(Probe { nonce, len });
+    }
+
+    /// A HEARTBEAT ACK with this nonce; tells whether it answers a probe.
+    pub(super) fn probe_acknowledged(&mut self, nonce: u64) -> bool {
+        let Some(probe) = self.path.probe().filter(|probe| probe.nonce == nonce) else {
+            return false;
+        };
+        self.timers.stop(Timer::Probe);
+        let found = self.path.found();
+        found.probe = None;
+        let change = found.search.arrived(probe.len);
+        // RFC 8899 §6.2.1.2: it counts as a heartbeat.
+        self.errors = 0;
+        if change != Change::Nothing {
+            self.use_path_len();
+        }
+        true
+    }
+
+    /// The probe went unanswered: no sign of congestion, and no error (RFC 8899 §6.2.1.2).
+    pub(super) fn probe_timeout(&mut self, now: Instant) {
+        let Some(probe) = self.path.found.as_mut().and_then(|found| found.probe.take()) else {
+            return;
+        };
+        self.stats.path_mtu_probes_lost += 1;
+        // RFC 4821 §7.6.4: losses beside it leave it open why it was lost.
+        let alone = self.sender.is_lossless();
+        let packets = self.sender.cwnd() / self.packet_len.max(1) as u64;
+        let round_trip = self.sender.srtt().unwrap_or(PROBE_TIMER);
+        let next = now + pause(round_trip, packets, false);
+        let raise_at = now + self.config.path_mtu_raise;
+        self.path.found().search.lost(probe.len, alone, next, raise_at);
+    }
+}
+
+fn octets(len: usize) -> u16 {
+    u16::try_from(len).unwrap_or(u16::MAX)
+}

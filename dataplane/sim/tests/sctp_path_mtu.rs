@@ -1,0 +1,131 @@
+//! The MTU of an association's path changes in mid-stream, with and without reports of the routers (RFC 9260
+//! §6.9, §7.3; RFC 8899): the transfer goes on, with the right octets, in packets as long as the path carries.
+
+use core::time::Duration;
+use std::num::NonZeroU64;
+
+use link::{Loss, Probability, Rate};
+use sctp_lite::sctp::Stats;
+use sim::end::End;
+use sim::pair::{Config, Pair};
+use sim::path;
+use sim::sctp::SctpConfig;
+use sim::transfer::{self, Load, Patience};
+use wire::Instant;
+
+const IP_HEADER: usize = 20;
+
+/// How it goes.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    icmp: bool,
+    loss: f64,
+    mtu: usize,
+    /// From when on the path has another one.
+    changes: &'static [(u64, usize)],
+    raise: Duration,
+    probing: bool,
+}
+
+const CASE: Case = Case {
+    icmp: true,
+    loss: 0.0,
+    mtu: 1500,
+    changes: &[(100, 1400)],
+    raise: Duration::from_secs(600),
+    probing: true,
+};
+
+/// A path of 20 Mbit/s and 2 ms each way.
+fn direction(seed: u64, case: Case) -> path::Config {
+    let rate = Rate {
+        bits_per_second: NonZeroU64::new(20_000_000).expect("not zero"),
+        queue_octets: 200_000,
+    };
+    let percent = |p| Probability::from_percent(p).expect("a percentage");
+    let loss = if case.loss > 0.0 { Loss::Random(percent(case.loss)) } else { Loss::None };
+    let delay = Duration::from_millis(2);
+    let link = link::Config { loss, rate: Some(rate), delay, ..link::Config::seeded(seed) };
+    path::Config::new(case.mtu, link)
+}
+
+/// Runs `octets` through and gives what is left of it.
+fn run(seed: u64, case: Case, octets: u64) -> Pair<SctpConfig> {
+    let mut host = SctpConfig { mtu: case.mtu, region: octets as usize, ..SctpConfig::default() };
+    host.sctp.path_mtu_raise = case.raise;
+    host.sctp.path_mtu_probing = case.probing;
+    let mut forward = direction(seed, case);
+    forward.mtu_changes =
+        case.changes.iter().map(|&(ms, mtu)| (Instant::from_millis(ms), mtu)).collect();
+    let config = Config {
+        client: SctpConfig { key: [3; 16], ..host.clone() },
+        server: host,
+        forward,
+        backward: direction(!seed, case),
+        icmp: case.icmp,
+        cost: Default::default(),
+    };
+    let load = Load { seed, octets, ..Load::default() };
+    let back = Load { seed, octets: 1000, ..Load::default() };
+    let pair = transfer::run(config, &load, &back, Patience::default());
+    let pair = pair.unwrap_or_else(|what| panic!("{case:?}, seed {seed}: {what}"));
+    assert_eq!(pair.client.fault(), None, "{case:?}");
+    pair
+}
+
+fn path_of(pair: &Pair<SctpConfig>) -> (usize, Stats) {
+    let association = pair.client.endpoint().expect("there").association();
+    (association.path_len() + IP_HEADER, *association.stats())
+}
+
+// RFC 9260 §7.3, §6.9
+#[test]
+fn a_reported_mtu_is_used() {
+    for mtu in [1500, 9000] {
+        let (used, stats) = path_of(&run(1, Case { mtu, ..CASE }, 2 << 20));
+        assert_eq!((used, stats.path_mtu_reductions, stats.path_mtu_black_holes), (1400, 1, 0));
+    }
+}
+
+// RFC 8899 §4.3, §5.3
+#[test]
+fn a_black_hole_is_found_and_left() {
+    for (seed, changes, mtu, least) in [
+        (2, &[(100, 1400)][..], 1500, 1400),
+        (3, &[(100, 1300)][..], 9000, 1280),
+        (4, &[(100, 700)][..], 1500, 576),
+        (5, &[(100, 4400)][..], 9000, 4352),
+        (6, &[(100, 1400), (6000, 700)][..], 1500, 576),
+    ] {
+        let case = Case { icmp: false, mtu, changes, ..CASE };
+        let (used, stats) = path_of(&run(seed, case, 16 << 20));
+        let carries = changes.last().expect("a change").1;
+        assert!(used <= carries && used >= least, "{used}: {case:?}");
+        assert!(stats.path_mtu_black_holes > 0 && stats.path_mtu_probes > 0, "{stats:?}");
+    }
+}
+
+// RFC 8899 §5.1.1 (PMTU_RAISE_TIMER)
+#[test]
+fn a_path_that_grows_again_is_made_use_of() {
+    for icmp in [false, true] {
+        let raise = Duration::from_millis(400);
+        let changes = &[(100, 1400), (5000, 1500)];
+        let (used, stats) = path_of(&run(7, Case { icmp, changes, raise, ..CASE }, 16 << 20));
+        assert_eq!(used, 1500, "{stats:?}");
+        assert!(stats.path_mtu_raises > 0);
+    }
+}
+
+// RFC 8899 §4.4, RFC 4821 §7.6.4: random loss is neither a black hole nor a probe that is too long.
+#[test]
+fn losses_besides_do_not_confuse() {
+    for seed in 0..8 {
+        let case = Case { icmp: false, loss: 2.0, changes: &[], ..CASE };
+        let (used, stats) = path_of(&run(seed, case, 1 << 20));
+        assert_eq!((used, stats.path_mtu_black_holes), (1500, 0), "{seed}: {stats:?}");
+        let case = Case { changes: &[(100, 1400)], ..case };
+        let (used, stats) = path_of(&run(seed, case, 4 << 20));
+        assert!((1280..=1400).contains(&used), "{seed}: {used}, {stats:?}");
+    }
+}

@@ -210,7 +210,7 @@ impl<M: RegionMemory> Endpoint<M> {
         cx: &mut Context<'_, M>,
     ) -> Result<(), DropReason> {
         self.now = now;
-        let up = &mut Up { upper: &mut self.upper, cx: Some(&mut *cx), now };
+        let up = &mut Up::new(&mut self.upper, Some(&mut *cx), now);
         let result = self.association.input(now, packet, up);
         self.after(cx);
         result
@@ -219,7 +219,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Writes the packets that are due.
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
         self.now = now;
-        let up = &mut Up { upper: &mut self.upper, cx: None, now };
+        let up = &mut Up::new(&mut self.upper, None, now);
         self.association.poll_transmit(now, up, tx);
     }
 

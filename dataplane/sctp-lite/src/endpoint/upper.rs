@@ -10,16 +10,20 @@
 //! A session that is over for its owner leaves a residue on its streams until nothing of it can be
 //! outstanding (RFC 5043 §6.6).
 
+mod up;
+
 use super::config::{EndpointConfig, Open};
 use super::event::{CloseReason, SessionId};
 use super::line::{Env, Line, asked};
 use super::{AnswerError, Context, Event, OpenError, State};
-use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, Written};
+use crate::seam::{Received, Taken};
 use crate::session::{Arrival, Message, NoSession, PrivateDataTooLong, Session, mulpdu};
 use ddp::{PdId, PeerId, RegionMemory, StreamId, UlpConfig};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use wire::Instant;
+
+pub(super) use up::Up;
 
 /// What the sessions of an association count, besides what each does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -304,17 +308,52 @@ impl<M: RegionMemory> Upper<M> {
         f: impl FnOnce(&mut Line<M>, &mut Env<'_>) -> R,
     ) -> Option<R> {
         let result = self.quietly(stream, now, f)?;
+        self.touch(stream);
+        Some(result)
+    }
+
+    /// As [`with`](Self::with), when it is settled before anything is sent: what is to be sent is looked at
+    /// then, once for all that a packet brings.
+    fn unsettled<R>(
+        &mut self,
+        stream: u16,
+        now: Instant,
+        f: impl FnOnce(&mut Line<M>, &mut Env<'_>) -> R,
+    ) -> Option<R> {
+        let result = self.act(stream, now, f)?;
+        self.touch(stream);
+        Some(result)
+    }
+
+    fn touch(&mut self, stream: u16) {
         if let Some(line) = self.line_at(stream)
             && !line.touched
         {
             line.touched = true;
             self.touched.push_back(stream);
         }
-        Some(result)
     }
 
     /// As [`with`](Self::with), when there is nothing to settle: sees to timers and to what is to be sent.
     pub(super) fn quietly<R>(
+        &mut self,
+        stream: u16,
+        now: Instant,
+        f: impl FnOnce(&mut Line<M>, &mut Env<'_>) -> R,
+    ) -> Option<R> {
+        let result = self.act(stream, now, f)?;
+        if let Some(line) = self.line_at(stream)
+            && !line.ready
+            && line.has_data()
+        {
+            line.ready = true;
+            self.ready.push_back(stream);
+        }
+        Some(result)
+    }
+
+    /// Does something with a line and sees to its timer.
+    fn act<R>(
         &mut self,
         stream: u16,
         now: Instant,
@@ -333,10 +372,6 @@ impl<M: RegionMemory> Upper<M> {
             }
             line.timer = line.deadline;
             self.timers.extend(line.deadline.map(|deadline| (deadline, stream)));
-        }
-        if !line.ready && line.has_data() {
-            line.ready = true;
-            self.ready.push_back(stream);
         }
         Some(result)
     }
@@ -424,7 +459,7 @@ impl<M: RegionMemory> Upper<M> {
     ) -> Option<Arrival> {
         let message = Message::parse(received);
         let ssn = Message::ssn(received);
-        self.with(received.stream, now, |line, env| {
+        self.unsettled(received.stream, now, |line, env| {
             let arrival = match &mut line.full {
                 Some(full) => {
                     let mut sink = full.stream.sink(cx.reborrow());
@@ -494,105 +529,5 @@ impl<M: RegionMemory> Upper<M> {
         self.closing
             || pending >= usize::from(limits.max_pending)
             || self.occupied() >= usize::from(limits.max_sessions)
-    }
-}
-
-/// [`Upper`] for the time of one call into SCTP.
-pub(super) struct Up<'a, 'c, M: RegionMemory> {
-    pub(super) upper: &'a mut Upper<M>,
-    /// What received messages need. Without it none is taken.
-    pub(super) cx: Option<&'a mut Context<'c, M>>,
-    pub(super) now: Instant,
-}
-
-impl<M: RegionMemory> MessageSink for Up<'_, '_, M> {
-    fn message(&mut self, now: Instant, message: Received<'_>) -> Taken {
-        let Some(cx) = self.cx.as_deref_mut() else { return Taken::No };
-        if message.stream >= self.upper.pairs {
-            self.upper.stats.unpaired += 1;
-            return Taken::Yes;
-        }
-        match self.upper.arrived(now, &message, cx) {
-            None => self.upper.begins(now, &message),
-            Some(Arrival::Superseded) => {
-                self.upper.drop_line(message.stream);
-                self.upper.begins(now, &message)
-            }
-            Some(Arrival::Refused) => Taken::No,
-            Some(Arrival::Illegal(_)) => {
-                self.upper.stats.illegal += 1;
-                Taken::Yes
-            }
-            Some(Arrival::Taken(_)) => Taken::Yes,
-        }
-    }
-
-    fn restarted(&mut self, now: Instant, streams: u16) {
-        if let Some(cx) = self.cx.as_deref_mut() {
-            self.upper.restarted(now, streams, cx);
-        }
-    }
-
-    fn room(&self) -> u32 {
-        // Everything is placed at arrival; what cannot be is refused.
-        u32::MAX
-    }
-}
-
-impl<M: RegionMemory> MessageSource for Up<'_, '_, M> {
-    fn has_data(&self) -> bool {
-        let has_data = |stream: &u16| {
-            let line = self.upper.lines.get(usize::from(*stream));
-            line.and_then(Option::as_deref).is_some_and(Line::has_data)
-        };
-        self.upper.ready.iter().any(has_data)
-    }
-
-    fn next(&mut self, most: usize, out: &mut [u8]) -> Option<Written> {
-        self.upper.most = most;
-        let mulpdu = self.upper.mulpdu();
-        for _ in 0..self.upper.ready.len() {
-            let stream = self.upper.ready.pop_front()?;
-            let Some(line) = self.upper.line_at(stream) else { continue };
-            if !line.has_data() {
-                line.ready = false;
-                continue;
-            }
-            let awaits = line.awaits();
-            let source = line.full.as_mut().map(|full| &mut full.stream);
-            let written = line.session.next(source, awaits, mulpdu, out);
-            if written.is_some() {
-                line.ready = line.has_data();
-                if line.ready {
-                    self.upper.ready.push_back(stream);
-                }
-                return written;
-            }
-            if out.len() < most {
-                // RFC 5043 §11.2: nothing waits for company; it gets the next packet to itself.
-                self.upper.ready.push_front(stream);
-                return None;
-            }
-            self.upper.ready.push_back(stream);
-        }
-        None
-    }
-
-    fn again(&mut self, message: MessageRef, out: &mut [u8]) {
-        let Some(line) = self.upper.line_at(message.stream) else { return };
-        let source = line.full.as_ref().map(|full| &full.stream);
-        line.session.again(source, message, out);
-    }
-
-    fn acknowledged(&mut self, message: MessageRef) {
-        let now = self.now;
-        self.upper.with(message.stream, now, |line, _| {
-            let source = line.full.as_mut().map(|full| &mut full.stream);
-            line.session.acknowledged(source, message);
-        });
-    }
-
-    fn most_changed(&mut self, most: usize) {
-        self.upper.most = most;
     }
 }

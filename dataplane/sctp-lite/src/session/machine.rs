@@ -488,9 +488,9 @@ impl Session {
         }
         if self.last != Last::Now
             && let Some(source) = source
-            && source.next_len(mulpdu).is_some()
+            && let Some(next_len) = source.next_len(mulpdu)
         {
-            return self.sender.segment(source, mulpdu, out);
+            return self.sender.segment(source, mulpdu, next_len, out);
         }
         let due = self.last == Last::Now || (self.last == Last::AfterData && !awaits);
         if !due || !self.sender.has_room() {

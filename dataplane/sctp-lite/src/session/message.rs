@@ -101,6 +101,11 @@ impl Control {
 
 /// The DDP-SSN of a message of either kind.
 fn ssn_of(received: &Received<'_>) -> Result<DdpSsn, SessionError> {
+    if let [whole] = received.pieces
+        && let Some(ssn) = ssn(whole)
+    {
+        return Ok(ssn);
+    }
     let octets: ArrayVec<u8, SEGMENT_HEADER_LEN> = received
         .pieces
         .iter()
@@ -112,6 +117,13 @@ fn ssn_of(received: &Received<'_>) -> Result<DdpSsn, SessionError> {
 }
 
 fn segment<'a>(pieces: &[&'a [u8]]) -> Pieces<'a> {
+    if let [whole] = pieces
+        && whole.len() > SEGMENT_HEADER_LEN
+    {
+        let mut one = Pieces::new();
+        one.push(&whole[SEGMENT_HEADER_LEN..]);
+        return one;
+    }
     let mut skip = SEGMENT_HEADER_LEN;
     let behind = |piece: &&'a [u8]| {
         let n = skip.min(piece.len());

@@ -104,15 +104,16 @@ impl Sender {
         self.records.len() < MAX_OUTSTANDING
     }
 
-    /// Writes the next DDP segment, of at most `mulpdu` octets, if it fits `out`.
+    /// Writes the next DDP segment, of at most `mulpdu` octets and `next_len` as the source says, if it fits
+    /// `out`.
     pub fn segment(
         &mut self,
         source: &mut impl UlpduSource,
         mulpdu: usize,
+        next_len: usize,
         out: &mut [u8],
     ) -> Option<Written> {
-        let fits = |len: usize| SEGMENT_HEADER_LEN + len <= out.len();
-        if !self.has_room() || !source.next_len(mulpdu).is_some_and(fits) {
+        if !self.has_room() || SEGMENT_HEADER_LEN + next_len > out.len() {
             return None;
         }
         let outgoing = source.next(mulpdu)?;
@@ -174,6 +175,9 @@ impl Sender {
         self.stats.kept += octets.len() as u64;
         self.stats.kept_max = self.stats.kept_max.max(self.stats.kept);
         self.records[(at - self.base) as usize].kept = true;
+        if self.kept.back().is_none_or(|last| last.at < at) {
+            return self.kept.push_back(Kept { at, octets });
+        }
         let i = self.kept.partition_point(|kept| kept.at < at);
         self.kept.insert(i, Kept { at, octets });
     }
@@ -281,7 +285,11 @@ mod tests {
         }
         let (mut sender, mut out) = (Sender::new(3), [0; 64]);
         let mut sent = VecDeque::new();
-        while let Some(written) = sender.segment(&mut stream, 516, &mut out) {
+        let next = |sender: &mut Sender, stream: &mut Stream<VecMemory>, out: &mut [u8]| {
+            let len = stream.next_len(516)?;
+            sender.segment(stream, 516, len, out)
+        };
+        while let Some(written) = next(&mut sender, &mut stream, &mut out) {
             let ssn = sent.len() as u16;
             assert_eq!(out[..2], ssn.to_be_bytes());
             sent.push_back(written.message);
@@ -291,8 +299,8 @@ mod tests {
         for _ in 0..10 {
             let first = sent.pop_front().expect("one is outstanding");
             sender.acknowledged(Some(&mut stream), first);
-            assert!(sender.segment(&mut stream, 516, &mut out).is_some());
-            assert!(sender.segment(&mut stream, 516, &mut out).is_none());
+            assert!(next(&mut sender, &mut stream, &mut out).is_some());
+            assert!(next(&mut sender, &mut stream, &mut out).is_none());
         }
         assert_eq!(out[..2], 32_776_u16.to_be_bytes());
     }

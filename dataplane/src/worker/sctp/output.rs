@@ -162,6 +162,8 @@ impl<Io: PortIo> Core<Io> {
     }
 
     fn serve_association(&mut self, at: u32, now: Instant) {
+        // First what has come, so that what its owner answers at once goes with the acknowledgement.
+        self.report_association(at, now);
         let Some(association) = self.associations.all.get_mut(at) else { return };
         association.queued = false;
         let turn = if association.waiting { Turn::Waiting } else { self.send_packets(at, now) };

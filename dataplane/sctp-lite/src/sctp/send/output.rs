@@ -267,10 +267,14 @@ impl Sender {
             room -= len;
             chunks += 1;
         }
+        if chunks > 0 {
+            self.timer_after_send(now);
+        }
         chunks
     }
 
-    /// One new message of at most `room` octets; its length.
+    /// One new message of at most `room` octets; its length. [`timer_after_send`](Self::timer_after_send) is to
+    /// follow.
     fn write_message(
         &mut self,
         now: Instant,
@@ -306,7 +310,6 @@ impl Sender {
         self.board.push(record);
         self.stats.chunks += 1;
         self.stats.octets += len as u64;
-        self.timer_after_send(now);
         Some(len)
     }
 
@@ -373,7 +376,11 @@ impl Sender {
         source: &mut impl MessageSource,
     ) -> usize {
         let sent = if self.board.is_empty() {
-            self.write_message(now, usize::MAX, true, packet, source).is_some()
+            let sent = self.write_message(now, usize::MAX, true, packet, source).is_some();
+            if sent {
+                self.timer_after_send(now);
+            }
+            sent
         } else {
             self.write_again(now, 0, true, true, packet, source)
         };

@@ -124,7 +124,7 @@ impl Sender {
         }
     }
 
-    /// A chunk was sent for the first time (RFC 9260 §6.3.2 R1, RFC 8985 §7.2).
+    /// Chunks were sent for the first time (RFC 9260 §6.3.2 R1, RFC 8985 §7.2).
     pub(super) fn timer_after_send(&mut self, now: Instant) {
         self.timers.persist = None;
         if self.timers.loss.is_none() {

@@ -1,0 +1,129 @@
+//! What SCTP sees of the sessions of an association: the seam's two traits.
+
+use super::Upper;
+use crate::endpoint::Context;
+use crate::endpoint::line::Line;
+use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, Written};
+use crate::session::Arrival;
+use ddp::RegionMemory;
+use std::cell::Cell;
+use wire::Instant;
+
+/// [`Upper`] for the time of one call into SCTP.
+pub(in crate::endpoint) struct Up<'a, 'c, M: RegionMemory> {
+    upper: &'a mut Upper<M>,
+    /// What received messages need. Without it none is taken.
+    cx: Option<&'a mut Context<'c, M>>,
+    now: Instant,
+    /// Whether a message is to be written, once looked at: SCTP asks several times for each packet.
+    has_data: Cell<Option<bool>>,
+}
+
+impl<'a, 'c, M: RegionMemory> Up<'a, 'c, M> {
+    pub(in crate::endpoint) fn new(
+        upper: &'a mut Upper<M>,
+        cx: Option<&'a mut Context<'c, M>>,
+        now: Instant,
+    ) -> Self {
+        Up { upper, cx, now, has_data: Cell::new(None) }
+    }
+}
+
+impl<M: RegionMemory> MessageSink for Up<'_, '_, M> {
+    fn message(&mut self, now: Instant, message: Received<'_>) -> Taken {
+        self.has_data.set(None);
+        let Some(cx) = self.cx.as_deref_mut() else { return Taken::No };
+        if message.stream >= self.upper.pairs {
+            self.upper.stats.unpaired += 1;
+            return Taken::Yes;
+        }
+        match self.upper.arrived(now, &message, cx) {
+            None => self.upper.begins(now, &message),
+            Some(Arrival::Superseded) => {
+                self.upper.drop_line(message.stream);
+                self.upper.begins(now, &message)
+            }
+            Some(Arrival::Refused) => Taken::No,
+            Some(Arrival::Illegal(_)) => {
+                self.upper.stats.illegal += 1;
+                Taken::Yes
+            }
+            Some(Arrival::Taken(_)) => Taken::Yes,
+        }
+    }
+
+    fn restarted(&mut self, now: Instant, streams: u16) {
+        self.has_data.set(None);
+        if let Some(cx) = self.cx.as_deref_mut() {
+            self.upper.restarted(now, streams, cx);
+        }
+    }
+
+    fn room(&self) -> u32 {
+        // Everything is placed at arrival; what cannot be is refused.
+        u32::MAX
+    }
+}
+
+impl<M: RegionMemory> MessageSource for Up<'_, '_, M> {
+    fn has_data(&self) -> bool {
+        let has_data = |stream: &u16| {
+            let line = self.upper.lines.get(usize::from(*stream));
+            line.and_then(Option::as_deref).is_some_and(Line::has_data)
+        };
+        let known = self.has_data.get();
+        let known = known.unwrap_or_else(|| self.upper.ready.iter().any(has_data));
+        self.has_data.set(Some(known));
+        known
+    }
+
+    fn next(&mut self, most: usize, out: &mut [u8]) -> Option<Written> {
+        self.has_data.set(None);
+        self.upper.most = most;
+        let mulpdu = self.upper.mulpdu();
+        for _ in 0..self.upper.ready.len() {
+            let stream = self.upper.ready.pop_front()?;
+            let Some(line) = self.upper.line_at(stream) else { continue };
+            let awaits = line.awaits();
+            let source = line.full.as_mut().map(|full| &mut full.stream);
+            let written = line.session.next(source, awaits, mulpdu, out);
+            // What is to be acknowledged at once is the last for now, most often.
+            line.ready = written.is_some_and(|w| !w.immediate) || line.has_data();
+            if written.is_some() {
+                if line.ready {
+                    self.upper.ready.push_back(stream);
+                }
+                return written;
+            }
+            if !line.ready {
+                continue;
+            }
+            if out.len() < most {
+                // RFC 5043 §11.2: nothing waits for company; it gets the next packet to itself.
+                self.upper.ready.push_front(stream);
+                return None;
+            }
+            self.upper.ready.push_back(stream);
+        }
+        None
+    }
+
+    fn again(&mut self, message: MessageRef, out: &mut [u8]) {
+        let Some(line) = self.upper.line_at(message.stream) else { return };
+        let source = line.full.as_ref().map(|full| &full.stream);
+        line.session.again(source, message, out);
+    }
+
+    fn acknowledged(&mut self, message: MessageRef) {
+        self.has_data.set(None);
+        let now = self.now;
+        self.upper.unsettled(message.stream, now, |line, _| {
+            let source = line.full.as_mut().map(|full| &mut full.stream);
+            line.session.acknowledged(source, message);
+        });
+    }
+
+    fn most_changed(&mut self, most: usize) {
+        self.upper.most = most;
+    }
+}

@@ -22,6 +22,7 @@ pub fn describe() -> BTreeMap<String, String> {
     let chosen = thp.split(['[', ']']).nth(1).unwrap_or("unknown").to_owned();
     say("hugepages", format!("{huge} reserved, transparent: {chosen}"));
     say("rustc", words("rustc", &["--version"]));
+    say("date", words("date", &["-u", "+%F"]));
     say("commit", words("git", &["describe", "--always", "--dirty"]));
     let load = read("/proc/loadavg");
     say("load at begin", load.split_whitespace().take(3).collect::<Vec<_>>().join(" "));

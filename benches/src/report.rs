@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anyhow::Context as _;
 use minijinja::{Environment, context};
 use serde::Serialize;
 
@@ -10,13 +11,18 @@ use crate::row::Row;
 use crate::run::{Results, number, ratio, typical_ping_pong};
 
 const PAGE: &str = include_str!("../templates/report.html");
+const SECTION: &str = include_str!("../templates/readme.md");
+/// What the section in the README begins and ends with.
+const BEGIN: &str = "<!-- made by scripts/bench --publish -->";
+const END: &str = "<!-- end of what is made -->";
+/// Plots that the README shows.
+const SHOWN: [&str; 5] =
+    ["goodput-1500", "goodput-9000", "goodput-by-size", "latency", "goodput-by-streams"];
 
-/// Writes `report.html`, and the plots into `publish` if that is wanted.
-pub fn write(results: &Results, out: &Path, publish: Option<&Path>) -> anyhow::Result<()> {
+/// Writes `report.html` into `out`.
+pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
     let plots = plots(results);
-    let mut environment = Environment::new();
-    environment.add_filter("number", |value: f64| number(value));
-    environment.add_filter("ratio", |value: f64| ratio(value));
+    let mut environment = environment();
     environment.add_template("report.html", PAGE)?;
     let page = environment.get_template("report.html")?.render(context! {
         results => results,
@@ -29,13 +35,51 @@ pub fn write(results: &Results, out: &Path, publish: Option<&Path>) -> anyhow::R
     })?;
     std::fs::create_dir_all(out)?;
     std::fs::write(out.join("report.html"), page)?;
-    if let Some(directory) = publish {
-        std::fs::create_dir_all(directory)?;
-        for plot in &plots {
-            std::fs::write(directory.join(format!("{}.svg", plot.name)), &plot.svg)?;
-        }
-    }
     Ok(())
+}
+
+/// Shows a whole run in the repository at `root`: the plots in `docs/plots`, table and plots in the README,
+/// between the marks that are there. A run that left something out is refused.
+pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
+    let missing = results.targets.iter().find(|target| target.value.is_none());
+    anyhow::ensure!(!results.quick, "a quick run is not published");
+    if let Some(target) = missing {
+        anyhow::bail!("not published: there is nothing on `{}`", target.name);
+    }
+    let readme = root.join("README.md");
+    let text = std::fs::read_to_string(&readme)?;
+    let plots = plots(results);
+    let section = section(results, &plots)?;
+    let marks = || Some((text.split_once(BEGIN)?.0, text.split_once(BEGIN)?.1.split_once(END)?.1));
+    let (before, after) = marks()
+        .with_context(|| format!("{} lacks the marks `{BEGIN}` and `{END}`", readme.display()))?;
+    let directory = root.join("docs/plots");
+    std::fs::create_dir_all(&directory)?;
+    for plot in &plots {
+        std::fs::write(directory.join(format!("{}.svg", plot.name)), &plot.svg)?;
+    }
+    std::fs::write(&readme, format!("{before}{section}{after}"))?;
+    Ok(())
+}
+
+/// What the README shows: first mark to last.
+fn section(results: &Results, plots: &[Plot]) -> anyhow::Result<String> {
+    let shown = |plot: &&Plot| SHOWN.contains(&plot.name);
+    let mut environment = environment();
+    environment.add_template("readme.md", SECTION)?;
+    let section = environment.get_template("readme.md")?.render(context! {
+        results => results,
+        ping_pong => number(typical_ping_pong(results)),
+        plots => plots.iter().filter(shown).collect::<Vec<_>>(),
+    })?;
+    Ok(section)
+}
+
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.add_filter("number", |value: f64| number(value));
+    environment.add_filter("ratio", |value: f64| ratio(value));
+    environment
 }
 
 #[derive(Serialize)]
@@ -280,4 +324,57 @@ fn veth(rows: &Rows<'_>) -> Option<Plot> {
     let all: Vec<Bar> = all.into_iter().flatten().collect();
     let title = "Goodput over a veth pair, MTU 1500";
     Some(Plot { group: "veth", name: "goodput-veth", svg: bars(title, "Gbit/s", &all, None)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::targets::Target;
+
+    fn results(quick: bool, value: Option<f64>) -> Results {
+        let echo = Target {
+            name: "echo".to_owned(),
+            target: 2.0,
+            value,
+            unit: "us".to_owned(),
+            ratio: value.map(|value| 2.0 / value),
+            met: value.is_some_and(|value| value <= 2.0),
+            at_most: true,
+            noisy: false,
+        };
+        let machine = BTreeMap::from([("CPU".to_owned(), "of this test".to_owned())]);
+        let (groups, rows, targets) = (Vec::new(), Vec::new(), vec![echo]);
+        Results { machine, quick, seconds: 1.0, ping_pong_ns: vec![90.0], groups, targets, rows }
+    }
+
+    fn readme(text: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("README.md"), text).unwrap();
+        root
+    }
+
+    #[test]
+    fn a_run_takes_the_place_of_the_one_before_and_of_nothing_else() {
+        let root = readme(&format!("before\n{BEGIN}\nold\n{END}\nafter\n"));
+        for value in [3.0, 1.5] {
+            publish(&results(false, Some(value)), root.path()).unwrap();
+        }
+        let text = std::fs::read_to_string(root.path().join("README.md")).unwrap();
+        assert!(text.starts_with(&format!("before\n{BEGIN}\n")), "{text}");
+        assert!(text.ends_with(&format!("{END}\nafter\n")), "{text}");
+        assert!(text.contains("| echo | ≤ 2.00 us | 1.50 | met |"), "{text}");
+        assert!(!text.contains("old") && !text.contains("3.00"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_a_whole_run_or_has_no_place_is_refused() {
+        let root = readme("no marks\n");
+        let refusal = |results| publish(&results, root.path()).unwrap_err().to_string();
+        assert!(refusal(results(true, Some(1.0))).contains("quick"));
+        assert!(refusal(results(false, None)).contains("echo"));
+        assert!(refusal(results(false, Some(1.0))).contains("marks"));
+        assert_eq!(std::fs::read_to_string(root.path().join("README.md")).unwrap(), "no marks\n");
+    }
 }

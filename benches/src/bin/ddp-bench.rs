@@ -40,8 +40,8 @@ enum What {
         /// The two interfaces of a veth pair for ports
         #[arg(long, num_args = 2)]
         veth: Vec<String>,
-        /// Also writes the plots to this directory, for the README
-        #[arg(long)]
+        /// Also shows it in the README and docs/plots of the repository at this path; only a whole run
+        #[arg(long, value_name = "REPOSITORY")]
         publish: Option<PathBuf>,
     },
     /// Writes the report of a results.json again
@@ -49,8 +49,8 @@ enum What {
         /// The directory with results.json
         #[arg(default_value = "target/bench")]
         out: PathBuf,
-        /// Also writes the plots to this directory, for the README
-        #[arg(long)]
+        /// Also shows it in the README and docs/plots of the repository at this path; only a whole run
+        #[arg(long, value_name = "REPOSITORY")]
         publish: Option<PathBuf>,
     },
     /// Counts the instructions of the hot paths and compares them with the baseline
@@ -92,15 +92,17 @@ fn go(what: What) -> anyhow::Result<ExitCode> {
             };
             let results = run::run(&means, &only)?;
             run::write(&results, &out)?;
-            report::write(&results, &out, publish.as_deref())?;
+            report::write(&results, &out)?;
             println!("{}", run::table(&results));
             let directory = out.display();
             println!("{directory}/results.json and {directory}/report.html have it all");
+            publish.map_or(Ok(()), |root| report::publish(&results, &root))?;
         }
         What::Report { out, publish } => {
             let text = std::fs::read_to_string(out.join("results.json"))?;
             let results: Results = serde_json::from_str(&text)?;
-            report::write(&results, &out, publish.as_deref())?;
+            report::write(&results, &out)?;
+            publish.map_or(Ok(()), |root| report::publish(&results, &root))?;
         }
         What::Instructions { baseline, bless } => {
             if instructions::check(&baseline, bless)? == Verdict::Grown {

@@ -15,11 +15,11 @@ ns=sctp$$
 parts=${SCTP_PARTS:-peers kernel usrsctp}
 mtus=${SCTP_MTUS:-1500 9000}
 results=$repo/target/interop-sctp.json
-ddpd_pid='' capture_pid='' serve_pid='' mtu=1500 peer='' label='' address=''
+capture_pid='' serve_pid='' mtu=1500 peer='' label='' address=''
 rows=0 failed=0
 
-# shellcheck source=scripts/siw-guest/guest.sh
-. "$repo/scripts/siw-guest/guest.sh"
+# shellcheck source=scripts/interop-guest.sh
+. "$repo/scripts/interop-guest.sh"
 
 cleanup() {
     guest_halt
@@ -29,20 +29,11 @@ cleanup() {
 }
 trap cleanup EXIT
 
-in_ns() { ip netns exec "$ns" "$@"; }
-api() { timeout 60 "$ddpctl" --socket "$work/ddpd.sock" "$@"; }
-
 make_net() {
-    ip netns add "$ns"
+    make_bridge
     in_ns ip link set lo up
-    in_ns ip link add br0 type bridge
-    in_ns ip link add wire type veth peer name plug
     in_ns sh -c 'echo 1 >/proc/sys/net/ipv6/conf/wire/disable_ipv6; echo 0 >/proc/sys/net/ipv6/conf/br0/accept_dad'
-    in_ns ethtool -K wire tx off rx off gso off tso off gro off >/dev/null
-    in_ns ethtool -K plug tx off rx off gso off tso off gro off >/dev/null
-    in_ns ip tuntap add guest0 mode tap
-    for link in wire plug guest0 br0; do in_ns ip link set "$link" mtu 9000 up; done
-    for link in plug guest0; do in_ns ip link set "$link" master br0; done
+    links_up
     in_ns ip address add 10.77.0.3/24 dev br0
     in_ns ip address add fd77::3/64 dev br0 nodad
 }
@@ -268,28 +259,15 @@ CONFIG
     listener rdmap 7472 'ulp = "rdmap"' 'service = "region"' 'regions = ["box"]'
 }
 
-start_ddpd() {
-    config >"$work/ddpd.toml"
-    ip netns exec "$ns" "$ddpd" --config "$work/ddpd.toml" >"$work/ddpd.out" 2>"$work/ddpd.err" &
-    ddpd_pid=$!
-    if ! wait_until 60 grep -q '^ready' "$work/ddpd.out"; then
-        cat "$work/ddpd.out" "$work/ddpd.err" >&2
-        die "ddpd did not start"
-    fi
-}
-
 set_mtu() {
     mtu=$1
-    [ -z "$ddpd_pid" ] || stop_pid "$ddpd_pid"
-    ddpd_pid=''
+    stop_ddpd
     guest_run 30 "ip link set eth0 mtu $mtu" >/dev/null || die "the guest does not take MTU $mtu"
     in_ns ip link set br0 mtu "$mtu"
     start_ddpd
     wait_until 20 in_ns timeout 5 "$work/sctp-peer-usrsctp" connect 10.77.0.1 7471 open:0 close:0 shutdown ||
         die "the appliance does not answer"
 }
-
-newest() { api --json events --after 0 | tail -n 1 | jq .seq; }
 
 # saw CASE PATTERN AFTER: an event behind AFTER matches.
 saw() {

@@ -19,11 +19,11 @@ iterations=${SIW_ITERATIONS:-20}
 results=$repo/target/interop-siw.json
 # What there is to know of a bad row: output, the guest's log, the appliance's events.
 bad_dir=$repo/target/interop-siw-bad
-ddpd_pid='' capture_pid='' mtu=1500
+capture_pid='' mtu=1500
 rows=0 failed=0
 
-# shellcheck source=scripts/siw-guest/guest.sh
-. "$repo/scripts/siw-guest/guest.sh"
+# shellcheck source=scripts/interop-guest.sh
+. "$repo/scripts/interop-guest.sh"
 
 cleanup() {
     guest_halt
@@ -33,20 +33,10 @@ cleanup() {
 }
 trap cleanup EXIT
 
-in_ns() { ip netns exec "$ns" "$@"; }
-api() { timeout 60 "$ddpctl" --socket "$work/ddpd.sock" "$@"; }
-
 make_net() {
-    ip netns add "$ns"
+    make_bridge
     in_ns sh -c 'echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6'
-    in_ns ip link add br0 type bridge
-    in_ns ip link set br0 mtu 9000 up
-    in_ns ip link add wire type veth peer name plug
-    in_ns ethtool -K wire tx off rx off gso off tso off gro off >/dev/null
-    in_ns ethtool -K plug tx off rx off gso off tso off gro off >/dev/null
-    in_ns ip tuntap add guest0 mode tap
-    for link in wire plug guest0; do in_ns ip link set "$link" mtu 9000 up; done
-    for link in plug guest0; do in_ns ip link set "$link" master br0; done
+    links_up
 }
 
 # listener NAME PORT SERVICE KEYS...
@@ -117,25 +107,10 @@ END
 # Sizes of ib_write_lat beyond the 4096 that a server can do without being told.
 big_lat="65536 1048576"
 
-start_ddpd() {
-    config >"$work/ddpd.toml"
-    ip netns exec "$ns" "$ddpd" --config "$work/ddpd.toml" >"$work/ddpd.out" 2>"$work/ddpd.err" &
-    ddpd_pid=$!
-    if ! wait_until 60 grep -q '^ready' "$work/ddpd.out"; then
-        cat "$work/ddpd.out" "$work/ddpd.err" >&2
-        die "ddpd did not start"
-    fi
-}
-
-stop_ddpd() {
-    stop_pid "$ddpd_pid"
-    ddpd_pid=''
-}
-
 # set_mtu MTU: both ends speak it; siw takes it from its device when it is made.
 set_mtu() {
     mtu=$1
-    [ -z "$ddpd_pid" ] || stop_ddpd
+    stop_ddpd
     guest_run 30 "rdma link delete siw0; ip link set eth0 mtu $mtu; rdma link add siw0 type siw netdev eth0" >/dev/null ||
         die "the guest does not take MTU $mtu"
     start_ddpd
@@ -334,14 +309,14 @@ end_capture() {
 
 # wrong CASE LAYER/TYPE/CODE PORT OPS...: the guest errs; the appliance's Terminate on the wire says how.
 wrong() {
-    local name=$1 expected=$2 port=$3 seen said good='' newest
+    local name=$1 expected=$2 port=$3 seen said good='' before
     shift 3
-    newest=$(api --json events --after 0 | tail -n 1 | jq .seq)
+    before=$(newest)
     begin_capture "$work/wrong.pcap"
     guest_run 40 "siwverbs client 10.77.0.1 $port $* ended:10000" >"$work/guest.out" || good="the guest: $(tail -n 1 "$work/guest.out")"
     end_capture
     seen=$("$repo/scripts/siw-guest/fpdus.py" --terminates "$work/wrong.pcap" "$port" | awk -v p="$port" '$1 == p { print $3 }' | tail -n 1)
-    said=$(api --json events --after "$newest" | jq -rs '[.[] | select(.event == "terminated" and .by_peer == false) | .code] | last // "none"')
+    said=$(api --json events --after "$before" | jq -rs '[.[] | select(.event == "terminated" and .by_peer == false) | .code] | last // "none"')
     [ "$seen" = "$expected" ] || good="BAD: not that${good:+; $good}"
     [ "$said" = "$seen" ] || good="BAD: the event log says $said${good:+; $good}"
     [ -z "$good" ] || case $good in BAD*) ;; *) good="BAD: $good" ;; esac

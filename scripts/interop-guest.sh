@@ -1,0 +1,47 @@
+# Part of scripts/interop: what the suites with a guest share: the namespace with its bridge, and the one ddpd
+# that is tested. Sourced; whoever sources it has `config`, which prints ddpd's configuration.
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # repo, ddpd, ddpctl and ns come from scripts/interop and its parts
+#
+#   ddpd on `wire` (veth) ── `plug` ── bridge `br0` ── tap `guest0` ── guest
+
+ddpd_pid=''
+
+# shellcheck source=scripts/siw-guest/guest.sh
+. "$repo/scripts/siw-guest/guest.sh"
+
+in_ns() { ip netns exec "$ns" "$@"; }
+api() { timeout 60 "$ddpctl" --socket "$work/ddpd.sock" "$@"; }
+
+# The number of the last event.
+newest() { api --json events --after 0 | tail -n 1 | jq .seq; }
+
+# The namespace; links take frames of 9000 octets.
+make_bridge() {
+    ip netns add "$ns"
+    in_ns ip link add br0 type bridge
+    in_ns ip link add wire type veth peer name plug
+    in_ns ip tuntap add guest0 mode tap
+    for link in wire plug; do in_ns ethtool -K "$link" tx off rx off gso off tso off gro off >/dev/null; done
+    for link in plug guest0; do in_ns ip link set "$link" master br0; done
+}
+
+# Separate from the making, because what an interface may do with addresses is settled before it is up.
+links_up() {
+    for link in wire plug guest0 br0; do in_ns ip link set "$link" mtu 9000 up; done
+}
+
+start_ddpd() {
+    config >"$work/ddpd.toml"
+    ip netns exec "$ns" "$ddpd" --config "$work/ddpd.toml" >"$work/ddpd.out" 2>"$work/ddpd.err" &
+    ddpd_pid=$!
+    if ! wait_until 60 grep -q '^ready' "$work/ddpd.out"; then
+        cat "$work/ddpd.out" "$work/ddpd.err" >&2
+        die "ddpd did not start"
+    fi
+}
+
+stop_ddpd() {
+    [ -z "$ddpd_pid" ] || stop_pid "$ddpd_pid"
+    ddpd_pid=''
+}

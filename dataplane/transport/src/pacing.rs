@@ -1,6 +1,9 @@
 //! Pacing: segments leave at a little more than the congestion window per round trip instead of all at
 //! once, in bursts of about a tenth of a millisecond's worth: few segments meet a full queue together. A
 //! timer that comes up to a millisecond late is made up for.
+//!
+//! Where the path itself is short, and a round trip long only because thousands of streams share it, bursts are
+//! longer: what is lost is repaired soon, and a burst of one segment would cost a look at the stream for each.
 
 use core::time::Duration;
 
@@ -37,19 +40,34 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// For a window of `cwnd` octets in segments of `smss` and a smoothed round trip of `srtt`: twice the
-    /// window per round trip in slow start, 1.2 times after. `None` when it is not worth it.
-    pub fn new(cwnd: u64, smss: u64, srtt: Option<Duration>, slow_start: bool) -> Option<Pace> {
+    /// For a window of `cwnd` octets in segments of `smss`, and round trips of `srtt` (smoothed) and `min_rtt`
+    /// (the shortest): twice the window per round trip in slow start, 1.2 times after. `None` when it is not
+    /// worth it.
+    pub fn new(
+        cwnd: u64,
+        smss: u64,
+        (srtt, min_rtt): (Option<Duration>, Option<Duration>),
+        slow_start: bool,
+    ) -> Option<Pace> {
         let srtt = srtt.filter(|srtt| *srtt >= MIN_RTT)?;
         if cwnd <= MIN_SEGMENTS * smss {
             return None;
         }
-        let percent = if slow_start { 200 } else { 120 };
-        let nanos = srtt.as_nanos() * 100;
-        let rate = u128::from(cwnd) * percent * 1_000_000_000 / nanos;
-        let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
-        let burst = (rate / (1_000_000_000 / BURST.as_nanos() as u64)).min(MAX_BURST);
-        Some(Pace { rate, burst: burst.max(MIN_BURST_SEGMENTS * smss) })
+        let window = if slow_start { 2 * cwnd } else { cwnd + cwnd / 5 };
+        let rate = per_second(window, srtt).max(1);
+        let distance = min_rtt.unwrap_or(srtt).as_nanos() / MIN_RTT.as_nanos();
+        let near = u32::try_from(distance).ok().and_then(|far| MAX_BURST.checked_shr(far));
+        let burst = rate / (1_000_000_000 / BURST.as_nanos() as u64) + near.unwrap_or(0);
+        Some(Pace { rate, burst: burst.min(MAX_BURST).max(MIN_BURST_SEGMENTS * smss) })
+    }
+}
+
+/// `octets` in `time`, per second.
+fn per_second(octets: u64, time: Duration) -> u64 {
+    let nanos = (time.as_nanos() as u64).max(1);
+    match octets.checked_mul(1_000_000_000) {
+        Some(product) => product / nanos,
+        None => octets / nanos * 1_000_000_000,
     }
 }
 
@@ -70,8 +88,7 @@ impl Pacer {
         if self.sent < pace.burst {
             return;
         }
-        let nanos = u128::from(self.sent) * 1_000_000_000 / u128::from(pace.rate);
-        let spacing = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let spacing = Duration::from_nanos(self.sent.saturating_mul(1_000_000_000) / pace.rate);
         // What a late timer left unsent follows at once; longer silence earns nothing.
         let base = if self.next + LATE > now { self.next } else { now };
         self.next = base + spacing;
@@ -87,21 +104,32 @@ mod tests {
 
     #[test]
     fn short_paths_and_small_windows_are_not_paced() {
-        assert_eq!(Pace::new(100_000, 1000, None, true), None);
-        assert_eq!(Pace::new(100_000, 1000, Some(MS / 5), true), None);
-        assert_eq!(Pace::new(10_000, 1000, Some(10 * MS), true), None);
-        let pace = Pace::new(100_000, 1000, Some(10 * MS), true).unwrap();
+        let far = |srtt| (Some(srtt), Some(srtt));
+        assert_eq!(Pace::new(100_000, 1000, (None, None), true), None);
+        assert_eq!(Pace::new(100_000, 1000, far(MS / 5), true), None);
+        assert_eq!(Pace::new(10_000, 1000, far(10 * MS), true), None);
+        let pace = Pace::new(100_000, 1000, far(10 * MS), true).unwrap();
         assert_eq!(pace, Pace { rate: 20_000_000, burst: 2000 });
-        let pace = Pace::new(100_000, 1000, Some(100 * MS), false).unwrap();
+        let pace = Pace::new(100_000, 1000, far(100 * MS), false).unwrap();
         assert_eq!(pace, Pace { rate: 1_200_000, burst: 1000 });
-        let pace = Pace::new(100_000_000, 1000, Some(10 * MS), false).unwrap();
+        let pace = Pace::new(100_000_000, 1000, far(10 * MS), false).unwrap();
         assert_eq!(pace.burst, MAX_BURST);
+    }
+
+    #[test]
+    fn where_only_the_queue_is_long_bursts_are_longer() {
+        let burst =
+            |min_rtt| Pace::new(100_000, 1000, (Some(10 * MS), min_rtt), false).unwrap().burst;
+        assert_eq!(burst(None), 1200);
+        assert_eq!(burst(Some(10 * MS)), 1200);
+        assert_eq!(burst(Some(MS / 5)), MAX_BURST);
+        assert_eq!(burst(Some(MS)), 1200 + MAX_BURST / 4);
     }
 
     /// The rate holds on average, with timers that come up to [`LATE`] late.
     #[test]
     fn the_rate_is_kept_with_late_timers() {
-        let pace = Pace::new(100_000, 1000, Some(10 * MS), false).unwrap(); // 12 MB/s, 12 kB
+        let pace = Pace::new(100_000, 1000, (Some(10 * MS), None), false).unwrap(); // 12 MB/s, 12 kB
         for late in [Duration::ZERO, MS / 3, MS * 9 / 10] {
             let mut pacer = Pacer::new();
             let start = Instant::from_millis(1000);
@@ -122,7 +150,7 @@ mod tests {
 
     #[test]
     fn idle_time_is_no_credit() {
-        let pace = Pace::new(100_000, 1000, Some(10 * MS), false).unwrap();
+        let pace = Pace::new(100_000, 1000, (Some(10 * MS), None), false).unwrap();
         let mut pacer = Pacer::new();
         let now = Instant::from_millis(5000);
         let mut burst = 0;

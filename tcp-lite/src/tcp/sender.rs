@@ -220,7 +220,8 @@ impl Sender {
         if !config.pacing {
             return None;
         }
-        Pace::new(self.cc.cwnd(), self.emss as u64, self.rtt.srtt(), self.cc.in_slow_start())
+        let trips = (self.rtt.srtt(), self.rack.min_rtt());
+        Pace::new(self.cc.cwnd(), self.emss as u64, trips, self.cc.in_slow_start())
     }
 
     /// True where the acknowledgements clock what is sent, one by one: receivers that delay them for two

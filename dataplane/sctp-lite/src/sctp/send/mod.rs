@@ -258,7 +258,8 @@ impl Sender {
             return None;
         }
         let smss = self.smss() as u64;
-        Pace::new(self.cc.cwnd(), smss, self.rtt.srtt(), self.cc.in_slow_start())
+        let trips = (self.rtt.srtt(), self.rack.min_rtt());
+        Pace::new(self.cc.cwnd(), smss, trips, self.cc.in_slow_start())
     }
 
     /// Tells the source what changed.

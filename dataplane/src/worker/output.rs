@@ -44,6 +44,7 @@ impl<Io: PortIo> Core<Io> {
                     return true;
                 }
                 let Some(slot) = self.blocked[port].pop_front() else { break };
+                self.report(slot, now);
                 if let Some(conn) = self.conns.get_mut(slot) {
                     conn.blocked = false;
                 }
@@ -56,6 +57,8 @@ impl<Io: PortIo> Core<Io> {
         for _ in 0..self.ready.len() {
             busy = true;
             let Some(slot) = self.ready.pop_front() else { break };
+            // First what has come: a service's answer to it goes in this turn, with the acknowledgement.
+            self.report(slot, now);
             if let Some(conn) = self.conns.get_mut(slot) {
                 conn.queued = false;
             }
@@ -82,7 +85,6 @@ impl<Io: PortIo> Core<Io> {
             (false, true) => Turn::Blocked,
             (false, false) => self.send_segments(slot, now),
         };
-        self.report(slot, now);
         self.look_at_path(slot, now);
         let Some(conn) = self.conns.get_mut(slot) else { return Turn::Done };
         if conn.stage == Stage::Ended
@@ -122,7 +124,7 @@ impl<Io: PortIo> Core<Io> {
             }
             Resolution::Failed | Resolution::Full => return Turn::Unreachable,
         }
-        let Some(Some(PortSlot { io, facts })) = self.ports.get_mut(conn.path.port) else {
+        let Some(Some(PortSlot { io, facts, .. })) = self.ports.get_mut(conn.path.port) else {
             return Turn::Done;
         };
         let before = self.counters.tx_frames.get();

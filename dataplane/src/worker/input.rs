@@ -129,10 +129,12 @@ impl<Io: PortIo> Core<Io> {
         let mut busy = false;
         for port in 0..self.ports.len() {
             let Some(slot) = &mut self.ports[port] else { continue };
-            let mut burst = ArrayVec::new();
-            slot.io.receive(now, &mut burst);
-            busy |= !burst.is_empty();
-            let mut frames = burst.into_iter();
+            slot.io.receive(now, &mut slot.arrived);
+            if slot.arrived.is_empty() {
+                continue;
+            }
+            busy = true;
+            let mut frames = core::mem::take(&mut slot.arrived).into_iter();
             frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
             while frames.len() > 0 {
                 let mut arrivals = Arrivals::new();
@@ -141,14 +143,30 @@ impl<Io: PortIo> Core<Io> {
                     self.counters.rx_octets.add(frame.octets().len() as u64);
                     self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
                 }
-                self.look_up_and_input(arrivals, frames.as_slice(), now);
+                self.look_up_and_input(&mut arrivals, frames.as_slice(), now);
             }
         }
         busy
     }
 
+    /// Looks whether there is anything for a turn to take; frames wait for it.
+    pub(super) fn sees_input(&mut self, now: Instant) -> bool {
+        if !self.commands.is_empty() || self.mesh.is_waiting() {
+            return true;
+        }
+        let mut arrived = false;
+        for slot in self.ports.iter_mut().flatten() {
+            slot.io.receive(now, &mut slot.arrived);
+            arrived |= !slot.arrived.is_empty();
+        }
+        arrived
+    }
+
     /// What other workers sent. Returns whether there was anything.
     pub(super) fn take_messages(&mut self, now: Instant) -> bool {
+        if !self.mesh.is_waiting() {
+            return false;
+        }
         let mut arrivals = Arrivals::new();
         let mut taken = 0;
         while taken < MESSAGES && !arrivals.is_full() {
@@ -166,7 +184,7 @@ impl<Io: PortIo> Core<Io> {
                 Message::Icmp(report) => self.icmp(&report, now),
             }
         }
-        self.look_up_and_input(arrivals, &[], now);
+        self.look_up_and_input(&mut arrivals, &[], now);
         taken > 0
     }
 
@@ -268,12 +286,12 @@ impl<Io: PortIo> Core<Io> {
     /// Second and third stage.
     fn look_up_and_input(
         &mut self,
-        mut arrivals: Arrivals<Io::Frame>,
+        arrivals: &mut Arrivals<Io::Frame>,
         next: &[Io::Frame],
         now: Instant,
     ) {
         let mut last: Option<(FlowKey, bool, Option<u32>)> = None;
-        for arrival in &mut arrivals {
+        for arrival in arrivals.iter_mut() {
             let sctp = arrival.is_sctp();
             let flows = if sctp { self.associations.flows() } else { &self.flows };
             arrival.slot = match last {

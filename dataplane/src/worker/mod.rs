@@ -38,6 +38,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use ddp::{BufferPool, Stag, StagTable};
 use hashbrown::HashMap;
 use rtrb::Consumer;
@@ -59,7 +60,7 @@ use crate::api::{
     WorkerLink,
 };
 use crate::flow::{FlowTable, Slab};
-use crate::io::{Frame, PortFacts, PortIo};
+use crate::io::{BURST, Frame, PortFacts, PortIo};
 use crate::memory::Memory;
 use crate::mesh::Mesh;
 use crate::net::fragment::Identifications;
@@ -98,6 +99,8 @@ use reach;
 const COMMANDS: usize = 64;
 const MESSAGES: usize = 64;
 const TIMERS: usize = 256;
+/// Looks for frames between two idle turns.
+const LOOKS: u32 = 8;
 /// Idle turns after which gauges are published again: what they tell hardly changes.
 const SELDOM: u64 = 64;
 /// What neighbours say is told to the other workers at most this often in a second.
@@ -152,11 +155,20 @@ pub(crate) struct Core<Io: PortIo> {
 }
 
 /// A port of this worker.
-pub(crate) struct PortSlot<Io> {
+pub(crate) struct PortSlot<Io: PortIo> {
     /// Its queues.
     pub(crate) io: Io,
     /// What is the same for all workers.
     pub(crate) facts: Arc<PortFacts>,
+    /// Frames that wait for the next turn.
+    arrived: ArrayVec<Io::Frame, BURST>,
+}
+
+impl<Io: PortIo> PortSlot<Io> {
+    /// These queues of a port.
+    pub(crate) fn new(io: Io, facts: Arc<PortFacts>) -> Self {
+        PortSlot { io, facts, arrived: ArrayVec::new() }
+    }
 }
 
 /// What a worker is made of.
@@ -285,6 +297,20 @@ impl<Io: PortIo> Core<Io> {
             self.publish();
         }
         busy
+    }
+
+    /// After a turn with nothing to do: looks a few times for something to take, which is all that an idle
+    /// worker need do often. Timers and the rest are for the next turn; returns when it begins.
+    pub(crate) fn look(&mut self, mut at: Instant, now: &impl Fn() -> Instant) -> Instant {
+        for _ in 0..LOOKS {
+            if self.sees_input(at) {
+                break;
+            }
+            // Not to take the line of a ring away from who is just writing to it.
+            std::hint::spin_loop();
+            at = now();
+        }
+        at
     }
 
     /// When the next turn is due although nothing arrives; `None` when nothing is planned.

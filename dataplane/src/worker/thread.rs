@@ -154,7 +154,7 @@ fn check(config: &DataplaneConfig) -> Result<(), StartError> {
 }
 
 /// For each worker its ports, by place.
-fn distribute<Io>(
+fn distribute<Io: PortIo>(
     config: &DataplaneConfig,
     ports: Vec<StartPort<Io>>,
 ) -> Vec<Vec<Option<PortSlot<Io>>>> {
@@ -166,7 +166,7 @@ fn distribute<Io>(
             slots.push(None);
         }
         for (worker, io) in attachment.workers.iter().zip(port.queues) {
-            let slot = PortSlot { io, facts: facts.clone() };
+            let slot = PortSlot::new(io, facts.clone());
             if let Some(last) = out[usize::from(worker.0)].last_mut() {
                 *last = Some(slot);
             }
@@ -222,15 +222,14 @@ fn run<Io: PortIo>(
     let mut core = Core::new(parts, now());
     let _ = ready.send(Ok(()));
     let mut idle = IdleLoop::new(worker.idle, alone, now());
-    let mut working = None;
+    let mut at = now();
     while !core.is_stopped() {
-        let at = now();
-        if let Some(since) = working.take() {
-            core.spent(at - since);
-        }
         let busy = core.turn(at);
-        working = busy.then_some(at);
-        idle.after(busy, at, &core, wake);
+        let after = now();
+        if busy {
+            core.spent(after - at);
+        }
+        at = idle.after(busy, after, &mut core, wake, &now);
     }
     // Buffers go back to their pools while the thread is still registered.
     drop(core);
@@ -270,16 +269,25 @@ impl IdleLoop {
         IdleLoop { idle, last_busy: now, alone }
     }
 
-    fn after<Io: PortIo>(&mut self, busy: bool, at: Instant, core: &Core<Io>, wake: &Wake) {
+    /// What follows a turn that has just ended, at `at`; returns when the next one begins.
+    fn after<Io: PortIo>(
+        &mut self,
+        busy: bool,
+        at: Instant,
+        core: &mut Core<Io>,
+        wake: &Wake,
+        now: &impl Fn() -> Instant,
+    ) -> Instant {
         if busy {
             self.last_busy = at;
-            return;
+            return at;
         }
         match self.idle {
             Idle::Adaptive { spin } if at - self.last_busy >= spin => sleep(core, wake, at),
             _ if self.alone => std::thread::yield_now(),
-            _ => std::hint::spin_loop(),
+            _ => return core.look(at, now),
         }
+        now()
     }
 }
 

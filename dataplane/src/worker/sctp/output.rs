@@ -201,7 +201,7 @@ impl<Io: PortIo> Core<Io> {
             }
             Resolution::Failed | Resolution::Full => return Turn::Unreachable,
         }
-        let Some(Some(PortSlot { io, facts })) = self.ports.get_mut(port) else {
+        let Some(Some(PortSlot { io, facts, .. })) = self.ports.get_mut(port) else {
             return Turn::Done;
         };
         let (carrier, how) = (&association.carrier, facts.tx_checksum);

@@ -178,7 +178,7 @@ impl Host {
             let io = TestIo { rx: VecDeque::new(), tx: Vec::new(), room: plan.room, buffers: 4096 };
             let parts = CoreParts {
                 id,
-                ports: vec![Some(PortSlot { io, facts: facts.clone() })],
+                ports: vec![Some(PortSlot::new(io, facts.clone()))],
                 interfaces: vec![interface.clone()],
                 mesh,
                 limits: plan.limits,

@@ -132,6 +132,18 @@ impl BufferPool {
         }
     }
 
+    /// Whether there is room for a buffer of `size` octets that is given back at once: its message is whole.
+    pub(crate) fn lets_through(&mut self, size: u32) -> bool {
+        let used = self.in_use() + u64::from(size);
+        let fits = used <= self.capacity;
+        if fits {
+            self.high_water = self.high_water.max(used);
+        } else {
+            self.refused_full += 1;
+        }
+        fits
+    }
+
     /// Takes `size` octets out of the bound, or refuses.
     pub(crate) fn reserve(&mut self, account: &mut Account, size: u32, in_order: bool) -> bool {
         let size = u64::from(size);

@@ -63,16 +63,20 @@ pub struct StreamConfig {
     pub max_ooo_records: usize,
     /// Most messages posted and not yet acknowledged.
     pub max_posts: usize,
+    /// Deliveries of tagged messages are told of as [`Event::TaggedDelivered`](crate::Event); counted they are
+    /// in any case. A ULP that does not look at them is quicker without.
+    pub tagged_events: bool,
 }
 
 impl Default for StreamConfig {
-    /// Version 1, the error queue alone, 8192 records, 256 posts.
+    /// Version 1, the error queue alone, 8192 records, 256 posts, all deliveries told of.
     fn default() -> Self {
         StreamConfig {
             queues: vec![QueueConfig::error_queue()],
             version: VersionPolicy::V1,
             max_ooo_records: 8192,
             max_posts: 256,
+            tagged_events: true,
         }
     }
 }

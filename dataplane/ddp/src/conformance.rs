@@ -110,7 +110,7 @@ fn delivered(events: &[Event]) -> Vec<Vec<u8>> {
 
 fn sent(events: &[Event]) -> Vec<u64> {
     let of = |event: &Event| match event {
-        Event::Sent { cookie } => Some(*cookie),
+        Event::Sent { cookie, .. } => Some(*cookie),
         _ => None,
     };
     events.iter().filter_map(of).collect()
@@ -359,7 +359,7 @@ fn gracefully_closed<P: Pair>() -> Run<P> {
     run.pair.run();
     assert_eq!(sent(&run.pair.events(Side::B)), [3]);
     let events = run.pair.events(Side::A);
-    assert_eq!(events[0], Event::Sent { cookie: 1 });
+    assert_eq!(events[0], Event::Sent { cookie: 1, messages: 1 });
     assert_eq!(delivered(&events), [b"answer"]);
     assert_eq!(events[2..], [Event::PeerClosed { incomplete: false }]);
     run

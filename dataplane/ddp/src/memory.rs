@@ -17,6 +17,11 @@ pub trait RegionMemory: Clone + 'static {
         self.len() == 0
     }
 
+    /// True when both are known to be handles on the same octets: one is as good as the other then.
+    fn is_same(&self, _other: &Self) -> bool {
+        false
+    }
+
     /// Copies `octets` to `offset`.
     fn write(&self, offset: u64, octets: &[u8]);
 
@@ -91,6 +96,10 @@ impl VecMemory {
 impl RegionMemory for VecMemory {
     fn len(&self) -> u64 {
         self.lock().len() as u64
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.octets, &other.octets) && self.stable == other.stable
     }
 
     fn write(&self, offset: u64, octets: &[u8]) {

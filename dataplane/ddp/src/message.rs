@@ -37,6 +37,18 @@ impl<M> Source<M> {
     }
 }
 
+impl<M: Clone> Source<&M> {
+    /// The same with a region handle of its own.
+    pub fn cloned(self) -> Source<M> {
+        match self {
+            Source::Region { memory, offset, len } => {
+                Source::Region { memory: memory.clone(), offset, len }
+            }
+            Source::Octets(octets) => Source::Octets(octets),
+        }
+    }
+}
+
 /// A message to send (RFC 5041 §5.1). `cookie` comes back in [`Event::Sent`] or [`Event::Flushed`].
 #[derive(Clone, Debug)]
 pub enum Message<M> {
@@ -82,6 +94,20 @@ impl<M> Message<M> {
     }
 }
 
+impl<M: Clone> Message<&M> {
+    /// The same with a region handle of its own.
+    pub fn cloned(self) -> Message<M> {
+        match self {
+            Message::Tagged { stag, to, rsvd_ulp, source, cookie } => {
+                Message::Tagged { stag, to, rsvd_ulp, source: source.cloned(), cookie }
+            }
+            Message::Untagged { qn, rsvd_ulp, source, cookie } => {
+                Message::Untagged { qn, rsvd_ulp, source: source.cloned(), cookie }
+            }
+        }
+    }
+}
+
 /// What a stream tells its ULP, in the order in which it happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
@@ -109,9 +135,14 @@ pub enum Event {
         rsvd_ulp: [u8; 5],
     },
     /// The peer's LLP has all octets of a posted message (RFC 5041 §5.4).
+    ///
+    /// Messages in a row that the ULP has given the same name, because it does not tell them apart, are told of
+    /// together.
     Sent {
         /// The message's name.
         cookie: u64,
+        /// How many there are, one at least.
+        messages: u32,
     },
     /// A posted message will not be sent, or not whole (RFC 5041 §6.2.2).
     Flushed {

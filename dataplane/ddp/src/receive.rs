@@ -117,6 +117,8 @@ pub(crate) struct Receiver {
     /// The lowest error; nothing at or beyond it counts.
     error: Option<Box<Ordered>>,
     error_reported: bool,
+    /// Deliveries of tagged messages become events.
+    tagged_events: bool,
     /// Segments beyond a gap, by key.
     records: LazyDeque<Record>,
     max_records: u32,
@@ -134,6 +136,7 @@ impl Receiver {
             order: OrderKey(0),
             error: None,
             error_reported: false,
+            tagged_events: config.tagged_events,
             records: LazyDeque::new(),
             max_records: u32::try_from(config.max_ooo_records).unwrap_or(u32::MAX),
             tagged: None,
@@ -252,12 +255,14 @@ impl Receiver {
         }
     }
 
+    #[inline]
     pub(crate) fn order_complete<M>(&mut self, before: OrderKey, env: &mut Env<'_, M>) {
         self.order = self.order.max(before);
         self.catch_up(env);
     }
 
     /// Where a record with this key belongs, or an error if it is to be ignored.
+    #[inline]
     fn place_for(&self, key: OrderKey) -> Result<usize, ()> {
         let beyond_error = self.error.as_ref().is_some_and(|e| e.key <= key);
         if self.state != State::Open || key < self.order || beyond_error {
@@ -310,6 +315,9 @@ impl Receiver {
                     Mismatch::never(Field::Qn, untagged.qn.0.into()),
                 ))?;
                 segment.queue = index as u16;
+                if in_order && self.queues[index].would_complete(&untagged) {
+                    return self.take_whole(segment, &untagged, ulpdu, env);
+                }
                 self.queues[index].prepare(
                     key,
                     &untagged,
@@ -333,6 +341,31 @@ impl Receiver {
         Ok(segment)
     }
 
+    /// An untagged message of one segment, in order, with nothing under way in its queue: it goes to the ULP
+    /// at once, and never counts as unfinished.
+    fn take_whole<M: RegionMemory>(
+        &mut self,
+        segment: Segment,
+        header: &UntaggedRepr,
+        ulpdu: Ulpdu<'_>,
+        env: &mut Env<'_, M>,
+    ) -> Result<Segment, Reject> {
+        let queue = &mut self.queues[usize::from(segment.queue)];
+        queue.admit_whole(header, segment.len, env.buffers)?;
+        if let Some(checks) = &env.ulp {
+            checks.admit(&segment.header, segment.len)?;
+        }
+        self.version = Some(segment.header.version());
+        let mut data = env.buffers.take();
+        data.reserve(segment.len as usize);
+        ulpdu.pieces_from(UNTAGGED_HEADER_LEN).for_each(|piece| data.extend_from_slice(piece));
+        queue.use_up();
+        self.count_placed(segment.len, true, env.counters);
+        self.deliver_untagged(&segment, header, data, env);
+        Ok(segment)
+    }
+
+    #[inline]
     fn count_placed(&self, len: u32, in_order: bool, counters: &mut Counters) {
         if in_order {
             counters.placed_in_order_octets += u64::from(len);
@@ -342,6 +375,7 @@ impl Receiver {
     }
 
     /// RFC 5041 §4.1: one version for all segments of a stream.
+    #[inline]
     fn check_version(&self, header: &HeaderRepr) -> Result<(), Reject> {
         match self.version {
             Some(version) if version != header.version() => {
@@ -352,6 +386,7 @@ impl Receiver {
     }
 
     /// The next segment in order takes its place in its message. Says whether it completes it.
+    #[inline]
     fn advance(&mut self, segment: &Segment, ulp: Option<&mut Checks>) -> Result<bool, Reject> {
         self.check_version(&segment.header)?;
         self.version = Some(segment.header.version());
@@ -368,6 +403,7 @@ impl Receiver {
         }
     }
 
+    #[inline]
     fn advance_tagged(&mut self, header: &TaggedRepr, len: u32) -> Result<bool, Reject> {
         let message = self.tagged.get_or_insert(TaggedMessage::EMPTY);
         if len > 0 {
@@ -389,29 +425,45 @@ impl Receiver {
 
     /// The message that this segment completes goes to the ULP (RFC 5041 §5.4).
     fn deliver<M>(&mut self, segment: &Segment, env: &mut Env<'_, M>) {
-        if let Some(checks) = &mut env.ulp {
-            checks.delivered(segment.header, segment.len);
-        }
         match segment.header {
             HeaderRepr::Tagged(TaggedRepr { rsvd_ulp, stag, to, .. }) => {
+                if let Some(checks) = &mut env.ulp {
+                    checks.delivered(segment.header, segment.len);
+                }
                 let message = self.tagged.take();
                 let len = message.map_or(0, |m| m.len);
-                let (stag, to) = message.and_then(|m| m.start()).unwrap_or((stag, to));
-                env.events.push_back(Event::TaggedDelivered { stag, to, len, rsvd_ulp });
+                if self.tagged_events {
+                    let (stag, to) = message.and_then(|m| m.start()).unwrap_or((stag, to));
+                    env.events.push_back(Event::TaggedDelivered { stag, to, len, rsvd_ulp });
+                }
                 env.counters.tagged_delivered += 1;
                 env.counters.delivered_octets += len;
             }
-            HeaderRepr::Untagged(UntaggedRepr { rsvd_ulp, qn, msn, .. }) => {
+            HeaderRepr::Untagged(header) => {
                 let queue = &mut self.queues[usize::from(segment.queue)];
                 let data = queue.deliver(env.buffers, &mut self.account);
-                env.counters.untagged_delivered += 1;
-                env.counters.delivered_octets += data.len() as u64;
-                env.events.push_back(Event::UntaggedDelivered { qn, msn, data, rsvd_ulp });
+                self.deliver_untagged(segment, &header, data, env);
             }
         }
     }
 
+    fn deliver_untagged<M>(
+        &self,
+        segment: &Segment,
+        &UntaggedRepr { rsvd_ulp, qn, msn, .. }: &UntaggedRepr,
+        data: Vec<u8>,
+        env: &mut Env<'_, M>,
+    ) {
+        if let Some(checks) = &mut env.ulp {
+            checks.delivered(segment.header, segment.len);
+        }
+        env.counters.untagged_delivered += 1;
+        env.counters.delivered_octets += data.len() as u64;
+        env.events.push_back(Event::UntaggedDelivered { qn, msn, data, rsvd_ulp });
+    }
+
     /// Delivers what the order has reached, up to an error, and reports that when it is reached.
+    #[inline]
     fn catch_up<M>(&mut self, env: &mut Env<'_, M>) {
         if self.records.is_empty() && self.error.is_none() {
             // What a busy stream does all the time.
@@ -494,6 +546,7 @@ impl Receiver {
 }
 
 /// The header, if there is a whole one of a known version.
+#[inline]
 fn parse(octets: &[u8], segment_len: usize) -> Result<HeaderRepr, Reject> {
     HeaderRepr::parse(octets).map_err(|error| {
         let control = Control(octets.first().copied().unwrap_or(0));

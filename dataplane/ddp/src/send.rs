@@ -1,6 +1,7 @@
 //! The data source: posted messages, cut into segments as the LLP asks for them (RFC 5041 §5.2, §5.3).
 //!
-//! One record per message; nothing per segment. A message stays until its last octet is acknowledged,
+//! One record per message; nothing per segment. Messages from one region share one handle on it: its count is
+//! not touched for each of them. A message stays until its last octet is acknowledged,
 //! so that any segment of it can be framed again.
 //!
 //! ```text
@@ -8,9 +9,12 @@
 //!          front = number `first`        unsent
 //! ```
 
+use core::borrow::Borrow;
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
 use wire::ddp::{TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
-use wire::{DdpVersion, LazyDeque, MessageOffset, Msn, Qn, TaggedOffset};
+use wire::{DdpVersion, LazyDeque, MessageOffset, Msn, Qn, Stag, TaggedOffset};
 
 use crate::counters::Counters;
 use crate::error::PostError;
@@ -26,15 +30,52 @@ const MIN_MULPDU: usize = 128;
 
 /// A posted message.
 #[derive(Debug)]
-struct Posted<M> {
-    message: Message<M>,
+struct Posted {
+    kind: Kind,
+    from: ReadFrom,
+    cookie: u64,
     /// Octets of the message.
     len: u32,
     /// Octets given to the LLP.
     sent: u32,
-    /// The MSN of an untagged message that has begun.
-    msn: Msn,
     state: PostedState,
+}
+
+const _: () = assert!(size_of::<Posted>() <= 56);
+
+/// Where a message goes.
+#[derive(Debug)]
+enum Kind {
+    Tagged {
+        stag: Stag,
+        to: TaggedOffset,
+        rsvd_ulp: u8,
+    },
+    Untagged {
+        qn: Qn,
+        /// Of one that has begun.
+        msn: Msn,
+        rsvd_ulp: [u8; 5],
+    },
+}
+
+/// Where its octets are.
+#[derive(Debug)]
+enum ReadFrom {
+    /// In the region of its [`Run`], from here on.
+    Region {
+        offset: u64,
+    },
+    Octets(Arc<[u8]>),
+}
+
+/// Messages from one region, among which others may be that are from none: one handle for all of them.
+#[derive(Debug)]
+struct Run<M> {
+    /// Number of its first message.
+    begin: u32,
+    memory: M,
+    stable: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +90,9 @@ enum PostedState {
 
 #[derive(Debug)]
 pub(crate) struct Sender<M> {
-    queue: LazyDeque<Posted<M>>,
+    queue: LazyDeque<Posted>,
+    /// What the messages are read from, in the order of posting.
+    runs: LazyDeque<Run<M>>,
     /// Number of the message at the front; wraps.
     first: u32,
     /// Index of the first message that is not wholly with the LLP.
@@ -91,6 +134,7 @@ impl<M: RegionMemory> Sender<M> {
     pub(crate) fn new(max_posts: usize) -> Self {
         Sender {
             queue: LazyDeque::new(),
+            runs: LazyDeque::new(),
             first: 0,
             unsent: 0,
             msns: Msns::default(),
@@ -101,9 +145,13 @@ impl<M: RegionMemory> Sender<M> {
 
     pub(crate) fn relax(&mut self) {
         self.queue.relax();
+        self.runs.relax();
     }
 
-    pub(crate) fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
+    /// `message` owns its region's handle, or lends it: only the first one of several from a region keeps
+    /// a handle of its own.
+    #[inline]
+    pub(crate) fn post<N: Borrow<M>>(&mut self, message: Message<N>) -> Result<(), PostError> {
         if self.closed {
             return Err(PostError::Closed);
         }
@@ -127,16 +175,66 @@ impl<M: RegionMemory> Sender<M> {
         if self.closed {
             return Err(PostError::Closed);
         }
-        let len = check(&message)?;
+        let len = check::<M, M>(&message)?;
         self.cut(finish, events, counters);
         self.push(message, len);
         self.closed = true;
         Ok(())
     }
 
-    fn push(&mut self, message: Message<M>, len: u32) {
+    #[inline]
+    fn push<N: Borrow<M>>(&mut self, message: Message<N>, len: u32) {
+        let (kind, source, cookie) = match message {
+            Message::Tagged { stag, to, rsvd_ulp, source, cookie } => {
+                (Kind::Tagged { stag, to, rsvd_ulp }, source, cookie)
+            }
+            Message::Untagged { qn, rsvd_ulp, source, cookie } => {
+                (Kind::Untagged { qn, msn: Msn::FIRST, rsvd_ulp }, source, cookie)
+            }
+        };
+        let from = match source {
+            Source::Region { memory, offset, .. } => {
+                self.read_from(memory.borrow());
+                ReadFrom::Region { offset }
+            }
+            Source::Octets(octets) => ReadFrom::Octets(octets),
+        };
         let state = PostedState::Waiting;
-        self.queue.push_back(Posted { message, len, sent: 0, msn: Msn::FIRST, state });
+        self.queue.push_back(Posted { kind, from, cookie, len, sent: 0, state });
+    }
+
+    /// The next message is read from this region.
+    #[inline]
+    fn read_from(&mut self, memory: &M) {
+        if self.runs.back().is_some_and(|run| run.memory.is_same(memory)) {
+            return;
+        }
+        let begin = self.first.wrapping_add(self.queue.len() as u32);
+        let (memory, stable) = (memory.clone(), memory.is_stable());
+        self.runs.push_back(Run { begin, memory, stable });
+    }
+
+    /// The run that a message which is read from a region belongs to.
+    #[inline]
+    fn run_of(&self, number: u32) -> Option<&Run<M>> {
+        if self.runs.len() <= 1 {
+            return self.runs.front();
+        }
+        // The first may have begun with a message that is gone.
+        let ahead = |number: u32| number.wrapping_sub(self.first) as i32;
+        let behind = self.runs.partition_point(|run| ahead(run.begin) <= ahead(number));
+        self.runs.get(behind.checked_sub(1)?)
+    }
+
+    /// Lets go of regions that no message is read from any more.
+    #[inline]
+    fn leave_runs(&mut self) {
+        if self.queue.is_empty() && !self.runs.is_empty() {
+            return self.runs.clear();
+        }
+        while self.runs.get(1).is_some_and(|next| self.first.wrapping_sub(next.begin) as i32 >= 0) {
+            self.runs.pop_front();
+        }
     }
 
     /// Nothing more of the posted messages is given to the LLP, but what is missing of one that has
@@ -153,6 +251,10 @@ impl<M: RegionMemory> Sender<M> {
                 self.unsent = keep as u32;
             }
         }
+        let end = self.first.wrapping_add(keep as u32);
+        while self.runs.back().is_some_and(|run| run.begin.wrapping_sub(end) as i32 >= 0) {
+            self.runs.pop_back();
+        }
         for waiting in self.queue.drain(keep..) {
             flush(&waiting, events, counters);
         }
@@ -163,6 +265,7 @@ impl<M: RegionMemory> Sender<M> {
         self.closed = true;
         self.first = self.first.wrapping_add(self.queue.len() as u32);
         self.unsent = 0;
+        self.runs.release();
         for posted in self.queue.drain(..) {
             flush(&posted, events, counters);
         }
@@ -206,12 +309,14 @@ impl<M: RegionMemory> Sender<M> {
         self.first = number;
     }
 
+    #[inline]
     pub(crate) fn next_len(&self, mulpdu: usize) -> Option<usize> {
         let posted = self.queue.get(self.unsent as usize)?;
         let (header, payload) = segment_size(posted, mulpdu);
         Some(header + payload as usize)
     }
 
+    #[inline]
     pub(crate) fn next(
         &mut self,
         mulpdu: usize,
@@ -224,9 +329,9 @@ impl<M: RegionMemory> Sender<M> {
         let (_, payload) = segment_size(posted, mulpdu);
         if posted.state == PostedState::Waiting {
             posted.state = PostedState::Begun;
-            if let Message::Untagged { qn, .. } = posted.message {
-                let next = self.msns.of(qn);
-                posted.msn = *next;
+            if let Kind::Untagged { qn, msn, .. } = &mut posted.kind {
+                let next = self.msns.of(*qn);
+                *msn = *next;
                 *next = next.next();
             }
         }
@@ -239,7 +344,7 @@ impl<M: RegionMemory> Sender<M> {
         counters.segments_sent += 1;
         counters.sent_octets += u64::from(payload);
         let token = UlpduToken { message: self.first.wrapping_add(index as u32), offset };
-        Some(outgoing(&self.queue[index], token, payload, version))
+        Some(self.outgoing(&self.queue[index], token, payload, version))
     }
 
     pub(crate) fn again(
@@ -249,23 +354,28 @@ impl<M: RegionMemory> Sender<M> {
         version: DdpVersion,
     ) -> Outgoing {
         match self.find(token) {
-            Some(posted) => outgoing(posted, token, payload_len as u32, version),
+            Some(posted) => self.outgoing(posted, token, payload_len as u32, version),
             None => Outgoing { token, header: ArrayVec::new(), payload_len: 0, stable: true },
         }
     }
 
+    #[inline]
     pub(crate) fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
         let Some(posted) = self.find(token) else {
             out.fill(0);
             return;
         };
         let at = token.offset as usize + at;
-        match posted.message.source() {
-            Source::Region { memory, offset, .. } => memory.read(offset + at as u64, out),
-            Source::Octets(octets) => out.copy_from_slice(&octets[at..at + out.len()]),
+        match &posted.from {
+            ReadFrom::Region { offset } => match self.run_of(token.message) {
+                Some(run) => run.memory.read(offset + at as u64, out),
+                None => out.fill(0),
+            },
+            ReadFrom::Octets(octets) => out.copy_from_slice(&octets[at..at + out.len()]),
         }
     }
 
+    #[inline]
     pub(crate) fn acknowledged(
         &mut self,
         token: UlpduToken,
@@ -281,7 +391,7 @@ impl<M: RegionMemory> Sender<M> {
         }
         // RFC 5041 §5.4: complete when the LLP says so.
         if front.state == PostedState::Sent {
-            events.push_back(Event::Sent { cookie: front.message.cookie() });
+            sent(front.cookie, events);
             counters.messages_sent += 1;
         } else {
             flush(front, events, counters);
@@ -289,15 +399,50 @@ impl<M: RegionMemory> Sender<M> {
         self.queue.pop_front();
         self.first = self.first.wrapping_add(1);
         self.unsent -= 1;
+        self.leave_runs();
     }
 
-    fn find(&self, token: UlpduToken) -> Option<&Posted<M>> {
+    #[inline]
+    fn outgoing(
+        &self,
+        posted: &Posted,
+        token: UlpduToken,
+        payload_len: u32,
+        version: DdpVersion,
+    ) -> Outgoing {
+        // RFC 5041 §4.1: L on the last segment and on no other.
+        let last = u64::from(token.offset) + u64::from(payload_len) == u64::from(posted.len);
+        let header = match posted.kind {
+            Kind::Tagged { stag, to, rsvd_ulp } => {
+                // RFC 5041 §5.2: TO of the message plus the offset in it.
+                let to = TaggedOffset(to.0 + u64::from(token.offset));
+                let mut octets = [0; TAGGED_HEADER_LEN];
+                TaggedRepr { last, version, rsvd_ulp, stag, to }.emit(&mut octets);
+                written(&octets)
+            }
+            Kind::Untagged { qn, msn, rsvd_ulp } => {
+                let mo = MessageOffset(token.offset);
+                let mut octets = [0; UNTAGGED_HEADER_LEN];
+                UntaggedRepr { last, version, rsvd_ulp, qn, msn, mo }.emit(&mut octets);
+                written(&octets)
+            }
+        };
+        let stable = match posted.from {
+            ReadFrom::Region { .. } => self.run_of(token.message).is_some_and(|run| run.stable),
+            ReadFrom::Octets(_) => true,
+        };
+        Outgoing { token, header, payload_len: payload_len as usize, stable }
+    }
+
+    #[inline]
+    fn find(&self, token: UlpduToken) -> Option<&Posted> {
         self.queue.get(token.message.wrapping_sub(self.first) as usize)
     }
 }
 
-fn check<M: RegionMemory>(message: &Message<M>) -> Result<u32, PostError> {
-    let len = check_source(message.source())?;
+#[inline]
+fn check<M: RegionMemory, N: Borrow<M>>(message: &Message<N>) -> Result<u32, PostError> {
+    let len = check_source::<M, N>(message.source())?;
     if let Message::Tagged { to, .. } = message {
         check_to(*to, len.into())?;
     }
@@ -305,14 +450,16 @@ fn check<M: RegionMemory>(message: &Message<M>) -> Result<u32, PostError> {
 }
 
 /// The octets of a source, if they are no more than a message has and all there.
-pub(crate) fn check_source<M: RegionMemory>(source: &Source<M>) -> Result<u32, PostError> {
+pub(crate) fn check_source<M: RegionMemory, N: Borrow<M>>(
+    source: &Source<N>,
+) -> Result<u32, PostError> {
     let len = source.len();
     // RFC 5041 §5.2: less than 2^32 octets.
     let short = u32::try_from(len).map_err(|_| PostError::TooLong(len))?;
     if let Source::Region { memory, offset, .. } = source {
-        let end = offset.saturating_add(len);
-        if end > memory.len() {
-            return Err(PostError::OutOfBounds { offset: *offset, end, len: memory.len() });
+        let (end, memory_len) = (offset.saturating_add(len), memory.borrow().len());
+        if end > memory_len {
+            return Err(PostError::OutOfBounds { offset: *offset, end, len: memory_len });
         }
     }
     Ok(short)
@@ -326,52 +473,38 @@ pub(crate) fn check_to(to: TaggedOffset, len: u64) -> Result<(), PostError> {
     }
 }
 
-fn flush<M>(posted: &Posted<M>, events: &mut LazyDeque<Event>, counters: &mut Counters) {
-    events.push_back(Event::Flushed { cookie: posted.message.cookie() });
+/// A message is sent: it joins those before it that have the same name.
+#[inline]
+fn sent(cookie: u64, events: &mut LazyDeque<Event>) {
+    let len = events.len();
+    if len > 0
+        && let Some(Event::Sent { cookie: last, messages }) = events.get_mut(len - 1)
+        && *last == cookie
+    {
+        *messages += 1;
+        return;
+    }
+    events.push_back(Event::Sent { cookie, messages: 1 });
+}
+
+fn flush(posted: &Posted, events: &mut LazyDeque<Event>, counters: &mut Counters) {
+    events.push_back(Event::Flushed { cookie: posted.cookie });
     counters.messages_flushed += 1;
 }
 
 /// Header and payload octets of the message's next segment.
-fn segment_size<M>(posted: &Posted<M>, mulpdu: usize) -> (usize, u32) {
-    let header = match posted.message {
-        Message::Tagged { .. } => TAGGED_HEADER_LEN,
-        Message::Untagged { .. } => UNTAGGED_HEADER_LEN,
+#[inline]
+fn segment_size(posted: &Posted, mulpdu: usize) -> (usize, u32) {
+    let header = match posted.kind {
+        Kind::Tagged { .. } => TAGGED_HEADER_LEN,
+        Kind::Untagged { .. } => UNTAGGED_HEADER_LEN,
     };
     let room = u32::try_from(mulpdu.max(MIN_MULPDU) - header).unwrap_or(u32::MAX);
     (header, room.min(posted.len - posted.sent))
 }
 
 /// A header, copied at once.
+#[inline]
 fn written(octets: &[u8]) -> ArrayVec<u8, MAX_DDP_HEADER> {
     ArrayVec::try_from(octets).unwrap_or_default()
-}
-
-fn outgoing<M: RegionMemory>(
-    posted: &Posted<M>,
-    token: UlpduToken,
-    payload_len: u32,
-    version: DdpVersion,
-) -> Outgoing {
-    // RFC 5041 §4.1: L on the last segment and on no other.
-    let last = u64::from(token.offset) + u64::from(payload_len) == u64::from(posted.len);
-    let header = match posted.message {
-        Message::Tagged { stag, to, rsvd_ulp, .. } => {
-            // RFC 5041 §5.2: TO of the message plus the offset in it.
-            let to = TaggedOffset(to.0 + u64::from(token.offset));
-            let mut octets = [0; TAGGED_HEADER_LEN];
-            TaggedRepr { last, version, rsvd_ulp, stag, to }.emit(&mut octets);
-            written(&octets)
-        }
-        Message::Untagged { qn, rsvd_ulp, .. } => {
-            let (msn, mo) = (posted.msn, MessageOffset(token.offset));
-            let mut octets = [0; UNTAGGED_HEADER_LEN];
-            UntaggedRepr { last, version, rsvd_ulp, qn, msn, mo }.emit(&mut octets);
-            written(&octets)
-        }
-    };
-    let stable = match posted.message.source() {
-        Source::Region { memory, .. } => memory.is_stable(),
-        Source::Octets(_) => true,
-    };
-    Outgoing { token, header, payload_len: payload_len as usize, stable }
 }

@@ -118,6 +118,13 @@ impl<M: RegionMemory> Stream<M> {
         self.sender.post(message)
     }
 
+    /// As [`post`](Self::post), with a region that is only lent: a handle on it is taken only if the message
+    /// posted last is from another one.
+    #[inline]
+    pub fn post_lent(&mut self, message: Message<&M>) -> Result<(), PostError> {
+        self.sender.post(message)
+    }
+
     /// Posts the one last message (RFC 5041 §7.1): what is posted and has not begun is flushed, what
     /// has begun is cut after the segment that is out, and nothing can be posted behind it. Not
     /// subject to the bound on posts.
@@ -278,6 +285,7 @@ pub struct Sink<'a, M> {
 }
 
 impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
+    #[inline]
     fn ulpdu(&mut self, key: OrderKey, ulpdu: Ulpdu<'_>) -> Disposition {
         if self.stream.receiver.is_peer_closed() {
             // RFC 5041 §6.2.1: data after the graceful end tears the stream down abortively.
@@ -289,6 +297,7 @@ impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
         receiver.ulpdu(key, ulpdu, &mut env)
     }
 
+    #[inline]
     fn order_complete(&mut self, before: OrderKey) {
         let (receiver, mut env) = self.parts();
         receiver.order_complete(before, &mut env);
@@ -296,6 +305,7 @@ impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
 }
 
 impl<M> Sink<'_, M> {
+    #[inline]
     fn parts(&mut self) -> (&mut Receiver, Env<'_, M>) {
         let Stream { id, pd, receiver, events, counters, .. } = &mut *self.stream;
         let (stags, buffers) = (self.cx.stags, &mut *self.cx.buffers);
@@ -305,11 +315,13 @@ impl<M> Sink<'_, M> {
 }
 
 impl<M: RegionMemory> UlpduSource for Stream<M> {
+    #[inline]
     fn next_len(&self, mulpdu: usize) -> Option<usize> {
         self.version()?;
         self.sender.next_len(mulpdu)
     }
 
+    #[inline]
     fn next(&mut self, mulpdu: usize) -> Option<Outgoing> {
         let version = self.version()?;
         self.sender.next(mulpdu, version, &mut self.counters)
@@ -319,10 +331,12 @@ impl<M: RegionMemory> UlpduSource for Stream<M> {
         self.sender.again(token, payload_len, self.version().unwrap_or(DdpVersion::V1))
     }
 
+    #[inline]
     fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
         self.sender.read_payload(token, at, out);
     }
 
+    #[inline]
     fn acknowledged(&mut self, token: UlpduToken, payload_len: usize) {
         let Stream { sender, events, counters, .. } = self;
         sender.acknowledged(token, payload_len, events, counters);

@@ -342,11 +342,13 @@ impl Host {
 
     /// Cookies of messages that the peer has whole, in order; the one last message is not among them.
     pub fn sent(&self) -> Vec<u64> {
-        let cookie = |event: &Event| match event {
-            Event::Ddp(ddp::Event::Sent { cookie }) if *cookie != LAST_COOKIE => Some(*cookie),
-            _ => None,
+        let cookies = |event: &Event| match event {
+            Event::Ddp(ddp::Event::Sent { cookie, messages }) if *cookie != LAST_COOKIE => {
+                core::iter::repeat_n(*cookie, *messages as usize)
+            }
+            _ => core::iter::repeat_n(0, 0),
         };
-        self.events.iter().filter_map(cookie).collect()
+        self.events.iter().flat_map(cookies).collect()
     }
 
     /// Why the stream ended, if it has.

@@ -278,7 +278,9 @@ impl SctpHost {
                     let _ = endpoint.post_buffers(session, QUEUE, 1);
                 }
             }
-            ddp::Event::Sent { cookie } if cookie != LAST_COOKIE => stream.sent.push(cookie),
+            ddp::Event::Sent { cookie, messages } if cookie != LAST_COOKIE => {
+                stream.sent.extend(core::iter::repeat_n(cookie, messages as usize));
+            }
             _ => {}
         }
     }

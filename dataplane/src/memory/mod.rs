@@ -184,6 +184,11 @@ impl RegionMemory for Memory {
         self.0.len
     }
 
+    #[inline]
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     fn write(&self, offset: u64, octets: &[u8]) {
         let at = self.check(offset, octets.len());
         self.0.mapping.write(at, octets);

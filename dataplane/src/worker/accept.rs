@@ -137,8 +137,9 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Opens a stream, or says at once why not.
-    pub(super) fn connect(&mut self, connect: Connect, now: Instant) {
+    pub(super) fn connect(&mut self, mut connect: Connect, now: Instant) {
         let ticket = connect.ticket;
+        connect.service.configure(&mut connect.ulp);
         if let Err(reason) = self.try_connect(connect, now) {
             self.events.push(Event::ConnectFailed { ticket, reason }, &self.counters);
         }

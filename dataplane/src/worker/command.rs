@@ -35,7 +35,8 @@ impl<Io: PortIo> Core<Io> {
             }
             Command::RemoveListener { listener, ticket } => self.remove_listener(listener, ticket),
             Command::Credits { listener, more } => self.listeners.add_credits(listener, more),
-            Command::Accept { stream, pd, private_data, ulp, service } => {
+            Command::Accept { stream, pd, private_data, mut ulp, service } => {
+                service.configure(&mut ulp);
                 self.serve_by(stream, service, super::rdmap::Echoed::of(&ulp));
                 self.answer(stream, now, |mut lower, id, cx| {
                     lower.accept(now, id, pd, &private_data, ulp, cx)

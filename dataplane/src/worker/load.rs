@@ -157,11 +157,11 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A message with the cookie [`LOAD`] is complete.
-    pub(super) fn load_completed(&mut self, slot: u32, now: Instant) {
+    /// So many messages with the cookie [`LOAD`] are complete.
+    pub(super) fn load_completed(&mut self, slot: u32, messages: u32, now: Instant) {
         if let Some(load) = self.conns.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
-            let octets = load.completed(now);
-            self.counters.load_messages.add(1);
+            let octets = load.completed(messages, now);
+            self.counters.load_messages.add(messages.into());
             self.counters.load_octets.add(octets);
             self.go_on_with_load(slot, now);
         }
@@ -185,7 +185,7 @@ impl<Io: PortIo> Core<Io> {
             return false;
         }
         self.give_buffers(slot, qn, 1);
-        self.load_completed(slot, now);
+        self.load_completed(slot, 1, now);
         true
     }
 
@@ -313,13 +313,14 @@ impl Running {
         at: u64,
         cookie: u64,
     ) -> Result<(), PostError> {
-        let Some(memory) = self.memory.clone() else { return Err(PostError::Closed) };
+        let Some(memory) = &self.memory else { return Err(PostError::Closed) };
         let source = Source::Region { memory, offset: self.offset + at, len: self.load.len };
         let (stag, to) = (window.remote, TaggedOffset(window.base.0 + at));
         if self.rdmap {
+            let source = source.cloned();
             lower.post_rdmap(WorkRequest::Write { stag, to, source, cookie })
         } else {
-            lower.post(Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie })
+            lower.post_lent(Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie })
         }
     }
 
@@ -345,16 +346,16 @@ impl Running {
         }
     }
 
-    /// One message is complete; returns its octets.
-    fn completed(&mut self, now: Instant) -> u64 {
-        if self.complete < self.posted {
-            self.complete += 1;
-        }
+    /// So many messages are complete; returns their octets.
+    fn completed(&mut self, messages: u32, now: Instant) -> u64 {
+        self.complete = self.posted.min(self.complete + u64::from(messages));
         self.last = now;
-        if let (Some(posted), Some(latency)) = (self.under_way.pop_front(), &mut self.latency) {
-            latency.saturating_record((now - posted).as_nanos() as u64);
+        if let Some(latency) = &mut self.latency {
+            for posted in self.under_way.drain(..self.under_way.len().min(messages as usize)) {
+                latency.saturating_record((now - posted).as_nanos() as u64);
+            }
         }
-        self.load.len.into()
+        u64::from(messages) * u64::from(self.load.len)
     }
 
     fn into_report(self) -> LoadReport {

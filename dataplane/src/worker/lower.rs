@@ -108,6 +108,14 @@ impl Reach<'_> {
         }
     }
 
+    /// The same with a region that is only lent.
+    pub(super) fn post_lent(&mut self, message: Message<&Memory>) -> Result<(), PostError> {
+        match self {
+            Reach::Tcp(endpoint) => endpoint.post_lent(message),
+            Reach::Sctp(endpoint, session) => endpoint.post(*session, message.cloned()),
+        }
+    }
+
     pub(super) fn post_rdmap(&mut self, request: WorkRequest<Memory>) -> Result<(), PostError> {
         match self {
             Reach::Tcp(endpoint) => endpoint.post_rdmap(request),

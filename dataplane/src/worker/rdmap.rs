@@ -70,10 +70,10 @@ impl<Io: PortIo> Core<Io> {
                 return self.go_on_with_load(slot, now);
             }
             Heard::Completed { cookie: ECHO, .. } | Heard::Flushed { cookie: ECHO } => {
-                self.answered(slot);
+                self.answered(slot, 1);
                 return self.go_on_with_load(slot, now);
             }
-            Heard::Completed { cookie: LOAD, .. } => return self.load_completed(slot, now),
+            Heard::Completed { cookie: LOAD, .. } => return self.load_completed(slot, 1, now),
             Heard::Flushed { cookie: LOAD } => return self.load_flushed(slot, now),
             Heard::Completed { cookie, outcome } => {
                 self.sent_from(slot, Ticket(cookie));
@@ -106,13 +106,15 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Option<Vec<u8>> {
         if self.load_answered(slot, qn, now) {
+            self.buffers.recycle(data);
             return None;
         }
         let service = self.conns.get_mut(slot)?.service;
         if !matches!(service, Service::Echo | Service::Sink) || qn == ERROR_QUEUE {
             return Some(data);
         }
-        let source = Source::Octets(Arc::from(data));
+        let source = Source::Octets(Arc::from(data.as_slice()));
+        self.buffers.recycle(data);
         let answer = Message::Untagged { qn, rsvd_ulp, source, cookie: ECHO };
         self.serve_message(slot, qn, Answer::Ddp(qn, answer));
         None
@@ -129,11 +131,13 @@ impl<Io: PortIo> Core<Io> {
         self.touch(slot);
     }
 
-    /// The oldest answer of an Echo is acknowledged.
-    pub(super) fn answered(&mut self, slot: u32) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        if let Some(qn) = conn.echoed.acknowledged() {
-            self.give_buffers(slot, qn, 1);
+    /// The oldest answers of an Echo are acknowledged.
+    pub(super) fn answered(&mut self, slot: u32, answers: u32) {
+        for _ in 0..answers {
+            let Some(conn) = self.conns.get_mut(slot) else { return };
+            if let Some(qn) = conn.echoed.acknowledged() {
+                self.give_buffers(slot, qn, 1);
+            }
         }
         self.post_answers(slot);
     }
@@ -163,6 +167,15 @@ impl<Io: PortIo> Core<Io> {
             }
         }
         self.touch(slot);
+    }
+}
+
+impl Service {
+    /// What nobody would look at is not told of.
+    pub(super) fn configure(self, ulp: &mut UlpConfig) {
+        if let (Service::Echo | Service::Sink, UlpConfig::Ddp(config)) = (self, ulp) {
+            config.tagged_events = false;
+        }
     }
 }
 

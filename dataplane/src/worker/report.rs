@@ -117,20 +117,13 @@ impl<Io: PortIo> Core<Io> {
                     None => return,
                 }
             }
-            ddp::Event::Sent { cookie: ECHO } | ddp::Event::Flushed { cookie: ECHO } => {
-                self.answered(slot);
+            ddp::Event::Sent { cookie, messages } => return self.sent(slot, cookie, messages, now),
+            ddp::Event::Flushed { cookie: ECHO } => {
+                self.answered(slot, 1);
                 return self.go_on_with_load(slot, now);
             }
-            ddp::Event::Sent { cookie: NO_TICKET } | ddp::Event::Flushed { cookie: NO_TICKET } => {
-                return self.go_on_with_load(slot, now);
-            }
-            ddp::Event::Sent { cookie: LOAD } => return self.load_completed(slot, now),
+            ddp::Event::Flushed { cookie: NO_TICKET } => return self.go_on_with_load(slot, now),
             ddp::Event::Flushed { cookie: LOAD } => return self.load_flushed(slot, now),
-            ddp::Event::Sent { cookie } => {
-                self.sent_from(slot, Ticket(cookie));
-                self.go_on_with_load(slot, now);
-                Event::Sent { stream, ticket: Ticket(cookie) }
-            }
             ddp::Event::Flushed { cookie } => {
                 self.sent_from(slot, Ticket(cookie));
                 let reason = PostFailure::Flushed;
@@ -142,6 +135,24 @@ impl<Io: PortIo> Core<Io> {
             ddp::Event::Failed(_) => return,
         };
         self.events.push(event, &self.counters);
+    }
+
+    /// So many messages of this name are acknowledged.
+    fn sent(&mut self, slot: u32, cookie: u64, messages: u32, now: Instant) {
+        match cookie {
+            ECHO => self.answered(slot, messages),
+            NO_TICKET => {}
+            LOAD => return self.load_completed(slot, messages, now),
+            cookie => {
+                let Some(stream) = self.conns.get(slot).map(|conn| conn.id) else { return };
+                for _ in 0..messages {
+                    self.sent_from(slot, Ticket(cookie));
+                    let event = Event::Sent { stream, ticket: Ticket(cookie) };
+                    self.events.push(event, &self.counters);
+                }
+            }
+        }
+        self.go_on_with_load(slot, now);
     }
 
     /// A message is not being sent any more; its region may wait for that.

@@ -316,6 +316,7 @@ pub struct TaggedRepr {
 
 impl TaggedRepr {
     /// The header at the start of `octets`.
+    #[inline]
     pub fn parse(octets: &[u8]) -> Result<TaggedRepr, HeaderError> {
         let view = TaggedHeader::new(octets)?;
         Ok(TaggedRepr {
@@ -328,6 +329,7 @@ impl TaggedRepr {
     }
 
     /// Writes the header, reserved bits zero (RFC 5041 §4.1).
+    #[inline]
     pub fn emit(&self, octets: &mut [u8; TAGGED_HEADER_LEN]) {
         let mut view = TaggedHeader(octets.as_mut_slice());
         view.set_control(Control::new(true, self.last, self.version));
@@ -356,6 +358,7 @@ pub struct UntaggedRepr {
 
 impl UntaggedRepr {
     /// The header at the start of `octets`.
+    #[inline]
     pub fn parse(octets: &[u8]) -> Result<UntaggedRepr, HeaderError> {
         let view = UntaggedHeader::new(octets)?;
         Ok(UntaggedRepr {
@@ -369,6 +372,7 @@ impl UntaggedRepr {
     }
 
     /// Writes the header, reserved bits zero (RFC 5041 §4.1).
+    #[inline]
     pub fn emit(&self, octets: &mut [u8; UNTAGGED_HEADER_LEN]) {
         let mut view = UntaggedHeader(octets.as_mut_slice());
         view.set_control(Control::new(false, self.last, self.version));
@@ -390,6 +394,7 @@ pub enum HeaderRepr {
 
 impl HeaderRepr {
     /// The header at the start of a DDP segment, whichever T says.
+    #[inline]
     pub fn parse(octets: &[u8]) -> Result<HeaderRepr, HeaderError> {
         let first = *octets.first().ok_or(Truncated { needed: TAGGED_HEADER_LEN, seen: 0 })?;
         if Control(first).is_tagged() {

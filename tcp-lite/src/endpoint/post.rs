@@ -20,6 +20,21 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
+    /// As [`post`](Self::post), with a region that is only lent: see [`ddp::Stream::post_lent`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn post_lent(&mut self, message: Message<&M>) -> Result<(), PostError> {
+        if self.state != State::Established {
+            return Err(PostError::Closed);
+        }
+        match &mut self.upper.full_mut().ok_or(PostError::Closed)?.stream {
+            Ulp::Ddp(stream) => stream.post_lent(message),
+            Ulp::Rdmap(_) => Err(PostError::OtherUlp),
+        }
+    }
+
     /// Starts an operation of RDMAP. It is done in order behind what was posted before.
     ///
     /// # Errors

@@ -351,7 +351,10 @@ impl<M: RegionMemory> Upper<M> {
         let Stage::Full(full) = &mut self.stage else { return Taken::All };
         let Full { receiver, stream, .. } = &mut **full;
         let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
-        receiver.span(offset, octets, &mut stream.sink(ddp), cx.hold)
+        match stream {
+            Ulp::Ddp(stream) => receiver.span(offset, octets, &mut stream.sink(ddp), cx.hold),
+            Ulp::Rdmap(stream) => receiver.span(offset, octets, &mut stream.sink(ddp), cx.hold),
+        }
     }
 }
 
@@ -420,7 +423,11 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
         }
         let Full { sender, stream, .. } = &mut **full;
         sender.emss_changed(emss);
-        sender.fill(stream, offset, in_flight, out)
+        // Which it is, is asked once and not for each FPDU.
+        match stream {
+            Ulp::Ddp(stream) => sender.fill(&mut **stream, offset, in_flight, out),
+            Ulp::Rdmap(stream) => sender.fill(&mut **stream, offset, in_flight, out),
+        }
     }
 
     fn fill_probe(&mut self, offset: u64, emss: usize, out: &mut [u8]) -> usize {
@@ -464,7 +471,10 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
         }
         let Stage::Full(full) = stage else { return };
         let Full { sender, stream, .. } = &mut **full;
-        sender.acknowledged(stream, offset);
+        match stream {
+            Ulp::Ddp(stream) => sender.acknowledged(&mut **stream, offset),
+            Ulp::Rdmap(stream) => sender.acknowledged(&mut **stream, offset),
+        }
     }
 
     fn emss_changed(&mut self, emss: usize) {

@@ -393,7 +393,7 @@ fn as_ddp(event: rdmap::Event) -> Option<Event> {
         rdmap::Event::WriteDelivered { stag, to, len } => {
             Event::TaggedDelivered { stag, to, len, rsvd_ulp: 0 }
         }
-        rdmap::Event::Completed { cookie, .. } => Event::Sent { cookie },
+        rdmap::Event::Completed { cookie, .. } => Event::Sent { cookie, messages: 1 },
         rdmap::Event::Flushed { cookie } => Event::Flushed { cookie },
         rdmap::Event::PeerClosed { incomplete } => Event::PeerClosed { incomplete },
         rdmap::Event::Failed(why) => Event::Failed(why),

@@ -85,6 +85,7 @@ impl Config {
             version: self.version,
             max_ooo_records: self.max_ooo_records,
             max_posts: self.max_operations.saturating_add(self.max_responses).saturating_add(1),
+            tagged_events: true,
         }
     }
 }

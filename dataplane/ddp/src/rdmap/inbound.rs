@@ -62,17 +62,15 @@ impl<M: RegionMemory> Stream<M> {
 
     fn sent(&mut self, event: DdpEvent) {
         match event {
-            DdpEvent::Sent { cookie: RESPONSE } => match self.responses.acknowledged() {
-                Some(Sent::Read { request, .. }) => {
-                    self.counters.reads_served += 1;
-                    self.counters.read_octets_served += u64::from(request.size);
-                    self.events.push_back(Event::ReadServed { len: request.size });
+            DdpEvent::Sent { cookie: RESPONSE, messages } => {
+                for _ in 0..messages {
+                    self.response_sent();
                 }
-                Some(Sent::Atomic) | None => {}
-            },
+            }
             DdpEvent::Flushed { cookie: RESPONSE } => self.responses.flushed(),
-            DdpEvent::Sent { cookie: TERMINATE } | DdpEvent::Flushed { cookie: TERMINATE } => {}
-            DdpEvent::Sent { cookie } => self.operations.acknowledged(cookie),
+            DdpEvent::Sent { cookie: TERMINATE, .. } | DdpEvent::Flushed { cookie: TERMINATE } => {}
+            // Each operation has a number of its own.
+            DdpEvent::Sent { cookie, .. } => self.operations.acknowledged(cookie),
             DdpEvent::Flushed { cookie } => self.operations.flush(cookie),
             DdpEvent::PeerClosed { incomplete } => {
                 self.peer_closed = true;
@@ -92,6 +90,15 @@ impl<M: RegionMemory> Stream<M> {
             DdpEvent::TaggedDelivered { .. }
             | DdpEvent::UntaggedDelivered { .. }
             | DdpEvent::Error(_) => {}
+        }
+    }
+
+    /// The oldest response is acknowledged.
+    fn response_sent(&mut self) {
+        if let Some(Sent::Read { request, .. }) = self.responses.acknowledged() {
+            self.counters.reads_served += 1;
+            self.counters.read_octets_served += u64::from(request.size);
+            self.events.push_back(Event::ReadServed { len: request.size });
         }
     }
 

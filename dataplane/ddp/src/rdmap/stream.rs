@@ -164,8 +164,10 @@ impl<M: RegionMemory> Stream<M> {
     fn check(&self, request: &WorkRequest<M>) -> Result<(), PostError> {
         let is_v0 = self.version() == Some(DdpVersion::V0);
         match request {
-            WorkRequest::Send { source, .. } => check_source(source).map(drop),
-            WorkRequest::Write { to, source, .. } => check_to(*to, check_source(source)?.into()),
+            WorkRequest::Send { source, .. } => check_source::<M, M>(source).map(drop),
+            WorkRequest::Write { to, source, .. } => {
+                check_to(*to, check_source::<M, M>(source)?.into())
+            }
             WorkRequest::Read { .. } if self.ord == 0 => Err(PostError::NoReads),
             WorkRequest::Read { sink_to, source_to, len, .. } => {
                 check_to(*sink_to, (*len).into())?;

@@ -87,6 +87,24 @@ impl Queue {
         }
     }
 
+    /// True when this segment, in order, is a whole message, and no other one has begun.
+    pub(super) fn would_complete(&self, header: &UntaggedRepr) -> bool {
+        header.last && header.mo.0 == 0 && self.assemblies.is_empty()
+    }
+
+    /// RFC 5041 §7.1 for such a segment. Its buffer is used up at once; there must be room for it
+    /// nevertheless.
+    pub(super) fn admit_whole(
+        &self,
+        header: &UntaggedRepr,
+        len: u32,
+        buffers: &mut BufferPool,
+    ) -> Result<(), Reject> {
+        self.check_msn(header.msn, true)?;
+        self.check_mo(0, len)?;
+        if buffers.lets_through(self.buffer_size) { Ok(()) } else { Err(Reject::Refused) }
+    }
+
     /// RFC 5041 §7.1 for a segment to this queue; takes a buffer for its message.
     pub(super) fn prepare(
         &mut self,
@@ -221,10 +239,15 @@ impl Queue {
     pub(super) fn deliver(&mut self, buffers: &mut BufferPool, account: &mut Account) -> Vec<u8> {
         let Some(assembly) = self.assemblies.pop_front() else { return Vec::new() };
         buffers.release(account, self.buffer_size, assembly.in_order);
-        self.next = self.next.next();
-        self.posted = self.posted.saturating_sub(1);
+        self.use_up();
         let mut data = assembly.data;
         data.truncate(assembly.ranges.prefix() as usize);
         data
+    }
+
+    /// The next message is delivered: RFC 5041 §4.3, MSN grows by one with each.
+    pub(super) fn use_up(&mut self) {
+        self.next = self.next.next();
+        self.posted = self.posted.saturating_sub(1);
     }
 }

@@ -97,7 +97,10 @@ fn a_zero_length_message_takes_one_segment() {
     for s in segments {
         stream.acknowledged(s.token, 0);
     }
-    assert_eq!(events(&mut stream), [Event::Sent { cookie: 1 }, Event::Sent { cookie: 2 }]);
+    assert_eq!(
+        events(&mut stream),
+        [Event::Sent { cookie: 1, messages: 1 }, Event::Sent { cookie: 2, messages: 1 }]
+    );
 }
 
 // RFC 5041 §4.3: MSN starts at one in each queue, grows by one and wraps.
@@ -154,7 +157,7 @@ fn messages_go_out_in_order() {
     for s in &segments {
         stream.acknowledged(s.token, s.payload_len);
     }
-    let expected = [0, 1, 2, 3].map(|cookie| Event::Sent { cookie });
+    let expected = [0, 1, 2, 3].map(|cookie| Event::Sent { cookie, messages: 1 });
     assert_eq!(events(&mut stream), expected);
 }
 
@@ -202,7 +205,7 @@ proptest! {
             stream.acknowledged(out.token, out.payload_len);
         }
         // RFC 5041 §5.4: complete when the LLP has all of it.
-        prop_assert_eq!(events(&mut stream), [Event::Sent { cookie: 1 }]);
+        prop_assert_eq!(events(&mut stream), [Event::Sent { cookie: 1, messages: 1 }]);
         prop_assert_eq!(stream.outstanding(), 0);
     }
 }
@@ -275,7 +278,7 @@ fn a_closed_stream_sends_what_is_posted_and_takes_no_more() {
     for s in segments {
         stream.acknowledged(s.token, s.payload_len);
     }
-    assert_eq!(events(&mut stream), [Event::Sent { cookie: 1 }]);
+    assert_eq!(events(&mut stream), [Event::Sent { cookie: 1, messages: 1 }]);
 }
 
 // RFC 5041 §6.2.2: all outstanding requests complete with an error.
@@ -329,8 +332,11 @@ fn the_last_message_goes_out_at_once_and_alone() {
     stream.acknowledged(sent[0].token, 100);
     stream.acknowledged(sent[1].token, sent[1].payload_len);
     stream.acknowledged(last.token, 10);
-    let expected =
-        [Event::Sent { cookie: 0 }, Event::Flushed { cookie: 1 }, Event::Sent { cookie: 9 }];
+    let expected = [
+        Event::Sent { cookie: 0, messages: 1 },
+        Event::Flushed { cookie: 1 },
+        Event::Sent { cookie: 9, messages: 1 },
+    ];
     assert_eq!(events(&mut stream), expected);
 }
 
@@ -364,5 +370,8 @@ fn message_numbers_wrap() {
     stream.acknowledged(segments[0].token, 1);
     assert_eq!(stream.again(segments[1].token, 2).header, segments[1].header);
     stream.acknowledged(segments[1].token, 2);
-    assert_eq!(events(&mut stream), [Event::Sent { cookie: 1 }, Event::Sent { cookie: 2 }]);
+    assert_eq!(
+        events(&mut stream),
+        [Event::Sent { cookie: 1, messages: 1 }, Event::Sent { cookie: 2, messages: 1 }]
+    );
 }

@@ -272,7 +272,7 @@ fn a_peers_close_is_indicated_and_sending_goes_on() {
     rig.stream.post(plan.message(3)).unwrap();
     let out = rig.stream.next(128).unwrap();
     rig.stream.acknowledged(out.token, 1);
-    assert_eq!(rig.events(), [Event::Sent { cookie: 3 }]);
+    assert_eq!(rig.events(), [Event::Sent { cookie: 3, messages: 1 }]);
 }
 
 #[test]

@@ -69,7 +69,9 @@ fn seen(event: &Event) -> Option<ddp::Event> {
         Event::Rdmap(Heard::WriteDelivered { stag, to, len }) => {
             ddp::Event::TaggedDelivered { stag: *stag, to: *to, len: *len, rsvd_ulp: 0 }
         }
-        Event::Rdmap(Heard::Completed { cookie, .. }) => ddp::Event::Sent { cookie: *cookie },
+        Event::Rdmap(Heard::Completed { cookie, .. }) => {
+            ddp::Event::Sent { cookie: *cookie, messages: 1 }
+        }
         Event::Rdmap(Heard::Flushed { cookie }) => ddp::Event::Flushed { cookie: *cookie },
         Event::Rdmap(Heard::PeerClosed { incomplete }) => {
             ddp::Event::PeerClosed { incomplete: *incomplete }

@@ -159,7 +159,7 @@ fn shutdown_sends_what_is_posted() {
     assert_eq!(net.b.messages(), [(Qn(0), b"end".to_vec())]);
     assert_eq!(net.a.messages(), [(Qn(0), b"before".to_vec())]);
     assert!(net.b.ddp_events().contains(&ddp::Event::PeerClosed { incomplete: false }));
-    assert!(net.a.ddp_events().contains(&ddp::Event::Sent { cookie: 2 }));
+    assert!(net.a.ddp_events().contains(&ddp::Event::Sent { cookie: 2, messages: 1 }));
     assert_closed_by_a(&net);
 }
 
@@ -246,7 +246,7 @@ fn what_was_sent_before_an_error_is_sent_again() {
         let arrived = net.a.up.received.iter().filter(|octet| **octet == 0xd7).count();
         assert_eq!(arrived, 3000);
         assert!(net.a.has(tcp::Event::RemoteClosed));
-        assert!(net.b.ddp_events().contains(&ddp::Event::Sent { cookie: 9 }));
+        assert!(net.b.ddp_events().contains(&ddp::Event::Sent { cookie: 9, messages: 1 }));
         net.a.close();
         net.run();
         assert_eq!(net.b.reason().map(|r| r.name()), Some("mpa_error"));

@@ -306,6 +306,7 @@ impl Sender {
     }
 
     /// Frames one FPDU that fits.
+    #[inline]
     fn fill_whole(
         &mut self,
         source: &mut impl UlpduSource,
@@ -374,6 +375,7 @@ impl Sender {
     }
 
     /// Takes the next ULPDU and enters its record; `end` moves behind its FPDU.
+    #[inline]
     fn take(&mut self, source: &mut impl UlpduSource, mulpdu: usize) -> Option<(u64, Outgoing)> {
         let outgoing = source.next(mulpdu)?;
         let start = self.end;

@@ -204,7 +204,7 @@ fn untagged(host: &Host, session: SessionId) -> Vec<Vec<u8>> {
 /// All messages of the sender completed, in order.
 fn check(host: &Host, session: SessionId, messages: &[(bool, u16)]) {
     let of = |event| match event {
-        ddp::Event::Sent { cookie } => Some(cookie),
+        ddp::Event::Sent { cookie, .. } => Some(cookie),
         _ => None,
     };
     let sent: Vec<u64> = host.ddp_events(session).into_iter().filter_map(of).collect();
@@ -234,5 +234,5 @@ fn unstable_sources_are_kept() {
     assert_eq!(kept(&host), Some(wanted));
     host.acknowledge_all();
     assert_eq!(kept(&host), Some(0));
-    assert_eq!(host.ddp_events(session), [ddp::Event::Sent { cookie: 1 }]);
+    assert_eq!(host.ddp_events(session), [ddp::Event::Sent { cookie: 1, messages: 1 }]);
 }

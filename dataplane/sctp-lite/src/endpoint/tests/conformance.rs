@@ -53,7 +53,7 @@ fn seen(event: &SessionEvent) -> Option<ddp::Event> {
             ddp::Event::TaggedDelivered { stag: *stag, to: *to, len: *len, rsvd_ulp: 0 }
         }
         SessionEvent::Rdmap(Heard::Completed { cookie, .. }) => {
-            ddp::Event::Sent { cookie: *cookie }
+            ddp::Event::Sent { cookie: *cookie, messages: 1 }
         }
         SessionEvent::Rdmap(Heard::Flushed { cookie }) => ddp::Event::Flushed { cookie: *cookie },
         SessionEvent::Rdmap(Heard::PeerClosed { incomplete }) => {

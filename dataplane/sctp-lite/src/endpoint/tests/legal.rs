@@ -30,7 +30,7 @@ fn accepted_active() {
     assert_eq!(host.hear_write(0, 1, 100, b"there"), Taken::Yes);
     assert_eq!(host.memory.to_vec()[100..105], *b"there");
     host.acknowledge_all();
-    assert!(host.ddp_events(session).contains(&ddp::Event::Sent { cookie: 1 }));
+    assert!(host.ddp_events(session).contains(&ddp::Event::Sent { cookie: 1, messages: 1 }));
     host.shutdown(session);
     assert_eq!(host.says(), [(0, 2, Function::Terminate, vec![])]);
     // The other direction goes on until its own Terminate.
@@ -291,7 +291,7 @@ fn abort_is_of_one_session() {
     host.post(second, write_message(0, b"alive", 11)).expect("the other goes on");
     host.pull();
     host.acknowledge_all();
-    assert!(host.ddp_events(second).contains(&ddp::Event::Sent { cookie: 11 }));
+    assert!(host.ddp_events(second).contains(&ddp::Event::Sent { cookie: 11, messages: 1 }));
     assert_eq!(host.open(b"").stream, 0, "the streams are free again");
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ddp::{
-    Access, BufferPool, Message, PdId, Source, Stag, StagEntry, StagTable, StreamConfig, StreamId,
-    TaggedOffset, VecMemory,
+    Access, BufferPool, MESSAGE_QUEUE, Message, PdId, QueueConfig, Source, Stag, StagEntry,
+    StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
 };
 use tcp_lite::endpoint::{Context, Endpoint, EndpointConfig, Event, Open, UlpConfig};
 use tcp_lite::mpa::HoldBudget;
@@ -98,6 +98,8 @@ pub struct Half {
     hold: HoldBudget,
     memory: VecMemory,
     ulp: UlpConfig,
+    /// It sends back what messages it gets.
+    echoes: bool,
 }
 
 impl Half {
@@ -105,7 +107,7 @@ impl Half {
         let memory = VecMemory::new(REGION_LEN);
         let stags = region(&memory);
         let (buffers, hold) = (BufferPool::new(1 << 20), HoldBudget::new(16 << 20));
-        Half { endpoint: None, stags, buffers, hold, memory, ulp }
+        Half { endpoint: None, stags, buffers, hold, memory, ulp, echoes: false }
     }
 
     /// Takes a segment.
@@ -136,6 +138,13 @@ impl Half {
         self.endpoint.as_ref().and_then(Endpoint::poll_timeout)
     }
 
+    fn post_message(&mut self, octets: Arc<[u8]>) {
+        let source = Source::Octets(octets);
+        let message = Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie: 0 };
+        let endpoint = self.endpoint.as_mut().expect("it is connected");
+        endpoint.post(message).expect("there is room for a message");
+    }
+
     fn events(&mut self, now: Instant) -> u32 {
         let mut delivered = 0;
         while let Some(event) = self.endpoint.as_mut().and_then(Endpoint::poll_event) {
@@ -151,6 +160,15 @@ impl Half {
                     endpoint.mpa_accept(now, PD, &[], ulp, cx).expect("it asked");
                 }
                 Event::Ddp(ddp::Event::TaggedDelivered { .. }) => delivered += 1,
+                Event::Ddp(ddp::Event::UntaggedDelivered { data, .. }) => {
+                    delivered += 1;
+                    if self.echoes {
+                        self.post_message(data.as_slice().into());
+                    }
+                    self.buffers.recycle(data);
+                    let endpoint = self.endpoint.as_mut().expect("it has just spoken");
+                    endpoint.post_buffers(MESSAGE_QUEUE, 1).expect("it has the queue");
+                }
                 Event::Closed { reason } => panic!("the stream ended: {reason}"),
                 _ => {}
             }
@@ -176,7 +194,23 @@ pub struct Pairing {
 impl Pairing {
     /// Two endpoints that have shaken hands and opened their windows.
     pub fn new(mss: u16, markers: bool) -> Pairing {
-        let mut pairing = Pairing::established(mss, markers, StreamConfig::default().into());
+        Pairing::open(mss, markers, StreamConfig::default())
+    }
+
+    /// As [`new`](Self::new), for many small messages: as many may be under way, nobody wants to hear of
+    /// tagged ones, and the receiver sends back what untagged ones it gets.
+    pub fn for_messages(mss: u16) -> Pairing {
+        let messages = QueueConfig { qn: MESSAGE_QUEUE, buffers: 64, buffer_size: 4096 };
+        let queues = vec![QueueConfig::error_queue(), messages];
+        let config = StreamConfig { queues, max_posts: 4096, ..StreamConfig::default() };
+        let mut pairing =
+            Pairing::open(mss, false, StreamConfig { tagged_events: false, ..config });
+        pairing.receiver.echoes = true;
+        pairing
+    }
+
+    fn open(mss: u16, markers: bool, config: StreamConfig) -> Pairing {
+        let mut pairing = Pairing::established(mss, markers, config.into());
         for _ in 0..8 {
             pairing.write(256 << 10);
             while pairing.exchange() {}
@@ -243,6 +277,28 @@ impl Pairing {
         endpoint.post(message).expect("there is room for a message");
     }
 
+    /// Posts `n` writes of `len` octets, one behind the other, from memory that does not change meanwhile.
+    pub fn write_many(&mut self, n: u32, len: u32) {
+        let memory = self.sender.memory.clone().into_stable();
+        let endpoint = self.sender.endpoint.as_mut().expect("it is connected");
+        for at in 0..n {
+            let offset = u64::from(at) * u64::from(len);
+            let source = Source::Region { memory: &memory, offset, len };
+            let (stag, to) = (REGION, TaggedOffset(offset));
+            let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 0 };
+            endpoint.post_lent(message).expect("there is room for a message");
+        }
+    }
+
+    /// A message goes there and comes back, the acknowledgements with the messages; returns how many came.
+    pub fn echo(&mut self, octets: &Arc<[u8]>) -> u32 {
+        self.sender.post_message(octets.clone());
+        self.send();
+        self.deliver();
+        self.answer();
+        self.take_answer()
+    }
+
     /// One burst each way; false when nobody had anything to say.
     pub fn exchange(&mut self) -> bool {
         self.send();
@@ -281,12 +337,12 @@ impl Pairing {
         self.receiver.output(self.now, &mut self.back);
     }
 
-    /// The sender takes the answer.
-    pub fn take_answer(&mut self) {
+    /// The sender takes the answer; returns the messages that were delivered.
+    pub fn take_answer(&mut self) -> u32 {
         for segment in &self.back.segments {
             self.sender.input(self.now, segment);
         }
-        self.sender.events(self.now);
+        self.sender.events(self.now)
     }
 
     /// Both.
@@ -299,6 +355,17 @@ impl Pairing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_comes_back_in_two_segments() {
+        let mut pairing = Pairing::for_messages(1448);
+        let octets: Arc<[u8]> = vec![7; 64].into();
+        for _ in 0..10 {
+            assert_eq!(pairing.echo(&octets), 1);
+            assert_eq!((pairing.there.segments.len(), pairing.back.segments.len()), (1, 1));
+            pairing.now += Duration::from_micros(2);
+        }
+    }
 
     #[test]
     fn what_is_written_arrives_and_is_acknowledged() {

@@ -6,6 +6,7 @@
 
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use benches::pairing::Pairing;
@@ -30,6 +31,10 @@ const PATHS: &[(&str, u32, &str)] = &[
     ("sctp-sacks", 10, "burst of four packets"),
     ("sctp-tx-64", 200, "write of 64 octets"),
     ("sctp-rx-64", 200, "write of 64 octets"),
+    ("tx-64", 544, "message, 17 in a segment"),
+    ("rx-64", 544, "message, 17 in a segment"),
+    ("acks-64", 544, "message acknowledged and told of"),
+    ("echo", 100, "round trip of 64 octets"),
     ("timer", 1000, "timer set and fired"),
     ("flow", 1000, "look-up among 10 000"),
 ];
@@ -60,6 +65,8 @@ fn main() {
         "sctp-sacks" => sacks(units),
         "sctp-tx-64" => sctp_tx(64, units),
         "sctp-rx-64" => sctp_rx(64, units, false),
+        "tx-64" | "rx-64" | "acks-64" => messages(&name, units),
+        "echo" => echo(units),
         "timer" => timer(units),
         _ => flow(units),
     }
@@ -146,6 +153,39 @@ fn sacks(units: u32) {
         measured_hot_path(&mut || pairing.acknowledge());
         pairing.now += Duration::from_micros(100);
     }
+}
+
+/// Writes of 64 octets: posted and sent, taken, or acknowledged.
+fn messages(name: &str, units: u32) {
+    let mut pairing = Pairing::for_messages(1448);
+    let measured = |step: &str, work: &mut dyn FnMut()| {
+        if step == name { measured_hot_path(work) } else { work() }
+    };
+    measured("tx-64", &mut || {
+        pairing.write_many(units, 64);
+        pairing.send();
+    });
+    assert_eq!(pairing.burst().len() as u32, units / 17);
+    measured("rx-64", &mut || {
+        black_box(pairing.deliver());
+    });
+    pairing.answer();
+    measured("acks-64", &mut || {
+        black_box(pairing.take_answer());
+    });
+}
+
+fn echo(units: u32) {
+    let mut pairing = Pairing::for_messages(1448);
+    let octets: Arc<[u8]> = vec![7; 64].into();
+    let mut came = 0;
+    measured_hot_path(&mut || {
+        for _ in 0..units {
+            came += pairing.echo(&octets);
+            pairing.now += Duration::from_micros(2);
+        }
+    });
+    assert_eq!(came, units);
 }
 
 fn timer(units: u32) {

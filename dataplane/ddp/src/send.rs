@@ -305,6 +305,11 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     #[cfg(test)]
+    pub(crate) fn runs_held(&self) -> usize {
+        self.runs.len()
+    }
+
+    #[cfg(test)]
     pub(crate) fn start_messages_at(&mut self, number: u32) {
         self.first = number;
     }

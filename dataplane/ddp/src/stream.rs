@@ -256,6 +256,12 @@ impl<M: RegionMemory> Stream<M> {
         self.receiver.record_capacity()
     }
 
+    /// Region handles that the posted messages have.
+    #[cfg(test)]
+    pub(crate) fn runs_held(&self) -> usize {
+        self.sender.runs_held()
+    }
+
     /// As if the messages before this one had been sent and received.
     #[cfg(test)]
     pub(crate) fn start_queue_at(&mut self, qn: Qn, msn: wire::Msn) {

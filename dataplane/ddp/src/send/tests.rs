@@ -375,3 +375,36 @@ fn message_numbers_wrap() {
         [Event::Sent { cookie: 1, messages: 1 }, Event::Sent { cookie: 2, messages: 1 }]
     );
 }
+
+// Messages from one region share a handle, which goes with the last of them.
+#[test]
+fn a_region_is_held_while_a_message_from_it_is_under_way() {
+    let regions = [1u8, 2].map(|fill| VecMemory::from_vec(vec![fill; 64]).into_stable());
+    let mut stream =
+        S::new(StreamId(1), PdId(1), StreamConfig { max_posts: 16, ..StreamConfig::default() });
+    let from = |region: usize, offset| {
+        let source = Source::Region { memory: &regions[region], offset, len: 8 };
+        Message::Tagged { stag: Stag(5), to: TaggedOffset(0), rsvd_ulp: 0, source, cookie: 7 }
+    };
+    stream.start_messages_at(u32::MAX - 1);
+    for region in [0, 0, 1, 1, 0] {
+        stream.post_lent(from(region, 3)).unwrap();
+    }
+    stream.post(untagged(0, 8, 8)).unwrap();
+    stream.post_lent(from(0, 0)).unwrap();
+    let segments = all(&mut stream, 1500);
+    let fill: Vec<u8> = segments.iter().map(|s| payload(&stream, s)[0]).collect();
+    assert_eq!(fill, [1, 1, 2, 2, 1, octets(1)[0], 1]);
+    assert!(segments.iter().all(|s| s.stable));
+    assert_eq!(stream.runs_held(), 3);
+    for (acknowledged, held) in [(0, 3), (1, 2), (2, 2), (3, 1), (4, 1), (5, 1), (6, 0)] {
+        stream.acknowledged(segments[acknowledged].token, 8);
+        assert_eq!(stream.runs_held(), held, "after {acknowledged}");
+    }
+    // Those of one name that follow each other are told of together.
+    let sent = |cookie, messages| Event::Sent { cookie, messages };
+    assert_eq!(events(&mut stream), [sent(7, 5), sent(8, 1), sent(7, 1)]);
+    stream.post_lent(from(1, 0)).unwrap();
+    stream.post_last(untagged(2, 8, 9)).unwrap();
+    assert_eq!(stream.runs_held(), 0, "what has not begun is flushed");
+}

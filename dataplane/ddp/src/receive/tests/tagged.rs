@@ -242,3 +242,13 @@ fn a_region_is_written_again() {
     assert_eq!(rig.region(0, 3), b"new");
     assert_eq!(rig.events().len(), 2);
 }
+
+// A ULP that looks at no tagged delivery is not told of any; they are counted.
+#[test]
+fn deliveries_that_nobody_looks_at_are_only_counted() {
+    let mut rig = Rig::with(StreamConfig { tagged_events: false, ..config() });
+    assert_eq!(rig.give(0, &tagged(0, true, b"abc")), Placed(3));
+    assert_eq!(rig.events(), []);
+    let counters = rig.stream.counters();
+    assert_eq!((counters.tagged_delivered, counters.delivered_octets), (1, 3));
+}

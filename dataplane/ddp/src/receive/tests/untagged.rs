@@ -296,3 +296,16 @@ fn release_gives_unfinished_buffers_back() {
     assert_eq!(rig.give(1, &untagged(1, 1, true, b"b")), Ignored);
     assert_eq!(rig.events(), []);
 }
+
+// A whole message in order never counts as unfinished, but there must be room for its buffer.
+#[test]
+fn a_whole_message_needs_room_for_a_moment() {
+    let mut rig = Rig::new();
+    rig.pool = BufferPool::new(255);
+    assert_eq!(rig.give(0, &untagged(1, 0, true, b"hello")), Refused);
+    assert_eq!((rig.pool.refused_full(), rig.stream.posted_buffers(QUEUE)), (1, Some(4)));
+    rig.pool = BufferPool::new(256);
+    assert_eq!(rig.give(0, &untagged(1, 0, true, b"hello")), Placed(5));
+    assert_eq!(rig.events(), [untagged_delivered(1, b"hello")]);
+    assert_eq!((rig.pool.in_use(), rig.pool.high_water()), (0, 256));
+}

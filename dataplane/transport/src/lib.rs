@@ -1,7 +1,7 @@
 //! What the send halves of TCP and SCTP share: congestion control ([`congestion`], [`prr`], [`pacing`],
-//! [`usage`]), loss detection ([`rack`], [`tlp`], [`delivery`], [`recovery`]), the reaction to losses that
-//! were none ([`episode`], [`frto`]), round trips ([`rtt`]), the search for the path's MTU ([`pmtu`]), and the
-//! numbers all of it counts in ([`seq`], [`ranges`]).
+//! [`usage`]), loss detection ([`rack`], [`mod@detect`], [`tlp`], [`delivery`], [`recovery`]), the reaction to
+//! losses that were none ([`episode`], [`frto`]), round trips ([`rtt`]), the search for the path's MTU
+//! ([`pmtu`]), and the numbers all of it counts in ([`seq`], [`ranges`]).
 //!
 //! A sequence number is an octet for TCP and a DATA chunk (TSN) for SCTP; amounts are octets for both. What
 //! is in flight, and what to send next, is the business of each protocol.
@@ -9,6 +9,7 @@
 
 pub mod congestion;
 pub mod delivery;
+pub mod detect;
 pub mod episode;
 pub mod frto;
 pub mod pacing;

@@ -1,5 +1,5 @@
 //! RACK (RFC 8985 §6): a segment is lost when one sent later has arrived and time for reordering has
-//! passed. Here is what RACK knows; the scoreboard applies it to its records.
+//! passed. Here is what RACK knows; [`detect`](mod@crate::detect) applies it to what is in flight.
 
 use core::time::Duration;
 

@@ -212,6 +212,8 @@ pub struct End {
     /// What its region holds.
     pub memory: Memory,
     config: RigConfig,
+    /// How its streams speak: one for all, as with the appliance.
+    endpoint: EndpointConfig,
     events: Vec<Event>,
 }
 
@@ -272,8 +274,8 @@ impl End {
             Side::Asked => (REMOTE, access),
         };
         let memory = memory(rig.region, access.remote_write())?;
-        let rig = rig.clone();
-        let mut end = End { dataplane, port, memory, config: rig, events: Vec::new() };
+        let (config, endpoint) = (rig.clone(), rig.endpoint());
+        let mut end = End { dataplane, port, memory, config, endpoint, events: Vec::new() };
         end.add_region(stag, access)?;
         if side == Side::Asked {
             end.listen(many)?;
@@ -378,7 +380,7 @@ impl End {
             interface: None,
             address: None,
             port: TCP_PORT,
-            endpoint: self.config.endpoint(),
+            endpoint: self.endpoint.clone(),
             backlog: many,
             credits: u32::MAX / 2,
         });
@@ -393,7 +395,7 @@ impl End {
             interface: InterfaceId(0),
             local: Some(asking_address(n)),
             remote: SocketAddr::new(address(Side::Asked), TCP_PORT),
-            endpoint: self.config.endpoint(),
+            endpoint: self.endpoint.clone(),
             ulp: self.config.ulp(),
             service: Service::Control,
             pd: PD,

@@ -7,7 +7,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use arrayvec::ArrayVec;
 use ddp::StreamId;
 use hashbrown::HashTable;
 use siphasher::sip::SipHasher13;
@@ -31,29 +30,47 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// What tells it from all others; as short as the addresses allow, for every octet is hashed.
-    fn octets(&self) -> ArrayVec<u8, 39> {
-        let mut out = [0; 39];
+    /// What tells it from all others; as short as the addresses allow, for every octet is hashed and kept.
+    fn octets(&self) -> Octets {
+        let mut out = [0; V6];
         let [i0, i1] = self.interface.to_be_bytes();
         let ([l0, l1], [r0, r1]) =
             (self.local.port().to_be_bytes(), self.remote.port().to_be_bytes());
         out[..6].copy_from_slice(&[i0, i1, l0, l1, r0, r1]);
-        let len = match (self.local.ip(), self.remote.ip()) {
+        match (self.local.ip(), self.remote.ip()) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                out[7..11].copy_from_slice(&local.octets());
-                out[11..15].copy_from_slice(&remote.octets());
-                15
+                let mut short = [0; V4];
+                short[..6].copy_from_slice(&out[..6]);
+                short[7..11].copy_from_slice(&local.octets());
+                short[11..].copy_from_slice(&remote.octets());
+                Octets::V4(short)
             }
             (local, remote) => {
                 out[6] = 1;
                 out[7..23].copy_from_slice(&v6(local));
-                out[23..39].copy_from_slice(&v6(remote));
-                39
+                out[23..].copy_from_slice(&v6(remote));
+                Octets::V6(out)
             }
-        };
-        let mut octets = ArrayVec::from(out);
-        octets.truncate(len);
-        octets
+        }
+    }
+}
+
+/// Octets of a flow between IPv4 addresses: interface, ports, family, addresses.
+const V4: usize = 6 + 1 + 2 * 4;
+/// The same of IPv6.
+const V6: usize = 6 + 1 + 2 * 16;
+
+enum Octets {
+    V4([u8; V4]),
+    V6([u8; V6]),
+}
+
+impl Octets {
+    fn hash(&self, key: &SipHasher13) -> u64 {
+        match self {
+            Octets::V4(octets) => key.hash(octets),
+            Octets::V6(octets) => key.hash(octets),
+        }
     }
 }
 
@@ -64,27 +81,41 @@ fn v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// From flow to slot, under a keyed hash: peers cannot make their flows collide.
+/// From flow to slot, under a keyed hash: peers cannot make their flows collide. A table for each family, so
+/// that an IPv4 flow takes 20 octets.
 #[derive(Debug)]
 pub struct FlowTable {
-    table: HashTable<(FlowKey, u32)>,
+    v4: HashTable<Entry<V4>>,
+    v6: HashTable<Entry<V6>>,
     key: SipHasher13,
 }
+
+#[derive(Clone, Copy, Debug)]
+struct Entry<const N: usize> {
+    flow: [u8; N],
+    slot: u32,
+}
+
+const _: () = assert!(size_of::<Entry<V4>>() == 20);
 
 impl FlowTable {
     /// An empty table; `key` is secret.
     pub fn new(key: [u8; 16]) -> Self {
-        FlowTable { table: HashTable::new(), key: SipHasher13::new_with_key(&key) }
+        let key = SipHasher13::new_with_key(&key);
+        FlowTable { v4: HashTable::new(), v6: HashTable::new(), key }
     }
 
     /// The hash for the look-ups of this table.
     pub fn hash(&self, key: &FlowKey) -> u64 {
-        self.key.hash(&key.octets())
+        key.octets().hash(&self.key)
     }
 
     /// The slot of a flow, whose hash is `hash`.
     pub fn find(&self, hash: u64, key: &FlowKey) -> Option<u32> {
-        self.table.find(hash, |(k, _)| k == key).map(|&(_, slot)| slot)
+        match key.octets() {
+            Octets::V4(flow) => self.v4.find(hash, |e| e.flow == flow).map(|e| e.slot),
+            Octets::V6(flow) => self.v6.find(hash, |e| e.flow == flow).map(|e| e.slot),
+        }
     }
 
     /// The slot of a flow.
@@ -94,26 +125,39 @@ impl FlowTable {
 
     /// Adds a flow that is not there yet.
     pub fn insert(&mut self, key: FlowKey, slot: u32) {
-        let (hash, sip) = (self.hash(&key), self.key);
-        self.table.insert_unique(hash, (key, slot), |(k, _)| sip.hash(&k.octets()));
+        match key.octets() {
+            Octets::V4(flow) => insert(&mut self.v4, self.key, Entry { flow, slot }),
+            Octets::V6(flow) => insert(&mut self.v6, self.key, Entry { flow, slot }),
+        }
     }
 
     /// Takes a flow out, if it is this slot's.
     pub fn remove(&mut self, key: &FlowKey, slot: u32) {
-        let hash = self.hash(key);
-        if let Ok(found) = self.table.find_entry(hash, |(k, s)| k == key && *s == slot) {
-            found.remove();
+        match key.octets() {
+            Octets::V4(flow) => remove(&mut self.v4, self.key, Entry { flow, slot }),
+            Octets::V6(flow) => remove(&mut self.v6, self.key, Entry { flow, slot }),
         }
     }
 
     /// Flows in the table.
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.v4.len() + self.v6.len()
     }
 
     /// True when there are none.
     pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
+        self.len() == 0
+    }
+}
+
+fn insert<const N: usize>(table: &mut HashTable<Entry<N>>, key: SipHasher13, entry: Entry<N>) {
+    table.insert_unique(key.hash(&entry.flow), entry, |e| key.hash(&e.flow));
+}
+
+fn remove<const N: usize>(table: &mut HashTable<Entry<N>>, key: SipHasher13, entry: Entry<N>) {
+    let same = |e: &Entry<N>| e.flow == entry.flow && e.slot == entry.slot;
+    if let Ok(found) = table.find_entry(key.hash(&entry.flow), same) {
+        found.remove();
     }
 }
 
@@ -126,6 +170,13 @@ pub struct Slab<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
     len: u32,
+}
+
+/// Makes room for one more: of what there is an eighth, where doubling would leave half of it unused.
+pub(crate) fn grow<T>(entries: &mut Vec<T>) {
+    if entries.len() == entries.capacity() {
+        entries.reserve_exact(entries.len() / 8 + 64);
+    }
 }
 
 #[derive(Debug)]
@@ -158,6 +209,7 @@ impl<T> Slab<T> {
     pub fn insert(&mut self, value: T) -> &mut T {
         let (slot, _) = self.vacancy().expect("the caller has asked for a vacancy");
         if self.free.pop().is_none() {
+            grow(&mut self.slots);
             self.slots.push(Slot { generation: 1, value: None });
         }
         self.len += 1;

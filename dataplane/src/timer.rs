@@ -77,6 +77,9 @@ impl TimerWheel {
         let index = token as usize;
         if index >= self.nodes.len() {
             let empty = Node { tick: 0, prev: NIL, next: NIL, place: Place::Nowhere };
+            if index + 1 > self.nodes.capacity() {
+                self.nodes.reserve_exact(index + 1 - self.nodes.len() + index / 8);
+            }
             self.nodes.resize(index + 1, empty);
         }
         self.nodes[index].tick = tick_after(deadline);

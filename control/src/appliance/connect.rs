@@ -25,13 +25,17 @@ use crate::transport::Transport;
 
 /// Time for all of an active open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Ways to open associations that are remembered.
-const SCTP_KINDS: usize = 16;
+/// Ways to open streams that are remembered, and as many to open associations.
+const KINDS: usize = 16;
 /// Buffers of the message queue of streams that are opened from here, and octets of each.
 const OWN_QUEUE: (u32, u32) = (32, 64 << 10);
 
 /// What ways to open an association differ in: the peer's UDP port, and whether it may speak first.
 pub(super) type SctpKind = (Option<u16>, bool);
+
+/// What ways to open a connection differ in: MPA's revision, the draft's Start Key, markers, CRC, who the peer is,
+/// the peer-to-peer model, and the second attempt with revision 1.
+pub(super) type TcpKind = (u8, bool, bool, bool, mpa::Peer, bool, bool);
 
 /// An active open on its way.
 pub(super) struct ConnectPlan {
@@ -193,9 +197,7 @@ impl Core {
         let version = if plan.start_key { VersionPolicy::V0 } else { VersionPolicy::V1 };
         let peer = mpa::Peer::from_name(&plan.spec.rdmap.peer).unwrap_or_default();
         let endpoint = match plan.spec.transport {
-            Transport::Tcp => {
-                connect_endpoint(&self.config, &plan.spec, peer, plan.start_key).into()
-            }
+            Transport::Tcp => EndpointConfig::Tcp(self.tcp_for(&plan.spec, peer, plan.start_key)),
             Transport::Sctp => EndpointConfig::Sctp(self.sctp_for(&plan.spec)),
         };
         let ulp = match plan.spec.ulp {
@@ -223,6 +225,28 @@ impl Core {
         self.tell(worker.0, Command::Connect(Box::new(connect)));
     }
 
+    /// What streams that are opened in the same way share, as those of a listener do.
+    fn tcp_for(
+        &mut self,
+        spec: &ConnectSpec,
+        peer: mpa::Peer,
+        start_key: bool,
+    ) -> Arc<tcp_lite::endpoint::EndpointConfig> {
+        let (ways, mpa) = (&spec.rdmap, &spec.mpa);
+        let again = ways.retry_revision_1;
+        let key =
+            (spec.revision(), start_key, spec.markers(), mpa.crc, peer, ways.peer_to_peer, again);
+        if let Some((_, config)) = self.tcp.iter().find(|(known, _)| *known == key) {
+            return Arc::clone(config);
+        }
+        let config = Arc::new(connect_endpoint(&self.config, spec, peer, start_key));
+        if self.tcp.len() >= KINDS {
+            self.tcp.remove(0);
+        }
+        self.tcp.push((key, Arc::clone(&config)));
+        config
+    }
+
     /// How an association is opened: the same object for the same wishes, so that streams to one peer share
     /// associations.
     fn sctp_for(&mut self, spec: &ConnectSpec) -> Arc<SctpConfig> {
@@ -231,7 +255,7 @@ impl Core {
             return Arc::clone(config);
         }
         let config = Arc::new(connect_sctp(&self.config, spec));
-        if self.sctp.len() >= SCTP_KINDS {
+        if self.sctp.len() >= KINDS {
             self.sctp.remove(0);
         }
         self.sctp.push((key, Arc::clone(&config)));

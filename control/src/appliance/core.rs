@@ -16,7 +16,7 @@ use ddp::rdmap::Outcome;
 use ddp::{PdId, Stag, StreamId};
 
 use super::connect::Purpose;
-pub(super) use super::connect::SctpKind;
+pub(super) use super::connect::{SctpKind, TcpKind};
 use super::jobs::Job;
 use super::links::Links;
 use super::listeners::Listener;
@@ -91,9 +91,11 @@ pub struct Core {
     pub(super) retired: Vec<Listener>,
     pub(super) streams: HashMap<StreamId, Stream>,
     pub(super) jobs: BTreeMap<u64, Job>,
-    /// Untagged messages on their way to a file: tag to stream and queue.
+    /// How connections are opened, for each way that was asked for.
+    pub(super) tcp: Vec<(TcpKind, Arc<tcp_lite::endpoint::EndpointConfig>)>,
     /// How associations are opened, for each way that was asked for.
     pub(super) sctp: Vec<(SctpKind, Arc<SctpConfig>)>,
+    /// Untagged messages on their way to a file: tag to stream and queue.
     pub(super) appending: HashMap<u64, (StreamId, u32)>,
     /// What ended streams did, per worker.
     pub(super) totals: Vec<Totals>,
@@ -179,6 +181,7 @@ impl Core {
             retired: Vec::new(),
             streams: HashMap::new(),
             jobs: BTreeMap::new(),
+            tcp: Vec::new(),
             sctp: Vec::new(),
             appending: HashMap::new(),
             totals: vec![Totals::default(); workers],

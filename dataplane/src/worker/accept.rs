@@ -305,7 +305,7 @@ impl<Io: PortIo> Core<Io> {
             if deadline <= now {
                 self.give_up(slot, ConnectError::Timeout);
             } else {
-                conn.own_deadline = Some(deadline);
+                conn.own_deadline = Some(deadline).into();
             }
         }
     }
@@ -331,7 +331,8 @@ impl<Io: PortIo> Core<Io> {
             self.forget(slot);
         } else {
             let again = now + RETRY;
-            conn.own_deadline = Some(conn.own_deadline.map_or(again, |at| at.min(again)));
+            let at = conn.own_deadline.get().map_or(again, |at| at.min(again));
+            conn.own_deadline = Some(at).into();
             self.set_timer(slot);
         }
     }
@@ -379,7 +380,7 @@ impl<Io: PortIo> Core<Io> {
         match conn.lower {
             Lower::Tcp(ref mut endpoint) => {
                 endpoint.abort(&mut lend!(self));
-                self.flows.remove(&conn.key, slot);
+                self.flows.remove(&conn.flow(), slot);
             }
             Lower::Sctp(session) => self.session_gone(session),
         }

@@ -1,11 +1,11 @@
 //! A stream as its worker holds it: its lower layer and what only the worker knows of it. What is said of
 //! its path, its timer and its place in line is TCP's: over SCTP all that is the association's.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, Qn, Stag, StreamId};
-use wire::{Instant, LazyDeque};
+use wire::{Instant, LazyDeque, MaybeInstant};
 
 use super::listen::Progress;
 use super::load::Running;
@@ -19,7 +19,8 @@ use crate::net::path::Path;
 /// A stream of this worker.
 pub(super) struct Conn {
     pub(super) id: StreamId,
-    pub(super) key: FlowKey,
+    /// Our port and the peer's.
+    ports: (u16, u16),
     pub(super) lower: Lower,
     pub(super) path: Path,
     pub(super) origin: Origin,
@@ -39,13 +40,13 @@ pub(super) struct Conn {
     pub(super) pinned: bool,
     /// When the worker itself wants to look at it: the end of the time for a connect, or another
     /// attempt at the next hop.
-    pub(super) own_deadline: Option<Instant>,
+    pub(super) own_deadline: MaybeInstant,
     /// What its path was last known to carry, octets of a segment without its fixed header.
     pub(super) path_mss: u16,
     /// Reports that there is no way to the peer, while it is being opened.
     pub(super) soft_errors: u8,
     /// For when its timer is set in the wheel; the true deadline may be later, never earlier.
-    pub(super) timer: Option<Instant>,
+    pub(super) timer: MaybeInstant,
     /// Posted messages whose source is a region, in the order of posting.
     pub(super) sources: LazyDeque<(Ticket, Stag)>,
     /// Who deals with what arrives.
@@ -104,8 +105,8 @@ impl Conn {
         now: Instant,
     ) -> Conn {
         let own_deadline = match &origin {
-            Origin::Opened { deadline, .. } => Some(*deadline),
-            Origin::Accepted { .. } => None,
+            Origin::Opened { deadline, .. } => Some(*deadline).into(),
+            Origin::Accepted { .. } => MaybeInstant::NONE,
         };
         let path_mss = match &lower {
             Lower::Tcp(endpoint) => endpoint.connection().path_mss(),
@@ -113,7 +114,7 @@ impl Conn {
         };
         Conn {
             id,
-            key,
+            ports: (key.local.port(), key.remote.port()),
             lower,
             path,
             origin,
@@ -128,13 +129,28 @@ impl Conn {
             own_deadline,
             path_mss,
             soft_errors: 0,
-            timer: None,
+            timer: MaybeInstant::NONE,
             sources: LazyDeque::new(),
             service: Service::Control,
             answers: LazyDeque::new(),
             echoed: Echoed::default(),
             load: None,
         }
+    }
+
+    /// Its flow.
+    pub(super) fn flow(&self) -> FlowKey {
+        let (local, remote) = self.path.addresses();
+        FlowKey {
+            interface: self.path.interface as u16,
+            local: SocketAddr::new(local, self.ports.0),
+            remote: SocketAddr::new(remote, self.ports.1),
+        }
+    }
+
+    /// The peer's address.
+    pub(super) fn peer(&self) -> IpAddr {
+        self.path.addresses().1
     }
 
     /// The listener that took it.

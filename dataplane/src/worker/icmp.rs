@@ -75,18 +75,19 @@ impl<Io: PortIo> Core<Io> {
         if mss != conn.path_mss {
             conn.path_mss = mss;
             let mtu = mss + conn.path.tcp_headers();
-            self.path_mtus.learn((conn.path.interface, conn.key.remote.ip()), mtu, now);
+            self.path_mtus.learn((conn.path.interface, conn.peer()), mtu, now);
         }
     }
 
     /// A stream has timed out: perhaps another one knows why.
     pub(super) fn ask_others_for_path(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
+        let peer = (conn.path.interface, conn.peer());
         let Lower::Tcp(endpoint) = &mut conn.lower else { return };
         if !endpoint.connection().is_timing_out() {
             return;
         }
-        let known = self.path_mtus.get((conn.path.interface, conn.key.remote.ip()), now);
+        let known = self.path_mtus.get(peer, now);
         let known = known.map(|mtu| mtu.saturating_sub(conn.path.tcp_headers()));
         if let Some(mss) = known.filter(|&mss| mss < conn.path_mss) {
             conn.path_mss = mss;

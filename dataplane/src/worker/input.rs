@@ -327,7 +327,7 @@ impl<Io: PortIo> Core<Io> {
         };
         // The burst itself may have opened or ended the stream meanwhile.
         let slot =
-            arrival.slot.filter(|&s| self.conns.get(s).is_some_and(|c| c.key == arrival.flow));
+            arrival.slot.filter(|&s| self.conns.get(s).is_some_and(|c| c.flow() == arrival.flow));
         let Some(slot) = slot.or_else(|| self.flows.find(arrival.hash, &arrival.flow)) else {
             return self.no_stream(arrival.flow, arrival.source_mac, &segment, None, now);
         };

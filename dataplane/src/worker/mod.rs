@@ -46,7 +46,7 @@ use siphasher::sip::SipHasher13;
 use tcp_lite::endpoint::Context;
 use tcp_lite::mpa::HoldBudget;
 use tcp_lite::tcp::IsnGenerator;
-use wire::Instant;
+use wire::{Instant, MaybeInstant};
 
 use self::conn::Conn;
 use self::cookies::Cookies;
@@ -372,7 +372,7 @@ impl<Io: PortIo> Core<Io> {
         peer: IpAddr,
     ) -> Option<&tcp_lite::endpoint::Endpoint<Memory>> {
         let mut conns = self.conns.occupied().filter_map(|slot| self.conns.get(slot));
-        conns.find(|conn| conn.key.remote.ip() == peer).and_then(|conn| match &conn.lower {
+        conns.find(|conn| conn.peer() == peer).and_then(|conn| match &conn.lower {
             Lower::Tcp(endpoint) => Some(endpoint),
             Lower::Sctp(_) => None,
         })
@@ -403,7 +403,7 @@ impl<Io: PortIo> Core<Io> {
 
     fn timer(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
-        conn.timer = None;
+        conn.timer = MaybeInstant::NONE;
         if let Lower::Tcp(endpoint) = &mut conn.lower
             && endpoint.poll_timeout().is_some_and(|at| at <= now)
         {
@@ -416,8 +416,8 @@ impl<Io: PortIo> Core<Io> {
             let neighbours = &mut self.stack.interfaces[conn.path.interface].neighbours;
             neighbours.doubt(conn.path.next_hop, now);
         }
-        if conn.own_deadline.is_some_and(|at| at <= now) {
-            conn.own_deadline = None;
+        if conn.own_deadline.get().is_some_and(|at| at <= now) {
+            conn.own_deadline = MaybeInstant::NONE;
             self.own_deadline(slot, now);
         }
         self.touch(slot);

@@ -153,9 +153,9 @@ impl<Io: PortIo> Core<Io> {
             Lower::Tcp(endpoint) if !conn.waiting => endpoint.poll_timeout(),
             _ => None,
         };
-        let Some(at) = endpoint.into_iter().chain(conn.own_deadline).min() else { return };
-        if conn.timer.is_none_or(|set| at < set) {
-            conn.timer = Some(at);
+        let Some(at) = endpoint.into_iter().chain(conn.own_deadline.get()).min() else { return };
+        if conn.timer.get().is_none_or(|set| at < set) {
+            conn.timer = Some(at).into();
             self.wheel.set(slot, at);
         }
     }

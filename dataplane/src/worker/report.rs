@@ -3,7 +3,7 @@
 use tcp_lite::endpoint;
 use tcp_lite::mpa::{EnhancedRepr, Revision};
 use tcp_lite::tcp::State;
-use wire::Instant;
+use wire::{Instant, MaybeInstant};
 
 use super::Core;
 use super::accept::release;
@@ -66,9 +66,9 @@ impl<Io: PortIo> Core<Io> {
         let event = Event::Incoming {
             stream: conn.id,
             listener,
-            interface: InterfaceId(conn.key.interface),
-            local: conn.key.local,
-            remote: conn.key.remote,
+            interface: InterfaceId(conn.flow().interface),
+            local: conn.flow().local,
+            remote: conn.flow().remote,
             private_data,
             revision,
             enhanced,
@@ -82,7 +82,7 @@ impl<Io: PortIo> Core<Io> {
             return;
         }
         conn.stage = Stage::Established;
-        conn.own_deadline = None;
+        conn.own_deadline = MaybeInstant::NONE;
         let neighbours = &mut self.stack.interfaces[conn.path.interface].neighbours;
         conn.pinned = neighbours.pin(conn.path.next_hop);
         let ticket = match conn.origin {
@@ -94,8 +94,8 @@ impl<Io: PortIo> Core<Io> {
             ticket,
             private_data,
             params,
-            local: conn.key.local,
-            remote: conn.key.remote,
+            local: conn.flow().local,
+            remote: conn.flow().remote,
         };
         self.counters.streams_established.add(1);
         self.events.push(event, &self.counters);
@@ -211,9 +211,9 @@ impl<Io: PortIo> Core<Io> {
         StreamInfo {
             stream: conn.id,
             listener: conn.listener(),
-            interface: InterfaceId(conn.key.interface),
-            local: conn.key.local,
-            remote: conn.key.remote,
+            interface: InterfaceId(conn.flow().interface),
+            local: conn.flow().local,
+            remote: conn.flow().remote,
             transport: conn.lower.transport(),
             association: conn.lower.association(associations),
             state: conn.lower.state(associations),

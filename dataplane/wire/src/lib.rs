@@ -18,7 +18,7 @@ mod time;
 
 pub use ddp::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
 pub use lazy::{Blank, Lazy, LazyDeque};
-pub use time::Instant;
+pub use time::{Instant, MaybeInstant};
 
 /// The octets are fewer than the header needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -48,6 +48,38 @@ impl Instant {
     }
 }
 
+/// A point in time or none, in the room of one: the last point that there is stands for none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct MaybeInstant(u64);
+
+impl MaybeInstant {
+    /// None.
+    pub const NONE: MaybeInstant = MaybeInstant(u64::MAX);
+
+    /// The point, if it is one.
+    pub const fn get(self) -> Option<Instant> {
+        if self.0 == u64::MAX { None } else { Some(Instant(self.0)) }
+    }
+}
+
+impl Default for MaybeInstant {
+    fn default() -> Self {
+        MaybeInstant::NONE
+    }
+}
+
+impl From<Option<Instant>> for MaybeInstant {
+    fn from(at: Option<Instant>) -> Self {
+        at.map_or(MaybeInstant::NONE, |at| MaybeInstant(at.0))
+    }
+}
+
+impl fmt::Debug for MaybeInstant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
 impl Add<Duration> for Instant {
     type Output = Instant;
     fn add(self, d: Duration) -> Instant {

@@ -75,8 +75,9 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Mempool {
-    /// Most buffers that a registered thread keeps for itself, at most; more per queue are wanted.
-    pub const CACHE: u32 = 256;
+    /// Most buffers that a registered thread keeps for itself, at most; more per queue are wanted. Few, for those
+    /// that go round between two threads lie in the caches of both.
+    pub const CACHE: u32 = 64;
 
     /// Makes a pool; every octet of it is touched, so that no later use faults.
     pub fn new(eal: &Eal, config: MempoolConfig) -> Result<Mempool, Error> {

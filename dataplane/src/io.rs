@@ -31,6 +31,9 @@ pub trait Frame: Send {
     /// Starts to bring the frame near: it will be read soon.
     fn prefetch(&self) {}
 
+    /// The same for its headers, which are read before the frames before it have been taken.
+    fn prefetch_headers(&self) {}
+
     /// The device's RSS hash, under the key of the port's steering.
     fn hash(&self) -> Option<u32>;
 

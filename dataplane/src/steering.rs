@@ -36,6 +36,8 @@ pub struct Steering {
     terms: Box<[[u32; 256]]>,
     /// Indexed by the hash modulo its length.
     table: Box<[WorkerId]>,
+    /// The one worker in it, if there is but one.
+    only: Option<WorkerId>,
 }
 
 impl Steering {
@@ -43,7 +45,9 @@ impl Steering {
     /// queue. `table` must not be empty.
     pub fn new(key: &[u8; KEY_LEN], table: Vec<WorkerId>) -> Self {
         assert!(!table.is_empty(), "a port has at least one worker");
-        Steering { terms: terms(key), table: table.into() }
+        let first = table[0];
+        let only = table.iter().all(|&worker| worker == first).then_some(first);
+        Steering { terms: terms(key), table: table.into(), only }
     }
 
     /// Steering in software: the symmetric key, and the workers in turn over 128 entries as devices
@@ -54,8 +58,7 @@ impl Steering {
 
     /// The one worker of all flows, if there is but one: nothing need be hashed.
     pub fn only(&self) -> Option<WorkerId> {
-        let first = self.table[0];
-        self.table.iter().all(|&w| w == first).then_some(first)
+        self.only
     }
 
     /// The owner of the flow whose packets arrive from `source` to `destination`.

@@ -15,6 +15,9 @@ use crate::steering::{SYMMETRIC_KEY, Steering};
 /// more hints than it has places for would only stop it.
 const MOST_AHEAD: usize = 1536;
 
+/// Octets in which a frame's headers lie.
+const HEADERS: usize = 128;
+
 impl Frame for Mbuf {
     fn octets(&self) -> &[u8] {
         self.data()
@@ -30,6 +33,10 @@ impl Frame for Mbuf {
 
     fn prefetch(&self) {
         self.prefetch_data(MOST_AHEAD);
+    }
+
+    fn prefetch_headers(&self) {
+        self.prefetch_data(HEADERS);
     }
 
     fn hash(&self) -> Option<u32> {

@@ -60,7 +60,7 @@ pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, len: usi
 /// The part of two addresses in it.
 pub fn addresses(source: IpAddr, destination: IpAddr) -> u16 {
     match (source, destination) {
-        (IpAddr::V4(s), IpAddr::V4(d)) => add(sum(&s.octets()), sum(&d.octets())),
+        (IpAddr::V4(s), IpAddr::V4(d)) => fold(u64::from(u32::from(s)) + u64::from(u32::from(d))),
         (IpAddr::V6(s), IpAddr::V6(d)) => add(sum(&s.octets()), sum(&d.octets())),
         _ => 0,
     }

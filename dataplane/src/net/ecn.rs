@@ -8,7 +8,8 @@
 //!  IPv6  | 6 | class hi 4 | class lo 4 | flow   class is bits 3..0 of octet 0 and 7..4 of octet 1
 //! ```
 
-const ECT_0: u8 = 0b10;
+/// ECN-capable, in the octet of IPv4's header that ends with the field.
+pub(super) const ECT_0: u8 = 0b10;
 const CE: u8 = 0b11;
 const MASK: u8 = 0b11;
 const V6_SHIFT: u8 = 4;

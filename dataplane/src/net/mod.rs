@@ -6,6 +6,7 @@
 //! caches and streams belong to each of them). Frames to send are left in an [`Outbox`]; segments of
 //! streams are not: they are written in place behind the headers of a [`path::Path`].
 
+pub mod alike;
 pub mod arp;
 pub mod carrier;
 pub mod checksum;

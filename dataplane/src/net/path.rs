@@ -105,14 +105,28 @@ impl Path {
         let len = (l3 + ip.header_len()) as u8;
         let addresses = checksum::addresses(source, destination);
         let (port, l3) = (interface.port, l3 as u8);
-        Some(Path { interface: index, port, next_hop, header, len, l3, addresses })
+        let path = Path { interface: index, port, next_hop, header, len, l3, addresses };
+        Some(path.with_sum())
+    }
+
+    /// The field of IPv4's checksum holds the sum of all that is the same in every frame: the length is zero, the
+    /// field too, and the sum is not complemented.
+    fn with_sum(mut self) -> Path {
+        if !self.is_v6() {
+            let ip = &mut self.header[self.l3.into()..self.len.into()];
+            ip[IPV4_LEN].fill(0);
+            ip[IPV4_CHECKSUM].fill(0);
+            let sum = checksum::sum(ip);
+            ip[IPV4_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
+        }
+        self
     }
 
     /// The same way for another protocol than TCP.
     pub fn carrying(mut self, protocol: IpProtocol) -> Path {
         let at = self.l2_len() + if self.is_v6() { IPV6_PROTOCOL } else { IPV4_PROTOCOL };
         self.header[at] = protocol.into();
-        self
+        self.with_sum()
     }
 
     /// The addresses, ours first.
@@ -189,12 +203,19 @@ impl Path {
         if self.is_v6() {
             ip[IPV6_LEN].copy_from_slice(&(len as u16).to_be_bytes());
         } else {
-            ip[IPV4_LEN].copy_from_slice(&((self.l3_len() + len) as u16).to_be_bytes());
-            ip[IPV4_CHECKSUM].fill(0);
-            if !how.ip_by_device {
-                let sum = !checksum::sum(ip);
-                ip[IPV4_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
-            }
+            let len = (self.l3_len() + len) as u16;
+            ip[IPV4_LEN].copy_from_slice(&len.to_be_bytes());
+            let sum = match how.ip_by_device {
+                true => 0,
+                // RFC 1624 §2: what is added to the header is added to its sum.
+                false => {
+                    let known = &self.header[self.l2_len()..][IPV4_CHECKSUM];
+                    let known = u16::from_be_bytes([known[0], known[1]]);
+                    let ecn = if ect { ecn::ECT_0.into() } else { 0 };
+                    !checksum::add(known, checksum::add(len, ecn))
+                }
+            };
+            ip[IPV4_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::flow::FlowKey;
 use crate::io::{BURST, Frame, PortIo};
 use crate::mesh::Message;
 use crate::net::Notice;
+use crate::net::alike;
 use crate::net::checksum;
 use crate::net::demux::{Kind, L4Check, TCP, demux};
 use crate::net::ecn;
@@ -135,8 +136,11 @@ impl<Io: PortIo> Core<Io> {
             }
             busy = true;
             let mut frames = core::mem::take(&mut slot.arrived).into_iter();
+            frames.as_slice().iter().take(STAGE).for_each(Frame::prefetch_headers);
             frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
             while frames.len() > 0 {
+                let later = frames.as_slice().iter().skip(STAGE).take(STAGE);
+                later.for_each(Frame::prefetch_headers);
                 let mut arrivals = Arrivals::new();
                 for frame in frames.by_ref().take(STAGE) {
                     self.counters.rx_frames.add(1);
@@ -210,6 +214,17 @@ impl<Io: PortIo> Core<Io> {
             },
         };
         // A segment's checksum waits for its turn: the headers alone are read here.
+        let unverified = check == L4Check::Unknown;
+        if may_forward
+            && let Some(last) = arrivals.last().filter(|last| !last.is_sctp())
+            // All of them are from this port; who owns the flow of the one before owns it still.
+            && let Some(span) = alike::segment(frame.octets(), last.frame.octets(), last.span.start)
+        {
+            let Arrival { flow, hash, source_mac, .. } = *last;
+            let carries = Carries::Segment { ce: ecn::is_marked(frame.octets()), unverified };
+            arrivals.push(Arrival { frame, flow, hash, span, source_mac, carries, slot: None });
+            return;
+        }
         let packet = match demux(frame.octets(), port, L4Check::Good, &self.stack.interfaces) {
             Ok(packet) => packet,
             Err(reason) => return self.counters.drops.count(reason),
@@ -257,7 +272,7 @@ impl<Io: PortIo> Core<Io> {
         let hash = same.map_or_else(|| self.flows.hash(&flow), |last| last.hash);
         let (span, source_mac) = (segment.clone(), packet.source_mac);
         let ce = ecn::is_marked(frame.octets());
-        let carries = Carries::Segment { ce, unverified: check == L4Check::Unknown };
+        let carries = Carries::Segment { ce, unverified };
         arrivals.push(Arrival { frame, flow, hash, span, source_mac, carries, slot: None });
     }
 

@@ -1,0 +1,222 @@
+//! Frames of one flow follow each other, and their headers hardly differ. Where a frame's headers say the same
+//! as those of the frame before it, what was found out about that one holds for it too, and only the fields that
+//! may differ are looked at.
+//!
+//! ```text
+//!  | Ethernet 14, or 18 with a tag | IPv4 20 or IPv6 40 | ports 4 | rest of the segment ...
+//!    the same                        the same but for     the same
+//!                                    length, identification, hop limit, ECN, checksum
+//! ```
+//!
+//! Headers of other lengths take the long way, [`demux`](super::demux).
+
+use core::ops::Range;
+
+use super::checksum;
+
+/// Octets that are compared at once: no headers up to the ports are longer.
+const WINDOW: usize = 64;
+const PORTS: usize = 4;
+const IPV4: usize = 20;
+const IPV6: usize = 40;
+
+/// What has to be the same, bit by bit.
+type Mask = [u8; WINDOW];
+
+const fn ipv4(l3: usize) -> Mask {
+    let mut mask = same_until(l3 + IPV4 + PORTS);
+    mask[l3 + 1] = !0b11; // ECN
+    clear(&mut mask, l3 + 2, 4); // length, identification
+    clear(&mut mask, l3 + 8, 1); // time to live
+    clear(&mut mask, l3 + 10, 2); // checksum
+    mask
+}
+
+const fn ipv6(l3: usize) -> Mask {
+    let mut mask = same_until(l3 + IPV6 + PORTS);
+    mask[l3 + 1] = !0b11_0000; // ECN
+    clear(&mut mask, l3 + 4, 2); // length
+    clear(&mut mask, l3 + 7, 1); // hop limit
+    mask
+}
+
+const fn same_until(end: usize) -> Mask {
+    let mut mask = [0; WINDOW];
+    let mut at = 0;
+    while at < end {
+        mask[at] = 0xff;
+        at += 1;
+    }
+    mask
+}
+
+const fn clear(mask: &mut Mask, at: usize, len: usize) {
+    let mut i = at;
+    while i < at + len {
+        mask[i] = 0;
+        i += 1;
+    }
+}
+
+static MASKS: [[Mask; 2]; 2] = [[ipv4(14), ipv4(18)], [ipv6(14), ipv6(18)]];
+
+/// Where the TCP segment in `frame` lies, if its headers say the same as those of `last`: a frame, or a packet put
+/// together with the headers of one, in which TCP's segment begins at `start`. Then interface and flow are the
+/// same too. `None`: it has to be looked at by itself, which also finds what is wrong with it.
+pub fn segment(frame: &[u8], last: &[u8], start: usize) -> Option<Range<usize>> {
+    let (new, old) = (frame.first_chunk::<WINDOW>()?, last.first_chunk::<WINDOW>()?);
+    let tagged = old[12..14] == [0x81, 0];
+    let l3 = if tagged { 18 } else { 14 };
+    let v6 = match old[l3] {
+        // Without options.
+        0x45 if start == l3 + IPV4 => false,
+        // Without extension headers.
+        first if first >> 4 == 6 && start == l3 + IPV6 => true,
+        _ => return None,
+    };
+    let mask = &MASKS[usize::from(v6)][usize::from(tagged)];
+    let differ = (0..WINDOW).fold(0, |differ, i| differ | (new[i] ^ old[i]) & mask[i]);
+    if differ != 0 {
+        return None;
+    }
+    let number = |at: usize| usize::from(u16::from_be_bytes([new[at], new[at + 1]]));
+    let end = match v6 {
+        true => start + number(l3 + 4),
+        false if checksum::sum(&new[l3..l3 + IPV4]) != 0xffff => return None,
+        false => l3 + number(l3 + 2),
+    };
+    (end >= start + PORTS && end <= frame.len()).then_some(start..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use proptest::prelude::*;
+    use tcp_lite::tcp::{Flags, Segment, SeqNumber};
+
+    use super::*;
+    use crate::api::{InterfaceConfig, InterfaceId, PortId};
+    use crate::net::demux::{Kind, L4Check, demux};
+    use crate::net::interface::Interface;
+    use crate::net::neighbour::Mac;
+    use crate::net::path::{Path, TxChecksum};
+
+    fn interface(vlan: Option<u16>, mac: Mac, addresses: [&str; 2]) -> Interface {
+        let addresses =
+            addresses.map(|a| (a.parse().unwrap(), if a.contains(':') { 64 } else { 24 }));
+        let config = InterfaceConfig {
+            name: String::new(),
+            port: PortId(0),
+            vlan,
+            addresses: addresses.to_vec(),
+            routes: Vec::new(),
+            mtu: 1500,
+        };
+        Interface::new(InterfaceId(0), &config, mac, 16, [0; 16])
+    }
+
+    /// A frame to the interface that comes with it.
+    fn frame(vlan: bool, v6: bool, ect: bool, payload: &[u8]) -> (Vec<u8>, Interface) {
+        let vlan = vlan.then_some(42);
+        let a = interface(vlan, [2, 0, 0, 0, 0, 1], ["10.0.0.1", "2001:db8::1"]);
+        let b = interface(vlan, [2, 0, 0, 0, 0, 2], ["10.0.0.2", "2001:db8::2"]);
+        let (from, to) = if v6 { ("2001:db8::1", "2001:db8::2") } else { ("10.0.0.1", "10.0.0.2") };
+        let end = |address: &str, port| SocketAddr::new(address.parse().unwrap(), port);
+        let mut path = Path::new(0, &a, end(from, 700), end(to, 800)).unwrap();
+        path.set_mac(b.mac);
+        let segment = Segment {
+            src_port: 700,
+            dst_port: 800,
+            seq: SeqNumber(payload.len() as u32),
+            ack: SeqNumber(6),
+            flags: Flags::ACK,
+            window: 7,
+            options: Default::default(),
+            payload,
+            ce: false,
+        };
+        let mut frame = vec![0; path.header_len() + segment.wire_len()];
+        segment.emit(&mut frame[path.header_len()..]);
+        path.finish(&mut frame, TxChecksum::SOFTWARE, ect);
+        (frame, b)
+    }
+
+    fn ways() -> impl Iterator<Item = (bool, bool)> {
+        [(false, false), (true, false), (false, true), (true, true)].into_iter()
+    }
+
+    #[test]
+    fn segments_of_a_flow_are_alike_whatever_their_length() {
+        for (vlan, v6) in ways() {
+            let (last, _) = frame(vlan, v6, false, &[1; 20]);
+            let start = last.len() - 40;
+            let (next, _) = frame(vlan, v6, true, &[2; 1000]);
+            assert_eq!(segment(&next, &last, start), Some(start..next.len()));
+            let mut padded = next.clone();
+            padded.extend([0; 6]);
+            assert_eq!(segment(&padded, &last, start), Some(start..next.len()));
+            assert_eq!(segment(&next[..next.len() - 1], &last, start), None);
+            assert_eq!(segment(&next, &last, start + 4), None);
+        }
+    }
+
+    #[test]
+    fn no_bit_of_a_header_passes_unseen_that_must_be_the_same() {
+        for (vlan, v6) in ways() {
+            let (last, own) = frame(vlan, v6, false, &[1; 20]);
+            let start = last.len() - 40;
+            let own = [own];
+            for bit in 0..8 * (start + PORTS) {
+                let mut next = last.clone();
+                next[bit / 8] ^= 1 << (bit % 8);
+                let found = segment(&next, &last, start);
+                let Some(found) = found else { continue };
+                let packet = demux(&next, 0, L4Check::Good, &own).unwrap();
+                let known = demux(&last, 0, L4Check::Good, &own).unwrap();
+                assert_eq!(packet.source_mac, known.source_mac, "bit {bit}");
+                match (packet.kind, known.kind) {
+                    (
+                        Kind::Tcp { source, destination, segment },
+                        Kind::Tcp { source: s, destination: d, .. },
+                    ) => assert_eq!((source, destination, segment), (s, d, found), "bit {bit}"),
+                    other => panic!("bit {bit}: {other:?}"),
+                }
+            }
+        }
+    }
+
+    proptest! {
+        /// Whatever is recognised, the long way says the same.
+        #[test]
+        fn the_long_way_agrees(
+            vlan: bool,
+            v6: bool,
+            changes in prop::collection::vec((0usize..70, any::<u8>()), 0..4),
+            fix: bool,
+            cut in 0usize..8,
+        ) {
+            let (last, own) = frame(vlan, v6, false, &[1; 20]);
+            let start = last.len() - 40;
+            let mut next = last.clone();
+            changes.into_iter().for_each(|(at, to)| next[at] = to);
+            let l3 = start - if v6 { IPV6 } else { IPV4 };
+            if fix && !v6 {
+                next[l3 + 10..l3 + 12].fill(0);
+                let sum = !checksum::sum(&next[l3..start]);
+                next[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
+            }
+            next.truncate(next.len() - cut);
+            if let Some(found) = segment(&next, &last, start) {
+                let packet = demux(&next, 0, L4Check::Good, &[own]).unwrap();
+                match packet.kind {
+                    Kind::Tcp { source, destination, segment } => {
+                        prop_assert_eq!((source.port(), destination.port()), (700, 800));
+                        prop_assert_eq!(segment, found);
+                    }
+                    other => prop_assert!(false, "{:?}", other),
+                }
+            }
+        }
+    }
+}

@@ -16,8 +16,10 @@ use super::MemoryError;
 /// The size of a page in octets that a length is rounded up to with reserved hugepages.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// What follows a copied piece is most often copied next: so many octets of it, at most, are brought near. More
-/// hints than the CPU has places for would stop it, and the rest it foresees by itself.
+/// What follows a copied piece is most often copied soon: octets so far behind its begin, or its end if that is
+/// later, are brought near. What comes next needs no hint if pieces are small, for the piece before gave it.
+/// At most so many octets, too: more hints than the CPU has places for would stop it, and the rest it foresees by
+/// itself.
 const AHEAD: usize = 1536;
 
 /// Readable and writable memory of this process, mapped for as long as the value lives.
@@ -110,9 +112,8 @@ impl Mapping {
         unsafe {
             ptr::copy_nonoverlapping(octets.as_ptr(), self.start.as_ptr().add(at), octets.len());
         }
-        let next = at + octets.len();
-        let len = octets.len().min(self.len - next);
-        dpdk::prefetch::write(self.start.as_ptr().wrapping_add(next), len.min(AHEAD));
+        let (ahead, len) = self.ahead(at, octets.len());
+        dpdk::prefetch::write(ahead, len);
     }
 
     /// Copies from `at` into all of `out`, and expects as many to be wanted next.
@@ -123,9 +124,14 @@ impl Mapping {
         unsafe {
             ptr::copy_nonoverlapping(self.start.as_ptr().add(at), out.as_mut_ptr(), out.len());
         }
-        let next = at + out.len();
-        let len = out.len().min(self.len - next);
-        dpdk::prefetch::read(self.start.as_ptr().wrapping_add(next), len.min(AHEAD));
+        let (ahead, len) = self.ahead(at, out.len());
+        dpdk::prefetch::read(ahead, len);
+    }
+
+    /// What to bring near when `len` octets at `at` have been copied: as many, [`AHEAD`] at most.
+    fn ahead(&self, at: usize, len: usize) -> (*const u8, usize) {
+        let from = (at + len.max(AHEAD)).min(self.len);
+        (self.start.as_ptr().wrapping_add(from), len.min(self.len - from).min(AHEAD))
     }
 
     /// Replaces the 64 bits at `at`, a multiple of 8, by what `update` makes of them, in one step for

@@ -11,7 +11,7 @@ use super::ecn::Ecn;
 use super::isn::{FourTuple, default_mss};
 use super::pmtu::PathMtu;
 use super::receiver::Receiver;
-use super::segment::{Flags, Options, Segment};
+use super::segment::{Flags, Options, Segment, Timestamps, emit_data_header};
 use super::sender::Sender;
 use super::seq::{ExtSeq, SeqNumber};
 use super::state::{State, Transition};
@@ -392,6 +392,29 @@ impl Connection {
         (now.as_millis() as u32).wrapping_add(timestamp_offset(self.iss()))
     }
 
+    /// TSval and TSecr of a segment sent now, if they are used.
+    fn stamps(&self, now: Instant) -> Option<Timestamps> {
+        self.timestamps.then(|| Timestamps {
+            val: self.ts_now(now),
+            ecr: self.recv.ts_recent(), // RFC 7323 §4.3 (3)
+        })
+    }
+
+    /// Writes the header of a segment with data, which is behind it already.
+    #[inline(always)]
+    pub(super) fn head(
+        &self,
+        now: Instant,
+        seq: ExtSeq,
+        flags: Flags,
+        window: u16,
+        out: &mut [u8],
+    ) {
+        let flags = flags.with(Flags::ACK).with(self.ecn.ack_flags());
+        let numbers = (seq.wire(), self.recv.nxt.wire());
+        emit_data_header(out, self.ports(), numbers, flags, window, self.stamps(now));
+    }
+
     /// A segment of this connection with its acknowledgement, without payload. `seq` and `window` are the
     /// caller's to choose.
     pub(super) fn header(
@@ -401,10 +424,7 @@ impl Connection {
         flags: Flags,
         window: u16,
     ) -> Segment<'static> {
-        let timestamps = self.timestamps.then(|| super::segment::Timestamps {
-            val: self.ts_now(now),
-            ecr: self.recv.ts_recent(), // RFC 7323 §4.3 (3)
-        });
+        let timestamps = self.stamps(now);
         Segment {
             src_port: self.local_port,
             dst_port: self.remote_port,

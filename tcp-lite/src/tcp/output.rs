@@ -139,13 +139,17 @@ impl Connection {
         if self.send.out.tlp.due {
             self.send_tail_probe(now, up, tx);
         }
-        let before = self.send.last_sent;
+        let (before, nxt) = (self.send.last_sent, self.send.nxt);
         let stopped_by = loop {
             match self.send_next(now, up, tx) {
                 Sent::Yes => self.send.last_sent = now,
                 stopped_by => break stopped_by,
             }
         };
+        if self.send.nxt != nxt {
+            // For all of them at once: they leave at the same time.
+            self.loss_timer_after_send(now);
+        }
         if let Sent::Paced(at) = stopped_by {
             self.stats.more().paced_waits += 1;
             self.timers.set(Timer::Pace, at);
@@ -333,7 +337,7 @@ impl Connection {
             flags = flags.with(self.ecn.data_flags(self.stats.window_reductions()));
         }
         let window = self.recv.advertise(up.room());
-        self.header(now, self.send.nxt, flags, window).emit_header(out);
+        self.head(now, self.send.nxt, flags, window, out);
         fin
     }
 
@@ -362,6 +366,7 @@ impl Connection {
         Sent::Yes
     }
 
+    /// New octets went out. The timer of what is in flight is the caller's to set, once for all of a burst.
     fn sent_new(&mut self, now: Instant, len: usize, fin: bool) {
         if self.send.out.board.is_empty() {
             self.send.progress_at = now;
@@ -374,7 +379,6 @@ impl Connection {
         if let Some(episode) = &mut self.send.episode {
             episode.frto_new = episode.frto_new.saturating_sub(1);
         }
-        self.loss_timer_after_send(now);
         self.ack_went_out(false);
         if fin {
             self.send.fin_sent = true;
@@ -423,7 +427,7 @@ impl Connection {
             flags = flags.with(Flags::FIN);
         }
         let window = self.recv.advertise(up.room());
-        self.header(now, resend.start, flags, window).emit_header(out);
+        self.head(now, resend.start, flags, window, out);
         tx.commit(header_len + resend.len);
         self.send.out.board.resent(resend, now, probe);
         self.send.force = false;
@@ -482,7 +486,13 @@ impl Connection {
     ) {
         let sent = match self.send.out.board.head() {
             Some(head) => self.write_again(now, head, self.send.emss, true, up, tx),
-            None if up.has_data() && self.state.may_send() => self.write_new(now, 1, false, up, tx),
+            None if up.has_data() && self.state.may_send() => {
+                let sent = self.write_new(now, 1, false, up, tx);
+                if sent == Sent::Yes {
+                    self.loss_timer_after_send(now);
+                }
+                sent
+            }
             None => Sent::Declined,
         };
         if sent == Sent::Yes {

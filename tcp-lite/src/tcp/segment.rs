@@ -166,7 +166,7 @@ impl<'a> Segment<'a> {
     ///
     /// # Panics
     /// When `out` is shorter than [`header_len`](Self::header_len).
-    pub fn emit_header(&self, out: &mut [u8]) -> usize {
+    fn emit_header(&self, out: &mut [u8]) -> usize {
         let len = self.header_len();
         let (fixed, options) = out[..len].split_at_mut(HEADER_LEN);
         let mut octets = [0; HEADER_LEN];
@@ -193,6 +193,34 @@ impl<'a> Segment<'a> {
     }
 }
 
+/// Writes the header of a segment that has no other options than `timestamps`, as [`Segment::emit`] would.
+/// From one value to the other in registers: a segment laid down in memory is read back in other pieces than it was
+/// written, which waits for all octets of the payload that were written before.
+#[inline(always)]
+pub(super) fn emit_data_header(
+    out: &mut [u8],
+    (src_port, dst_port): (u16, u16),
+    (seq, ack): (SeqNumber, SeqNumber),
+    flags: Flags,
+    window: u16,
+    timestamps: Option<Timestamps>,
+) {
+    let pair = |a: u32, b: u32| (u64::from(a) << 32 | u64::from(b)).to_be_bytes();
+    let len = HEADER_LEN + if timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
+    let (fixed, options) = out[..len].split_at_mut(HEADER_LEN);
+    let ports = u32::from(src_port) << 16 | u32::from(dst_port);
+    let control = (len as u32 / 4) << 28 | u32::from(flags.0) << 16 | u32::from(window);
+    fixed[SRC_PORT_AT..ACK_AT].copy_from_slice(&pair(ports, seq.0));
+    fixed[ACK_AT..CHECKSUM_AT].copy_from_slice(&pair(ack.0, control));
+    fixed[CHECKSUM_AT..].fill(0); // and the urgent pointer
+    if let Some(Timestamps { val, ecr }) = timestamps {
+        let (kind, len) = (OPT_TIMESTAMPS.0, OPT_TIMESTAMPS.1 as u8);
+        let kind = u32::from_be_bytes([OPT_NOP, OPT_NOP, kind, len]);
+        options[..8].copy_from_slice(&pair(kind, val));
+        options[8..].copy_from_slice(&ecr.to_be_bytes());
+    }
+}
+
 /// Where the fields are (RFC 9293 §3.1). The data offset is the upper half of its octet.
 const SRC_PORT_AT: usize = 0;
 const DST_PORT_AT: usize = 2;
@@ -201,6 +229,7 @@ const ACK_AT: usize = 8;
 const OFFSET_AT: usize = 12;
 const FLAGS_AT: usize = 13;
 const WINDOW_AT: usize = 14;
+const CHECKSUM_AT: usize = 16;
 
 impl Options {
     /// Reads the options of a header.

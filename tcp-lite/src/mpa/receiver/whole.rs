@@ -143,17 +143,17 @@ fn markers_point_at(framing: Framing, fpdu: u64, header: u64, whole: &[u8]) -> b
 
 /// The pieces of `octets`, at `at` of the stream, between markers.
 fn between_markers(framing: Framing, at: u64, octets: &[u8]) -> SmallVec<[&[u8]; 24]> {
+    const APART: usize = MARKER_INTERVAL as usize - MARKER_LEN;
     let mut pieces = SmallVec::new();
-    let (mut at, mut rest) = (at, octets);
+    let (mut run, mut rest) = match framing.is_marker(at) {
+        true => (APART, octets.get(MARKER_LEN..).unwrap_or_default()),
+        false => (framing.run(at), octets),
+    };
     while !rest.is_empty() {
-        if framing.is_marker(at) {
-            at += MARKER_LEN as u64;
-            rest = &rest[MARKER_LEN..];
-        }
-        let (piece, more) = rest.split_at(framing.run(at).min(rest.len()));
+        let (piece, more) = rest.split_at(run.min(rest.len()));
         pieces.push(piece);
-        at += piece.len() as u64;
-        rest = more;
+        rest = more.get(MARKER_LEN..).unwrap_or_default();
+        run = APART;
     }
     pieces
 }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use crate::tcp::segment::emit_data_header;
 use crate::tcp::{
     DropReason, Flags, MAX_OPTIONS_LEN, MAX_SACK_BLOCKS, Options, Segment, SeqNumber, Timestamps,
 };
@@ -161,4 +162,28 @@ fn syn_and_fin_take_sequence_numbers() {
     assert_eq!(seg(Flags::FIN, &[1, 2]), 3);
     assert_eq!(seg(Flags::SYN.with(Flags::FIN), &[1]), 3);
     assert_eq!(seg(Flags::ACK.with(Flags::RST), &[]), 0);
+}
+
+#[test]
+fn the_header_of_data_is_that_of_the_segment() {
+    for timestamps in [None, Some(Timestamps { val: 0x0102_0304, ecr: 0xfffe_fdfc })] {
+        let segment = Segment {
+            src_port: 0xfedc,
+            dst_port: 0x1234,
+            seq: SeqNumber(0x89ab_cdef),
+            ack: SeqNumber(0x7654_3210),
+            flags: Flags::ACK.with(Flags::PSH),
+            window: 0xabcd,
+            options: Options { timestamps, ..Options::default() },
+            payload: b"data",
+            ce: false,
+        };
+        let mut whole = vec![0xff; segment.wire_len()];
+        let end = segment.emit(&mut whole) - segment.payload.len();
+        let mut head = vec![0xff; end];
+        let Segment { src_port, dst_port, seq, ack, flags, window, .. } = segment;
+        let (ports, numbers) = ((src_port, dst_port), (seq, ack));
+        emit_data_header(&mut head, ports, numbers, flags, window, timestamps);
+        assert_eq!(head, whole[..end]);
+    }
 }

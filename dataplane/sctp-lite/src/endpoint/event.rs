@@ -119,6 +119,8 @@ pub enum CloseReason {
     PeerRestart,
     /// The peer refused the association.
     ConnectRefused,
+    /// The peer's host does not speak SCTP, says ICMP (RFC 9260 §10).
+    NoSctp,
     /// SCTP gave up: no answer.
     SctpTimeout,
     /// SCTP aborted the association, because the peer broke its protocol.
@@ -206,7 +208,9 @@ impl CloseReason {
             CloseReason::Rdmap(error) if error.code == rdmap::ErrorCode::LocalCatastrophic => {
                 Origin::Local
             }
-            CloseReason::SctpTimeout | CloseReason::DdpFailed(Failure::LlpLost) => Origin::Network,
+            CloseReason::NoSctp
+            | CloseReason::SctpTimeout
+            | CloseReason::DdpFailed(Failure::LlpLost) => Origin::Network,
             _ => Origin::Peer,
         }
     }
@@ -227,6 +231,7 @@ impl CloseReason {
             CloseReason::PeerAbort { .. } => "peer_abort",
             CloseReason::PeerRestart => "peer_restart",
             CloseReason::ConnectRefused => "connect_refused",
+            CloseReason::NoSctp => "no_sctp",
             CloseReason::SctpTimeout => "sctp_timeout",
             CloseReason::SctpFault(_) => "sctp_fault",
             CloseReason::NotDdp { .. } => "not_ddp",
@@ -256,9 +261,8 @@ impl CloseReason {
             sctp::CloseReason::PeerAborted { cause, .. } => {
                 CloseReason::PeerAbort { cause: *cause }
             }
-            sctp::CloseReason::Refused { .. } | sctp::CloseReason::Unreachable => {
-                CloseReason::ConnectRefused
-            }
+            sctp::CloseReason::Refused { .. } => CloseReason::ConnectRefused,
+            sctp::CloseReason::Unreachable => CloseReason::NoSctp,
             sctp::CloseReason::OtherAdaptation { seen } => CloseReason::NotDdp { seen: *seen },
             sctp::CloseReason::Timeout => CloseReason::SctpTimeout,
             sctp::CloseReason::Fault(fault) => CloseReason::SctpFault(*fault),
@@ -298,6 +302,9 @@ impl fmt::Display for CloseReason {
             }
             CloseReason::PeerRestart => "SCTP association restarted by the peer",
             CloseReason::ConnectRefused => "SCTP association refused by the peer",
+            CloseReason::NoSctp => {
+                "SCTP association lost: the peer's host does not speak SCTP, says ICMP"
+            }
             CloseReason::SctpTimeout => "SCTP association lost: no answer",
             CloseReason::SctpFault(fault) => {
                 return write!(f, "SCTP association aborted by this end: {}", words(*fault));

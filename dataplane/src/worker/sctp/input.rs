@@ -1,9 +1,10 @@
 //! SCTP packets as they come: to their association, to a listener, or out of the blue.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use sctp_lite::sctp::{Arrived, DropReason as Refused, Ends, Listener, out_of_the_blue};
+use sctp_lite::seam::TxBatch;
 use wire::Instant;
 use wire::sctp::{Packet, Tag, chunk_type};
 
@@ -14,6 +15,7 @@ use crate::io::PortIo;
 use crate::net::carrier::Carrier;
 use crate::net::demux::{self, Kind};
 use crate::net::icmp::{Quote, Report, Trouble, Unreachable};
+use crate::net::limit::PeerLimit;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 use crate::worker::input::{ANSWER, Arrival, Arrivals, CONFIRM, Carries, Packet as Carried};
@@ -144,20 +146,21 @@ impl<Io: PortIo> Core<Io> {
             }
             _ => None,
         });
-        // What strangers can make us say to an address is bounded. Cookies are not: who asks for one may
-        // be the only one that is honest.
-        let unbounded = jar.is_some() && is_set_up(packet);
-        let quota = usize::from(unbounded || self.resets.take(remote, now));
+        // What strangers can make us say to an address is bounded. Answers to INITs are not: who asks for a
+        // cookie may be the only one that is honest.
+        let unbounded = jar.is_some() && begins_with_init(packet);
         let mut carrier = Carrier::new(path, self.associations.udp_ports(from.udp));
         carrier.set_mac(from.mac);
         let Some(Some(slot)) = self.ports.get_mut(carrier.path.port) else { return };
         let how = slot.facts.tx_checksum;
-        let mut packets = Packets::new(&mut slot.io, &carrier, how, quota, &self.counters);
+        let packets = Packets::new(&mut slot.io, &carrier, how, 1, &self.counters);
+        let limit = (!unbounded).then_some((&mut self.resets, remote, now));
+        let mut packets = Limited { packets, limit };
         let arrived = match &jar {
             Some(jar) => jar.input(now, &from.ends(), packet, &mut packets),
             None => Arrived::Dropped(out_of_the_blue(&from.ends(), packet, &mut packets)),
         };
-        let answered = packets.has_sent();
+        let answered = packets.packets.has_sent();
         match arrived {
             Arrived::Answered => self.counters.sctp_cookies_sent.add(1),
             Arrived::Accept(cookie) => {
@@ -229,8 +232,28 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// True for packets that begin with an INIT or bring a cookie back.
-fn is_set_up(packet: &Packet<'_>) -> bool {
+fn begins_with_init(packet: &Packet<'_>) -> bool {
     let first = packet.chunks().next().and_then(Result::ok);
-    first.is_some_and(|c| matches!(c.kind, chunk_type::INIT | chunk_type::COOKIE_ECHO))
+    first.is_some_and(|chunk| chunk.kind == chunk_type::INIT)
+}
+
+/// Answers to strangers, within a limit: what is not answered takes nothing of it.
+struct Limited<'a, 'b, Io: PortIo> {
+    packets: Packets<'a, Io>,
+    limit: Option<(&'b mut PeerLimit, IpAddr, Instant)>,
+}
+
+impl<Io: PortIo> TxBatch for Limited<'_, '_, Io> {
+    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        if let Some((limit, peer, now)) = &mut self.limit
+            && !limit.take(*peer, *now)
+        {
+            return None;
+        }
+        self.packets.packet(len)
+    }
+
+    fn commit(&mut self, len: usize) {
+        self.packets.commit(len);
+    }
 }

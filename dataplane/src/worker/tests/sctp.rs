@@ -462,7 +462,7 @@ fn a_host_that_does_not_speak_sctp() {
     assert_eq!(net.hosts[0].count("icmp_not_in_flight"), 1);
     assert_eq!(net.hosts[0].count("associations"), 1);
     net.hosts[0].arrive(icmp(3, 2, 0, &frame));
-    assert_eq!(closed(&mut net, 0), CloseReason::ConnectRefused);
+    assert_eq!(closed(&mut net, 0), CloseReason::NoSctp);
     net.settle();
     assert_eq!(net.hosts[0].count("associations"), 0);
 }
@@ -564,4 +564,30 @@ fn a_wrong_checksum_is_no_packet() {
         (net.hosts[1].count("bad_checksum"), net.hosts[1].count("sctp_cookies_sent")),
         (1, 0)
     );
+}
+
+// RFC 9260 §5.1.5, §8.4: of what a listener's port answers strangers, the answers to INITs alone are without limit;
+// a good cookie takes nothing from it.
+#[test]
+fn old_cookies_are_answered_within_the_limit() {
+    let limits = Limits { resets_per_second: 10, ..Limits::default() };
+    let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
+    let taken = divert(&mut net, 100);
+    let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
+    net.settle();
+    let cookie = taken.borrow().iter().find(|frame| frame[46] == 10).expect("a cookie").clone();
+    assert_eq!(failure(&mut net, ticket), ConnectError::Timeout);
+    net.loses = Box::new(|_, _| false);
+    net.pass(Duration::from_secs(90));
+    for _ in 0..200 {
+        net.hosts[1].arrive(TestFrame(cookie.clone()));
+        net.settle();
+    }
+    let answered = net.hosts[1].count("sctp_aborts_sent");
+    assert!((1..=20).contains(&answered), "{answered}");
+    // Nothing is left of the limit, and peers with good cookies come in.
+    for _ in 0..5 {
+        open(&mut net);
+    }
+    assert_eq!(net.hosts[1].count("sctp_aborts_sent"), answered);
 }

@@ -58,7 +58,7 @@ fn a_host_without_sctp() {
     assert_eq!(net.a.reason(session), None);
     net.a.with(|ep, cx| ep.protocol_unreachable(now, false, cx));
     net.run();
-    assert_eq!(net.a.reason(session), Some(CloseReason::ConnectRefused));
+    assert_eq!(net.a.reason(session), Some(CloseReason::NoSctp));
     net.a.assert_nothing_left();
 }
 

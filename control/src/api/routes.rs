@@ -74,6 +74,8 @@ pub(super) fn router(app: App) -> Router {
         .route("/v1/listeners/{name}", axum::routing::delete(remove_listener))
         .route("/v1/streams", plain(Request::Streams))
         .route("/v1/streams/{id}", get(stream).delete(close_stream))
+        .route("/v1/associations", plain(Request::Associations))
+        .route("/v1/associations/{id}", get(association))
         .route("/v1/stats", plain(Request::Stats))
         .route("/v1/events", get(events))
         .route("/v1/messages", get(messages))
@@ -156,6 +158,10 @@ async fn remove_listener(State(app): State<App>, Name(name): Name<String>) -> An
 
 async fn stream(State(app): State<App>, Name(id): Name<StreamId>) -> Answer {
     app.ok(Request::Stream(id)).await
+}
+
+async fn association(State(app): State<App>, Name(id): Name<StreamId>) -> Answer {
+    app.ok(Request::Association(id)).await
 }
 
 #[derive(Deserialize)]

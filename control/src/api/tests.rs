@@ -43,7 +43,8 @@ fn message(answer: &(u16, Value)) -> &str {
 #[test]
 fn everything_that_can_be_read() {
     let fake = Fake::start();
-    for path in ["status", "ports", "workers", "regions", "listeners", "streams", "stats", "jobs"] {
+    let lists = ["ports", "workers", "regions", "listeners", "streams", "associations", "jobs"];
+    for path in lists.into_iter().chain(["status", "stats"]) {
         let (status, body) = http(&fake, "GET", &format!("/v1/{path}"), "");
         assert_eq!(status, 200, "{path}: {body}");
         assert_eq!(body.is_object(), matches!(path, "status" | "stats"), "{path}: {body}");
@@ -181,6 +182,7 @@ fn unknown_paths_methods_names_and_queries() {
         ("GET", "/v1/regions/x/y", 404, "there is no /v1/regions/x/y"),
         ("PUT", "/v1/regions", 405, "PUT is not possible on /v1/regions"),
         ("GET", "/v1/streams/nothex", 404, "there is nothing with the number `nothex`"),
+        ("GET", "/v1/associations/5", 404, "there is no association 0000000000000005"),
         ("GET", "/v1/streams/5", 404, "there is no stream 0000000000000005"),
         ("DELETE", "/v1/listeners/none", 404, "there is no listener \"none\""),
         ("GET", "/v1/jobs/-1", 404, "there is nothing with the number `-1`"),
@@ -363,5 +365,5 @@ fn every_path_in_the_documentation_is_served() {
         assert!(status != 405 && !unknown, "{method} {path}: {status} {body}");
         checked += 1;
     }
-    assert_eq!(checked, 27);
+    assert_eq!(checked, 29);
 }

@@ -58,6 +58,10 @@ pub enum Request {
     Streams,
     /// [`Reply::Stream`].
     Stream(StreamId),
+    /// [`Reply::Associations`].
+    Associations,
+    /// [`Reply::Association`].
+    Association(StreamId),
     /// Closes a stream; [`Reply::Done`] when it is gone.
     CloseStream {
         /// The stream.
@@ -113,6 +117,10 @@ pub enum Reply {
     Streams(Vec<StreamInfo>),
     /// To [`Request::Stream`] and [`Request::Connect`].
     Stream(StreamInfo),
+    /// To [`Request::Associations`].
+    Associations(Vec<AssociationInfo>),
+    /// To [`Request::Association`].
+    Association(AssociationInfo),
     /// To [`Request::Stats`].
     Stats(Stats),
     /// To [`Request::Send`].
@@ -404,6 +412,43 @@ pub struct StreamInfo {
     /// Time since it was established, seconds.
     pub age_seconds: f64,
     /// Its counters.
+    pub counters: Counters,
+}
+
+/// An SCTP association (RFC 5043): streams over it are its sessions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AssociationInfo {
+    /// Its number, as [`StreamInfo::association`] has it.
+    pub id: StreamId,
+    /// The worker that owns it.
+    pub worker: u32,
+    /// Our address and SCTP port.
+    pub local: String,
+    /// The peer's.
+    pub remote: String,
+    /// Where it goes in UDP (RFC 6951), our UDP port and the peer's.
+    pub udp: Option<[u16; 2]>,
+    /// State of RFC 9260 §4.
+    pub state: String,
+    /// Its streams now.
+    pub sessions: u32,
+    /// Streams at most: pairs of SCTP streams, 0 before they are agreed on.
+    pub streams: u16,
+    /// Octets of the largest IP packet that the path is known to carry.
+    pub path_mtu: u16,
+    /// Smoothed round trip, microseconds; none before one was measured.
+    pub round_trip_us: Option<u64>,
+    /// Retransmission time-out, microseconds.
+    pub rto_us: u64,
+    /// Congestion window, octets.
+    pub cwnd: u64,
+    /// Octets of DATA chunks that are thought to be in the network.
+    pub in_flight: u64,
+    /// The peer's window as it told last, octets.
+    pub peer_window: u64,
+    /// Retransmissions and heartbeats in a row that went unanswered.
+    pub unanswered: u32,
+    /// Its counters, those of all of its sessions.
     pub counters: Counters,
 }
 

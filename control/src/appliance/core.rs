@@ -262,6 +262,10 @@ impl Core {
             Request::CloseStream { id, abort } => {
                 self.close_stream(StreamId(id.0), abort, answer);
             }
+            Request::Associations => self.list_streams(StreamsFor::Associations(answer)),
+            Request::Association(id) => {
+                self.list_streams(StreamsFor::Association(StreamId(id.0), answer));
+            }
             Request::Stats => self.list_streams(StreamsFor::Stats(answer)),
             Request::Connect(spec) => self.connect(spec, answer),
             Request::Put(spec) => answer.send(self.put(spec, now).map(Reply::Job)),

@@ -80,10 +80,12 @@ pub(super) enum SinkOf {
     Ping(StreamId),
 }
 
-/// Who wanted a list of streams.
+/// Who wanted a list of streams, or of what carries them.
 pub(super) enum StreamsFor {
     List(Answer),
     One(StreamId, Answer),
+    Associations(Answer),
+    Association(StreamId, Answer),
     Stats(Answer),
 }
 

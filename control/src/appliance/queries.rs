@@ -100,6 +100,19 @@ impl Core {
                 let missing = || ApiError::not_found(format!("there is no stream {shown}"));
                 answer.send(info.map(Reply::Stream).ok_or_else(missing));
             }
+            StreamsFor::Associations(answer) => {
+                let mut infos: Vec<_> =
+                    found.associations.iter().map(render::association).collect();
+                infos.sort_unstable_by_key(|info| info.id.0);
+                answer.send(Ok(Reply::Associations(infos)));
+            }
+            StreamsFor::Association(id, answer) => {
+                let info = found.associations.iter().find(|info| info.association == id);
+                let shown = Core::api_id(id);
+                let missing = || ApiError::not_found(format!("there is no association {shown}"));
+                let info = info.map(|info| Reply::Association(render::association(info)));
+                answer.send(info.ok_or_else(missing));
+            }
             StreamsFor::Stats(answer) => answer.send(Ok(Reply::Stats(self.stats(&found)))),
         }
     }

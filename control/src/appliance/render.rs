@@ -16,7 +16,8 @@ use super::sctp_counters::{of_association, of_session};
 use super::streams::Stream;
 use crate::advert::Advertised;
 use crate::api::{
-    Counters, ListenerInfo, MpaInfo, PeerRegion, QueueInfo, RegionInfo, StreamId, StreamInfo,
+    AssociationInfo, Counters, ListenerInfo, MpaInfo, PeerRegion, QueueInfo, RegionInfo, StreamId,
+    StreamInfo,
 };
 use crate::config::{Backing, Config, Delivery, access_word};
 use crate::transport::Transport;
@@ -291,6 +292,31 @@ pub(super) fn stream(
         peer_regions: known.peer_regions.iter().map(peer_region).collect(),
         age_seconds: now.duration_since(known.since).as_secs_f64(),
         counters,
+    }
+}
+
+fn micros(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn association(info: &dataplane::AssociationInfo) -> AssociationInfo {
+    AssociationInfo {
+        id: StreamId(info.association.0),
+        worker: u32::from(info.association.worker()),
+        local: info.local.to_string(),
+        remote: info.remote.to_string(),
+        udp: info.udp.map(|(local, remote)| [local, remote]),
+        state: info.state.into(),
+        sessions: info.sessions,
+        streams: info.streams,
+        path_mtu: info.path_mtu,
+        round_trip_us: info.round_trip.map(micros),
+        rto_us: micros(info.rto),
+        cwnd: info.cwnd,
+        in_flight: info.in_flight,
+        peer_window: info.peer_window,
+        unanswered: info.unanswered,
+        counters: of_association(&info.stats),
     }
 }
 

@@ -49,6 +49,9 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<Listeners>,
     },
+    /// SCTP associations, whose sessions streams are
+    #[command(subcommand)]
+    Associations(Associations),
     /// Streams
     #[command(subcommand)]
     Streams(Streams),
@@ -194,6 +197,18 @@ pub enum Streams {
         /// With a reset instead of in order
         #[arg(long)]
         abort: bool,
+    },
+}
+
+/// `ddpctl associations`.
+#[derive(Debug, Subcommand)]
+pub enum Associations {
+    /// All associations
+    List,
+    /// One association with its counters
+    Show {
+        /// Its number
+        id: StreamId,
     },
 }
 

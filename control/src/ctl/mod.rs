@@ -24,9 +24,9 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::api::{
-    Client, ConnectSpec, Done, Event, EventPage, JobInfo, ListenerInfo, MpaChoice, PortInfo,
-    RdmapChoice, RegionInfo, ReloadReport, SendSpec, Sent, Stats, Status, StreamInfo, Via,
-    WorkerInfo, path_segment,
+    AssociationInfo, Client, ConnectSpec, Done, Event, EventPage, JobInfo, ListenerInfo, MpaChoice,
+    PortInfo, RdmapChoice, RegionInfo, ReloadReport, SendSpec, Sent, Stats, Status, StreamInfo,
+    Via, WorkerInfo, path_segment,
 };
 
 use crate::transport::Transport;
@@ -35,8 +35,8 @@ pub use exit::Exit;
 pub use url::{Peer, RegionAt, Url, UrlError};
 
 use args::{
-    Connect, Events, Jobs, Listeners, Mpa, MpaRev, Opening, RegionAdd, Regions, Send, SendTo,
-    Streams,
+    Associations, Connect, Events, Jobs, Listeners, Mpa, MpaRev, Opening, RegionAdd, Regions, Send,
+    SendTo, Streams,
 };
 use exit::Failure;
 
@@ -134,6 +134,7 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
             .answer(&client()?.get::<Vec<WorkerInfo>>("/v1/workers")?, |list| show::workers(list)),
         Command::Regions(command) => regions(command, &client()?, output),
         Command::Listeners { command } => listeners(command, &client()?, output),
+        Command::Associations(command) => associations(&command, &client()?, output),
         Command::Streams(command) => streams(command, &client()?, output),
         Command::Stats { all } => {
             output.answer(&client()?.get::<Stats>("/v1/stats")?, |stats| show::stats(stats, all))
@@ -254,6 +255,23 @@ fn listeners(
         Listeners::Remove { name } => {
             client.delete::<Done>(&format!("/v1/listeners/{}", path_segment(&name)))?;
             output.done(format!("listener \"{name}\" is gone; its streams stay"))
+        }
+    }
+}
+
+fn associations(
+    command: &Associations,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    match command {
+        Associations::List => {
+            let list = client.get::<Vec<AssociationInfo>>("/v1/associations")?;
+            output.answer(&list, |list| show::associations(list))
+        }
+        Associations::Show { id } => {
+            let one = client.get::<AssociationInfo>(&format!("/v1/associations/{id}"))?;
+            output.answer(&one, show::association)
         }
     }
 }

@@ -7,8 +7,8 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::printable;
 use crate::api::{
-    Counters, Event, EventKind, JobInfo, ListenerInfo, PortInfo, RegionInfo, ReloadReport, Sent,
-    Stats, Status, StreamInfo, WorkerInfo,
+    AssociationInfo, Counters, Event, EventKind, JobInfo, ListenerInfo, PortInfo, RegionInfo,
+    ReloadReport, Sent, Stats, Status, StreamInfo, WorkerInfo,
 };
 use crate::config::show_size;
 
@@ -292,6 +292,53 @@ pub(super) fn stream(stream: &StreamInfo) -> String {
         text += &table(&["PEER'S REGION", "SIZE", "ACCESS", "STAG", "BASE TO"], rows);
     }
     text
+}
+
+pub(super) fn associations(associations: &[AssociationInfo]) -> String {
+    table(
+        &[
+            "ASSOCIATION",
+            "LOCAL",
+            "REMOTE",
+            "UDP",
+            "STATE",
+            "SESSIONS",
+            "PATH MTU",
+            "RTT",
+            "CWND",
+            "IN FLIGHT",
+            "RETRANSMITTED",
+        ],
+        associations.iter().map(|association| {
+            let retransmitted = association.counters.get("retransmitted_segments");
+            vec![
+                association.id.to_string(),
+                association.local.clone(),
+                association.remote.clone(),
+                or_dash(association.udp.map(|[local, remote]| format!("{local}>{remote}"))),
+                association.state.clone(),
+                format!("{}/{}", association.sessions, association.streams),
+                association.path_mtu.to_string(),
+                or_dash(association.round_trip_us.map(|us| format!("{us} us"))),
+                association.cwnd.to_string(),
+                association.in_flight.to_string(),
+                or_dash(retransmitted),
+            ]
+        }),
+    )
+}
+
+pub(super) fn association(association: &AssociationInfo) -> String {
+    let known = [
+        ("worker", association.worker.to_string()),
+        ("rto", format!("{} us", association.rto_us)),
+        ("peer_window", association.peer_window.to_string()),
+        ("unanswered", association.unanswered.to_string()),
+    ];
+    let known = known.map(|(name, value)| (name.to_owned(), value)).into_iter();
+    let counters = association.counters.iter();
+    let counters = counters.map(|(name, value)| (name.clone(), value.to_string()));
+    format!("{}\n{}", associations(std::slice::from_ref(association)), pairs(known.chain(counters)))
 }
 
 pub(super) fn stats(stats: &Stats, all: bool) -> String {

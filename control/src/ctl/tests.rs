@@ -62,6 +62,16 @@ fn tables_for_people() {
     assert!(streams.contains("0001000000000007  ingest"), "{streams}");
     let stream = fake.good(&["streams", "show", "1000000000007"]);
     assert!(stream.contains("placed_octets  1048576"), "{stream}");
+    assert_eq!(
+        fake.good(&["associations", "list"]),
+        "ASSOCIATION       LOCAL          REMOTE          UDP        STATE        SESSIONS  PATH MTU  \
+         RTT     CWND   IN FLIGHT  RETRANSMITTED\n\
+         0001000000000009  10.0.0.1:7471  10.0.0.2:40000  9899>4000  established  3/256     1400      \
+         210 us  65536  2800       5\n"
+    );
+    let association = fake.good(&["associations", "show", "0001000000000009"]);
+    assert!(association.contains("\nrto                     1000000 us\n"), "{association}");
+    assert!(association.ends_with("\nsctp_packets_in         77\n"), "{association}");
     let stats = fake.good(&["stats"]);
     assert!(stats.contains("worker 0: dropped\n  bad_checksum  2\n"), "{stats}");
     assert!(!stats.contains("no_listener"), "{stats}");
@@ -82,6 +92,9 @@ fn json_for_programs() {
     assert_eq!(fake.json(&["status"])["name"], "fake");
     assert_eq!(fake.json(&["regions", "list"])[0]["stag"], "0x0badcafe");
     assert_eq!(fake.json(&["streams", "show", "0001000000000007"])["mpa"]["mulpdu"], 1428);
+    assert_eq!(fake.json(&["associations", "list"])[0]["udp"], json!([9899, 4000]));
+    let association = fake.json(&["associations", "show", "0001000000000009"]);
+    assert_eq!((&association["path_mtu"], &association["sessions"]), (&json!(1400), &json!(3)));
     assert_eq!(fake.json(&["stats"])["workers"][0]["drops"]["bad_checksum"], 2);
     assert_eq!(fake.json(&["streams", "close", "0001000000000007"]), json!({}));
     assert_eq!(fake.json(&["listeners", "remove", "ingest"]), json!({}));
@@ -303,6 +316,7 @@ fn exit_codes() {
     let fake = Fake::start();
     assert_eq!(fake.ctl(&["connect", "10.0.0.2:1"]).exit, Exit::Refused);
     assert_eq!(fake.ctl(&["streams", "show", "5"]).exit, Exit::Failed);
+    assert_eq!(fake.ctl(&["associations", "show", "5"]).exit, Exit::Failed);
     assert_eq!(fake.ctl(&["streams", "show", "x"]).exit, Exit::Usage);
     assert_eq!(fake.ctl(&["no-such-command"]).exit, Exit::Usage);
     assert_eq!(ddpctl(&["--version"]).exit, Exit::Success);

@@ -581,6 +581,20 @@ pub struct AssociationInfo {
     pub sessions: u32,
     /// Pairs of streams that it has, so many sessions at most.
     pub streams: u16,
+    /// Octets of the largest IP packet that its path is known to carry.
+    pub path_mtu: u16,
+    /// Smoothed round trip, once measured.
+    pub round_trip: Option<Duration>,
+    /// Retransmission time-out.
+    pub rto: Duration,
+    /// Congestion window, octets.
+    pub cwnd: u64,
+    /// Octets of DATA chunks that are thought to be in the network.
+    pub in_flight: u64,
+    /// The peer's window as it told last, octets.
+    pub peer_window: u64,
+    /// Retransmissions and heartbeats in a row that went unanswered (RFC 9260 §8.1).
+    pub unanswered: u32,
     /// What it did.
     pub stats: AssociationStats,
 }

@@ -187,6 +187,11 @@ impl Control {
             }
             Request::Stream(_) => Ok(Reply::Stream(stream())),
             Request::CloseStream { .. } => Ok(Reply::DONE),
+            Request::Associations => Ok(Reply::Associations(vec![association()])),
+            Request::Association(id) if id != association().id => {
+                Err(ApiError::not_found(format!("there is no association {id}")))
+            }
+            Request::Association(_) => Ok(Reply::Association(association())),
             Request::Stats => Ok(Reply::Stats(stats())),
             Request::Connect(spec) if spec.remote.port() == 1 => {
                 Err(ApiError::peer_refused("10.0.0.2:1 rejected the connection"))
@@ -349,5 +354,28 @@ fn job(polls: u64) -> JobInfo {
         acknowledged: (polls * 1000).min(4000),
         seconds: 0.5,
         ..JobInfo::default()
+    }
+}
+
+fn association() -> AssociationInfo {
+    AssociationInfo {
+        id: StreamId(0x0001_0000_0000_0009),
+        worker: 1,
+        local: "10.0.0.1:7471".into(),
+        remote: "10.0.0.2:40000".into(),
+        udp: Some([9899, 4000]),
+        state: "established".into(),
+        sessions: 3,
+        streams: 256,
+        path_mtu: 1400,
+        round_trip_us: Some(210),
+        rto_us: 1_000_000,
+        cwnd: 65536,
+        in_flight: 2800,
+        peer_window: 1 << 20,
+        unanswered: 0,
+        counters: [("sctp_packets_in", 77), ("retransmitted_segments", 5)]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into(),
     }
 }

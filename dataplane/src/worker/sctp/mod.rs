@@ -108,6 +108,12 @@ impl Association {
         }
     }
 
+    /// Octets of the largest IP packet that its path is thought to carry.
+    fn path_mtu(&self) -> u16 {
+        let len = self.carrier.ip_len() + self.endpoint.association().path_len();
+        u16::try_from(len).unwrap_or(u16::MAX)
+    }
+
     fn info(&self, association: StreamId) -> AssociationInfo {
         let sctp = self.endpoint.association();
         AssociationInfo {
@@ -119,6 +125,13 @@ impl Association {
             state: sctp.state().name(),
             sessions: self.sessions.len() as u32,
             streams: sctp.streams(),
+            path_mtu: self.path_mtu(),
+            round_trip: sctp.sender().srtt(),
+            rto: sctp.sender().rto(),
+            cwnd: sctp.sender().cwnd(),
+            in_flight: sctp.sender().pipe(),
+            peer_window: sctp.sender().peer_window(),
+            unanswered: sctp.error_count(),
             stats: self.stats(),
         }
     }
@@ -202,8 +215,8 @@ impl Associations {
             return None;
         }
         association.path_len = len;
-        let mtu = u16::try_from(association.carrier.ip_len() + len).unwrap_or(u16::MAX);
-        Some(((association.carrier.path.interface, association.key.remote.ip()), mtu))
+        let peer = (association.carrier.path.interface, association.key.remote.ip());
+        Some((peer, association.path_mtu()))
     }
 
     /// Others have found out that its path carries no more than `mtu`.

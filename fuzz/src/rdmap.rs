@@ -169,7 +169,7 @@ impl End {
         while let Some(out) = self.stream.next(128) {
             assert!(!self.terminated, "a message behind the Terminate");
             assert!(out.len() <= 128);
-            let opcode = Control(out.header[1]).opcode();
+            let opcode = Control(out.header.rsvd_ulp()).opcode();
             let mut payload = vec![0; out.payload_len];
             self.stream.read_payload(out.token, 0, &mut payload);
             let hidden = secret();

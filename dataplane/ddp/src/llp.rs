@@ -12,7 +12,7 @@
 //!                                            LLP --acknowledged(token, len)---> DDP
 //! ```
 
-use arrayvec::ArrayVec;
+use wire::ddp::PackedHeader;
 
 /// A ULPDU's place in the order in which the peer's DDP submitted it (RFC 5041 §3 (5)).
 ///
@@ -128,8 +128,8 @@ pub const MAX_DDP_HEADER: usize = 18;
 pub struct Outgoing {
     /// What names it in the calls that follow.
     pub token: UlpduToken,
-    /// The DDP header, ready for the wire.
-    pub header: ArrayVec<u8, MAX_DDP_HEADER>,
+    /// The DDP header.
+    pub header: PackedHeader,
     /// Payload octets after the header.
     pub payload_len: usize,
     /// True when `read_payload` gives the same octets until the message is acknowledged; if false, the

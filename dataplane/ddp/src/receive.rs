@@ -486,7 +486,7 @@ impl Receiver {
                 Ok(true) => self.deliver(&record.segment, env),
                 Ok(false) => {}
                 Err(reject) => {
-                    let header = emit(&record.segment.header);
+                    let header = record.segment.header.pack().octets();
                     let segment_len = record.segment.len + header.len() as u32;
                     self.reject_at(record.key, reject, header, segment_len);
                 }
@@ -631,21 +631,4 @@ where
 fn header_of(octets: &[u8]) -> ArrayVec<u8, MAX_DDP_HEADER> {
     let len = octets.first().map_or(0, |first| Control(*first).header_len());
     octets.iter().copied().take(len).collect()
-}
-
-pub(crate) fn emit(header: &HeaderRepr) -> ArrayVec<u8, MAX_DDP_HEADER> {
-    let mut out = ArrayVec::new();
-    match header {
-        HeaderRepr::Tagged(h) => {
-            let mut octets = [0; TAGGED_HEADER_LEN];
-            h.emit(&mut octets);
-            out.extend(octets);
-        }
-        HeaderRepr::Untagged(h) => {
-            let mut octets = [0; UNTAGGED_HEADER_LEN];
-            h.emit(&mut octets);
-            out.extend(octets);
-        }
-    }
-    out
 }

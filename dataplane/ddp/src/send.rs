@@ -12,13 +12,12 @@
 use core::borrow::Borrow;
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
-use wire::ddp::{TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
+use wire::ddp::{PackedHeader, TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
 use wire::{DdpVersion, LazyDeque, MessageOffset, Msn, Qn, Stag, TaggedOffset};
 
 use crate::counters::Counters;
 use crate::error::PostError;
-use crate::llp::{MAX_DDP_HEADER, Outgoing, UlpduToken};
+use crate::llp::{Outgoing, UlpduToken};
 use crate::memory::RegionMemory;
 use crate::message::{Event, Message, Source};
 
@@ -321,7 +320,8 @@ impl<M: RegionMemory> Sender<M> {
         Some(header + payload as usize)
     }
 
-    #[inline]
+    // Inlined up to the LLP, so that what it returns is never put together in memory.
+    #[inline(always)]
     pub(crate) fn next(
         &mut self,
         mulpdu: usize,
@@ -360,7 +360,9 @@ impl<M: RegionMemory> Sender<M> {
     ) -> Outgoing {
         match self.find(token) {
             Some(posted) => self.outgoing(posted, token, payload_len as u32, version),
-            None => Outgoing { token, header: ArrayVec::new(), payload_len: 0, stable: true },
+            None => {
+                Outgoing { token, header: PackedHeader::default(), payload_len: 0, stable: true }
+            }
         }
     }
 
@@ -407,7 +409,7 @@ impl<M: RegionMemory> Sender<M> {
         self.leave_runs();
     }
 
-    #[inline]
+    #[inline(always)]
     fn outgoing(
         &self,
         posted: &Posted,
@@ -421,15 +423,11 @@ impl<M: RegionMemory> Sender<M> {
             Kind::Tagged { stag, to, rsvd_ulp } => {
                 // RFC 5041 §5.2: TO of the message plus the offset in it.
                 let to = TaggedOffset(to.0 + u64::from(token.offset));
-                let mut octets = [0; TAGGED_HEADER_LEN];
-                TaggedRepr { last, version, rsvd_ulp, stag, to }.emit(&mut octets);
-                written(&octets)
+                TaggedRepr { last, version, rsvd_ulp, stag, to }.pack()
             }
             Kind::Untagged { qn, msn, rsvd_ulp } => {
                 let mo = MessageOffset(token.offset);
-                let mut octets = [0; UNTAGGED_HEADER_LEN];
-                UntaggedRepr { last, version, rsvd_ulp, qn, msn, mo }.emit(&mut octets);
-                written(&octets)
+                UntaggedRepr { last, version, rsvd_ulp, qn, msn, mo }.pack()
             }
         };
         let stable = match posted.from {
@@ -506,10 +504,4 @@ fn segment_size(posted: &Posted, mulpdu: usize) -> (usize, u32) {
     };
     let room = u32::try_from(mulpdu.max(MIN_MULPDU) - header).unwrap_or(u32::MAX);
     (header, room.min(posted.len - posted.sent))
-}
-
-/// A header, copied at once.
-#[inline]
-fn written(octets: &[u8]) -> ArrayVec<u8, MAX_DDP_HEADER> {
-    ArrayVec::try_from(octets).unwrap_or_default()
 }

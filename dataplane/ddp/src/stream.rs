@@ -327,7 +327,7 @@ impl<M: RegionMemory> UlpduSource for Stream<M> {
         self.sender.next_len(mulpdu)
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self, mulpdu: usize) -> Option<Outgoing> {
         let version = self.version()?;
         self.sender.next(mulpdu, version, &mut self.counters)

@@ -12,6 +12,8 @@
 
 use core::fmt;
 
+use arrayvec::ArrayVec;
+
 use crate::{Truncated, be};
 
 #[cfg(test)]
@@ -328,14 +330,19 @@ impl TaggedRepr {
         })
     }
 
-    /// Writes the header, reserved bits zero (RFC 5041 §4.1).
+    /// The header ready for the wire, reserved bits zero (RFC 5041 §4.1).
+    #[inline]
+    pub fn pack(&self) -> PackedHeader {
+        let control = Control::new(true, self.last, self.version);
+        let first = u16::from_be_bytes([control.0, self.rsvd_ulp]);
+        let head = u64::from(first) << 32 | u64::from(self.stag.0);
+        PackedHeader { head, middle: self.to.0, tail: 0, len: TAGGED_HEADER_LEN as u8 }
+    }
+
+    /// Writes the header.
     #[inline]
     pub fn emit(&self, octets: &mut [u8; TAGGED_HEADER_LEN]) {
-        let mut view = TaggedHeader(octets.as_mut_slice());
-        view.set_control(Control::new(true, self.last, self.version));
-        view.set_rsvd_ulp(self.rsvd_ulp);
-        view.set_stag(self.stag);
-        view.set_to(self.to);
+        self.pack().write(octets);
     }
 }
 
@@ -371,15 +378,20 @@ impl UntaggedRepr {
         })
     }
 
-    /// Writes the header, reserved bits zero (RFC 5041 §4.1).
+    /// The header ready for the wire, reserved bits zero (RFC 5041 §4.1).
+    #[inline]
+    pub fn pack(&self) -> PackedHeader {
+        let control = Control::new(false, self.last, self.version);
+        let [a, b, c, d, e] = self.rsvd_ulp;
+        let head = u64::from_be_bytes([0, 0, control.0, a, b, c, d, e]);
+        let middle = u64::from(self.qn.0) << 32 | u64::from(self.msn.0);
+        PackedHeader { head, middle, tail: self.mo.0, len: UNTAGGED_HEADER_LEN as u8 }
+    }
+
+    /// Writes the header.
     #[inline]
     pub fn emit(&self, octets: &mut [u8; UNTAGGED_HEADER_LEN]) {
-        let mut view = UntaggedHeader(octets.as_mut_slice());
-        view.set_control(Control::new(false, self.last, self.version));
-        view.set_rsvd_ulp(self.rsvd_ulp);
-        view.set_qn(self.qn);
-        view.set_msn(self.msn);
-        view.set_mo(self.mo);
+        self.pack().write(octets);
     }
 }
 
@@ -404,6 +416,15 @@ impl HeaderRepr {
         }
     }
 
+    /// The header ready for the wire.
+    #[inline]
+    pub fn pack(&self) -> PackedHeader {
+        match self {
+            HeaderRepr::Tagged(h) => h.pack(),
+            HeaderRepr::Untagged(h) => h.pack(),
+        }
+    }
+
     /// Octets of the header.
     pub const fn len(&self) -> usize {
         match self {
@@ -423,6 +444,62 @@ impl HeaderRepr {
             HeaderRepr::Tagged(h) => h.version,
             HeaderRepr::Untagged(h) => h.version,
         }
+    }
+}
+
+/// A header ready for the wire, or none, held in numbers: octets put down one by one and read again together
+/// would have to reach the cache first, behind all that was written before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PackedHeader {
+    /// The first six octets.
+    head: u64,
+    /// The next eight.
+    middle: u64,
+    /// The last four of an untagged header.
+    tail: u32,
+    len: u8,
+}
+
+impl PackedHeader {
+    /// Octets of the header.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// True when there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its control octet.
+    pub const fn control(&self) -> Control {
+        Control((self.head >> 40) as u8)
+    }
+
+    /// The octet behind it: RsvdULP or its first octet.
+    pub const fn rsvd_ulp(&self) -> u8 {
+        (self.head >> 32) as u8
+    }
+
+    /// Writes it into `out`, which has exactly its octets.
+    #[inline]
+    pub fn write(&self, out: &mut [u8]) {
+        let Some((head, rest)) = out.split_first_chunk_mut::<6>() else { return };
+        head.copy_from_slice(&self.head.to_be_bytes()[2..]);
+        let Some((middle, tail)) = rest.split_first_chunk_mut::<8>() else { return };
+        *middle = self.middle.to_be_bytes();
+        if let Some(tail) = tail.first_chunk_mut::<4>() {
+            *tail = self.tail.to_be_bytes();
+        }
+    }
+
+    /// Its octets.
+    pub fn octets(&self) -> ArrayVec<u8, UNTAGGED_HEADER_LEN> {
+        let mut octets = ArrayVec::from([0; UNTAGGED_HEADER_LEN]);
+        octets.truncate(self.len());
+        self.write(&mut octets);
+        octets
     }
 }
 

@@ -132,7 +132,7 @@ impl End {
     fn frame(&self, key: u64) -> Unit {
         let (token, payload_len, _) = self.flying[&key];
         let out = self.stream.again(token, payload_len);
-        let mut octets = out.header.to_vec();
+        let mut octets = out.header.octets().to_vec();
         octets.resize(out.len(), 0);
         self.stream.read_payload(token, 0, &mut octets[out.header.len()..]);
         Unit::Data { key, crc: crc32c(&octets), octets }

@@ -16,7 +16,6 @@ use crate::error::{Field, Mismatch};
 use crate::memory::{AtomicError, RegionMemory};
 use crate::message::{Event as DdpEvent, Source};
 use crate::rdmap::{Error, ErrorCode, Event, Outcome, RdmapError, Terminate};
-use crate::receive::emit;
 use crate::stag::{Access, StagTable};
 
 /// What is wrong with a delivered message, and the Read Request that it is, if one.
@@ -169,7 +168,7 @@ impl<M: RegionMemory> Stream<M> {
         };
         if let Err((code, mismatch, read_request)) = result {
             let Delivered { header, segment_len } = *delivered;
-            let header = emit(&header);
+            let header = header.pack().octets();
             let error = RdmapError { code, mismatch, header, segment_len, read_request };
             self.terminate(Error::Rdmap(error), FINISH_WITHIN, Some(buffers));
         }
@@ -322,7 +321,7 @@ impl<M: RegionMemory> Stream<M> {
 }
 
 fn origin_of(delivered: &Delivered) -> Origin {
-    Origin { header: emit(&delivered.header), segment_len: delivered.segment_len }
+    Origin { header: delivered.header.pack().octets(), segment_len: delivered.segment_len }
 }
 
 fn wrong_length(seen: usize, expected: usize) -> Wrong {

@@ -532,9 +532,8 @@ impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
 
 /// A Read Response's octets are sent again from what was sent: its region may change, or end.
 fn keep_response(mut out: Outgoing) -> Outgoing {
-    let is_tagged = wire::ddp::Control(out.header.first().copied().unwrap_or(0)).is_tagged();
-    let opcode = out.header.get(1).and_then(|octet| Control(*octet).opcode());
-    out.stable &= !(is_tagged && opcode == Some(Opcode::ReadResponse));
+    let opcode = Control(out.header.rsvd_ulp()).opcode();
+    out.stable &= !(out.header.control().is_tagged() && opcode == Some(Opcode::ReadResponse));
     out
 }
 

@@ -29,7 +29,7 @@ fn untagged(qn: u32, len: usize, cookie: u64) -> Message<VecMemory> {
 }
 
 fn header(out: &Outgoing) -> HeaderRepr {
-    HeaderRepr::parse(&out.header).unwrap()
+    HeaderRepr::parse(&out.header.octets()).unwrap()
 }
 
 fn payload(stream: &S, out: &Outgoing) -> Vec<u8> {

@@ -63,7 +63,7 @@ fn wide_config() -> StreamConfig {
 }
 
 fn segment_of(stream: &Stream<VecMemory>, out: &Outgoing) -> Vec<u8> {
-    let mut segment = out.header.to_vec();
+    let mut segment = out.header.octets().to_vec();
     segment.resize(out.len(), 0);
     stream.read_payload(out.token, 0, &mut segment[out.header.len()..]);
     segment

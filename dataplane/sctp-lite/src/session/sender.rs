@@ -248,7 +248,7 @@ impl Sender {
 fn write(ssn: DdpSsn, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8]) {
     emit_ssn(ssn, out);
     let (header, payload) = out[SEGMENT_HEADER_LEN..].split_at_mut(outgoing.header.len());
-    header.copy_from_slice(&outgoing.header);
+    outgoing.header.write(header);
     source.read_payload(outgoing.token, 0, payload);
 }
 

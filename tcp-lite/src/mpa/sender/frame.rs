@@ -4,7 +4,6 @@
 use super::super::framing::Framing;
 use ddp::llp::{Outgoing, UlpduSource};
 use wire::crc32c;
-use wire::ddp::TAGGED_HEADER_LEN;
 use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_LEN, Marker, pad_len};
 
 /// Writes the FPDU that begins at stream offset `fpdu` into `out`, which has exactly its octets.
@@ -23,7 +22,7 @@ pub(super) fn frame(
     let header = framing.header(fpdu);
     let mut writer = Writer { framing, header, at: fpdu, out, done: 0 };
     writer.put(&(outgoing.len() as u16).to_be_bytes());
-    writer.put(&outgoing.header);
+    writer.put(&outgoing.header.octets());
     let mut payload = 0;
     while payload < outgoing.payload_len {
         let room = writer.run(outgoing.payload_len - payload);
@@ -48,7 +47,7 @@ fn plain(crc: bool, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u
     let (length, rest) = out.split_at_mut(LENGTH_LEN);
     length.copy_from_slice(&(len as u16).to_be_bytes());
     let (header, rest) = rest.split_at_mut(outgoing.header.len());
-    copy_header(&outgoing.header, header);
+    outgoing.header.write(header);
     let (payload, pad) = rest.split_at_mut(outgoing.payload_len);
     if !payload.is_empty() {
         source.read_payload(outgoing.token, 0, payload);
@@ -58,15 +57,6 @@ fn plain(crc: bool, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u
     debug_assert_eq!(done, LENGTH_LEN + len + pad_len(len));
     let field = if crc { crc32c::field(&out[..done]) } else { [0; CRC_LEN] };
     out[done..].copy_from_slice(&field);
-}
-
-/// Copies a DDP header. Of a known length it takes two moves and no call.
-#[inline]
-fn copy_header(from: &[u8], to: &mut [u8]) {
-    match (<&[u8; TAGGED_HEADER_LEN]>::try_from(from), to.first_chunk_mut()) {
-        (Ok(tagged), Some(to)) => *to = *tagged,
-        _ => to.copy_from_slice(from),
-    }
 }
 
 struct Writer<'a> {

@@ -375,7 +375,7 @@ impl Sender {
     }
 
     /// Takes the next ULPDU and enters its record; `end` moves behind its FPDU.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, source: &mut impl UlpduSource, mulpdu: usize) -> Option<(u64, Outgoing)> {
         let outgoing = source.next(mulpdu)?;
         let start = self.end;

@@ -3,10 +3,11 @@
 use super::*;
 use crate::mpa::testing::{Stream, ulpdu};
 use crate::mpa::{MAX_MULPDU, Revision};
-use arrayvec::ArrayVec;
 use proptest::prelude::*;
 use std::cell::Cell;
+use wire::ddp::{HeaderRepr, PackedHeader, TaggedRepr};
 use wire::mpa::MIN_MULPDU;
+use wire::{DdpVersion, Stag, TaggedOffset};
 
 const START: u64 = 20;
 const HEADER: usize = 14;
@@ -34,12 +35,9 @@ impl Source {
         self
     }
 
-    fn header(token: UlpduToken) -> ArrayVec<u8, 18> {
-        let mut header = ArrayVec::new();
-        header.extend([0x81, 0x40]);
-        header.extend(token.message.to_be_bytes());
-        header.extend(u64::from(token.offset).to_be_bytes());
-        header
+    fn header(token: UlpduToken) -> PackedHeader {
+        let (stag, to) = (Stag(token.message), TaggedOffset(token.offset.into()));
+        TaggedRepr { last: false, version: DdpVersion::V1, rsvd_ulp: 0x40, stag, to }.pack()
     }
 }
 
@@ -146,7 +144,7 @@ impl Bench {
     fn expected(&self, markers: bool) -> Stream {
         let mut stream = Stream::new(markers, true);
         for (token, len) in &self.source.given {
-            let mut ulpdu = Source::header(*token).to_vec();
+            let mut ulpdu = Source::header(*token).octets().to_vec();
             let payload = &self.source.messages[token.message as usize].0[token.offset as usize..];
             ulpdu.extend_from_slice(&payload[..*len]);
             stream.fpdu(&ulpdu);
@@ -171,7 +169,7 @@ fn figures_are_encoded() {
             Some(outgoing)
         }
         fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
-            let header = self.0[token.message as usize][..18].iter().copied().collect();
+            let header = HeaderRepr::parse(&self.0[token.message as usize]).unwrap().pack();
             Outgoing { token, header, payload_len, stable: true }
         }
         fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {

@@ -98,7 +98,7 @@ impl End {
         let announced = self.stream.next_len(mulpdu);
         let out = self.stream.next(mulpdu)?;
         assert_eq!(announced, Some(out.len()));
-        let mut segment = out.header.to_vec();
+        let mut segment = out.header.octets().to_vec();
         segment.resize(out.len(), 0);
         self.stream.read_payload(out.token, 0, &mut segment[out.header.len()..]);
         Some((segment, out.token, out.payload_len))

@@ -7,12 +7,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use arrayvec::ArrayVec;
 use ddp::StreamId;
 use hashbrown::HashTable;
 use siphasher::sip::SipHasher13;
 
 const SLOT_BITS: u32 = 24;
-const GENERATION_MASK: u64 = (1 << 24) - 1;
+const GENERATION_MASK: u32 = (1 << 24) - 1;
 const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
 const WORKER_SHIFT: u32 = 48;
 
@@ -30,134 +31,109 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// What tells it from all others; as short as the addresses allow, for every octet is hashed and kept.
-    fn octets(&self) -> Octets {
-        let mut out = [0; V6];
+    /// What tells it from all others; as short as the addresses allow, for every octet is hashed.
+    fn octets(&self) -> ArrayVec<u8, 39> {
+        let mut out = [0; 39];
         let [i0, i1] = self.interface.to_be_bytes();
         let ([l0, l1], [r0, r1]) =
             (self.local.port().to_be_bytes(), self.remote.port().to_be_bytes());
         out[..6].copy_from_slice(&[i0, i1, l0, l1, r0, r1]);
-        match (self.local.ip(), self.remote.ip()) {
+        let len = match (self.local.ip(), self.remote.ip()) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                let mut short = [0; V4];
-                short[..6].copy_from_slice(&out[..6]);
-                short[7..11].copy_from_slice(&local.octets());
-                short[11..].copy_from_slice(&remote.octets());
-                Octets::V4(short)
+                out[7..11].copy_from_slice(&local.octets());
+                out[11..15].copy_from_slice(&remote.octets());
+                15
             }
             (local, remote) => {
                 out[6] = 1;
                 out[7..23].copy_from_slice(&v6(local));
-                out[23..].copy_from_slice(&v6(remote));
-                Octets::V6(out)
+                out[23..39].copy_from_slice(&v6(remote));
+                39
             }
-        }
-    }
-}
-
-/// Octets of a flow between IPv4 addresses: interface, ports, family, addresses.
-const V4: usize = 6 + 1 + 2 * 4;
-/// The same of IPv6.
-const V6: usize = 6 + 1 + 2 * 16;
-
-enum Octets {
-    V4([u8; V4]),
-    V6([u8; V6]),
-}
-
-impl Octets {
-    fn hash(&self, key: &SipHasher13) -> u64 {
-        match self {
-            Octets::V4(octets) => key.hash(octets),
-            Octets::V6(octets) => key.hash(octets),
-        }
+        };
+        let mut octets = ArrayVec::from(out);
+        octets.truncate(len);
+        octets
     }
 }
 
 fn v6(address: IpAddr) -> [u8; 16] {
     match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
     }
 }
 
-/// From flow to slot, under a keyed hash: peers cannot make their flows collide. A table for each family, so
-/// that an IPv4 flow takes 20 octets.
+/// From flow to slot, under a keyed hash: peers cannot make their flows collide. Whoever is in the slot knows its
+/// flow; here it is a hash of four octets and the slot.
 #[derive(Debug)]
 pub struct FlowTable {
-    v4: HashTable<Entry<V4>>,
-    v6: HashTable<Entry<V6>>,
+    table: HashTable<Entry>,
     key: SipHasher13,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Entry<const N: usize> {
-    flow: [u8; N],
+/// The hash of a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlowHash(u32);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Entry {
+    hash: FlowHash,
     slot: u32,
 }
 
-const _: () = assert!(size_of::<Entry<V4>>() == 20);
+impl FlowHash {
+    /// For the table, which takes the place from the low bits and a tag from the high ones.
+    fn spread(self) -> u64 {
+        u64::from(self.0) << 32 | u64::from(self.0)
+    }
+}
 
 impl FlowTable {
     /// An empty table; `key` is secret.
     pub fn new(key: [u8; 16]) -> Self {
-        let key = SipHasher13::new_with_key(&key);
-        FlowTable { v4: HashTable::new(), v6: HashTable::new(), key }
+        FlowTable { table: HashTable::new(), key: SipHasher13::new_with_key(&key) }
     }
 
     /// The hash for the look-ups of this table.
-    pub fn hash(&self, key: &FlowKey) -> u64 {
-        key.octets().hash(&self.key)
+    pub fn hash(&self, key: &FlowKey) -> FlowHash {
+        FlowHash(self.key.hash(&key.octets()) as u32)
     }
 
-    /// The slot of a flow, whose hash is `hash`.
-    pub fn find(&self, hash: u64, key: &FlowKey) -> Option<u32> {
-        match key.octets() {
-            Octets::V4(flow) => self.v4.find(hash, |e| e.flow == flow).map(|e| e.slot),
-            Octets::V6(flow) => self.v6.find(hash, |e| e.flow == flow).map(|e| e.slot),
-        }
+    /// A slot whose flow has this hash: seldom another one than the flow's, if that is there at all. Nobody in a
+    /// slot is looked at.
+    pub fn candidate(&self, hash: FlowHash) -> Option<u32> {
+        self.find(hash, |_| true)
     }
 
-    /// The slot of a flow.
-    pub fn get(&self, key: &FlowKey) -> Option<u32> {
-        self.find(self.hash(key), key)
+    /// The slot of a flow with this hash; `is` compares the flow of a slot.
+    pub fn find(&self, hash: FlowHash, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
+        let found = self.table.find(hash.spread(), |e| e.hash == hash && is(e.slot));
+        found.map(|entry| entry.slot)
     }
 
     /// Adds a flow that is not there yet.
-    pub fn insert(&mut self, key: FlowKey, slot: u32) {
-        match key.octets() {
-            Octets::V4(flow) => insert(&mut self.v4, self.key, Entry { flow, slot }),
-            Octets::V6(flow) => insert(&mut self.v6, self.key, Entry { flow, slot }),
-        }
+    pub fn insert(&mut self, key: &FlowKey, slot: u32) {
+        let hash = self.hash(key);
+        self.table.insert_unique(hash.spread(), Entry { hash, slot }, |e| e.hash.spread());
     }
 
     /// Takes a flow out, if it is this slot's.
     pub fn remove(&mut self, key: &FlowKey, slot: u32) {
-        match key.octets() {
-            Octets::V4(flow) => remove(&mut self.v4, self.key, Entry { flow, slot }),
-            Octets::V6(flow) => remove(&mut self.v6, self.key, Entry { flow, slot }),
+        let hash = self.hash(key);
+        if let Ok(found) = self.table.find_entry(hash.spread(), |e| *e == Entry { hash, slot }) {
+            found.remove();
         }
     }
 
     /// Flows in the table.
     pub fn len(&self) -> usize {
-        self.v4.len() + self.v6.len()
+        self.table.len()
     }
 
     /// True when there are none.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-fn insert<const N: usize>(table: &mut HashTable<Entry<N>>, key: SipHasher13, entry: Entry<N>) {
-    table.insert_unique(key.hash(&entry.flow), entry, |e| key.hash(&e.flow));
-}
-
-fn remove<const N: usize>(table: &mut HashTable<Entry<N>>, key: SipHasher13, entry: Entry<N>) {
-    let same = |e: &Entry<N>| e.flow == entry.flow && e.slot == entry.slot;
-    if let Ok(found) = table.find_entry(key.hash(&entry.flow), same) {
-        found.remove();
+        self.table.is_empty()
     }
 }
 
@@ -167,7 +143,9 @@ fn remove<const N: usize>(table: &mut HashTable<Entry<N>>, key: SipHasher13, ent
 pub struct Slab<T> {
     worker: u16,
     limit: u32,
-    slots: Vec<Slot<T>>,
+    values: Vec<Option<T>>,
+    /// Of each slot, for the identifier of the stream in it or of the next one.
+    generations: Vec<u32>,
     free: Vec<u32>,
     len: u32,
 }
@@ -179,17 +157,18 @@ pub(crate) fn grow<T>(entries: &mut Vec<T>) {
     }
 }
 
-#[derive(Debug)]
-struct Slot<T> {
-    generation: u64,
-    value: Option<T>,
-}
-
 impl<T> Slab<T> {
     /// An empty slab of at most `limit` streams, at most 2^24.
     pub fn new(worker: u16, limit: u32) -> Self {
         let limit = limit.min(SLOT_MASK as u32);
-        Slab { worker, limit, slots: Vec::new(), free: Vec::new(), len: 0 }
+        Slab {
+            worker,
+            limit,
+            values: Vec::new(),
+            generations: Vec::new(),
+            free: Vec::new(),
+            len: 0,
+        }
     }
 
     /// The slot and the identifier that [`insert`](Self::insert) will use; `None` when full.
@@ -197,8 +176,8 @@ impl<T> Slab<T> {
         if self.len >= self.limit {
             return None;
         }
-        let slot = self.free.last().copied().unwrap_or(self.slots.len() as u32);
-        let generation = self.slots.get(slot as usize).map_or(1, |s| s.generation);
+        let slot = self.free.last().copied().unwrap_or(self.values.len() as u32);
+        let generation = self.generations.get(slot as usize).map_or(1, |&generation| generation);
         Some((slot, self.id(slot, generation)))
     }
 
@@ -209,18 +188,20 @@ impl<T> Slab<T> {
     pub fn insert(&mut self, value: T) -> &mut T {
         let (slot, _) = self.vacancy().expect("the caller has asked for a vacancy");
         if self.free.pop().is_none() {
-            grow(&mut self.slots);
-            self.slots.push(Slot { generation: 1, value: None });
+            grow(&mut self.values);
+            grow(&mut self.generations);
+            self.values.push(None);
+            self.generations.push(1);
         }
         self.len += 1;
-        self.slots[slot as usize].value.insert(value)
+        self.values[slot as usize].insert(value)
     }
 
     /// Takes a stream out.
     pub fn remove(&mut self, slot: u32) -> Option<T> {
-        let entry = self.slots.get_mut(slot as usize)?;
-        let value = entry.value.take()?;
-        entry.generation = (entry.generation + 1) & GENERATION_MASK;
+        let value = self.values.get_mut(slot as usize)?.take()?;
+        let generation = &mut self.generations[slot as usize];
+        *generation = (*generation + 1) & GENERATION_MASK;
         self.free.push(slot);
         self.len -= 1;
         Some(value)
@@ -228,31 +209,30 @@ impl<T> Slab<T> {
 
     /// The stream in a slot.
     pub fn get(&self, slot: u32) -> Option<&T> {
-        self.slots.get(slot as usize)?.value.as_ref()
+        self.values.get(slot as usize)?.as_ref()
     }
 
     /// The stream in a slot, to be changed.
     pub fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
-        self.slots.get_mut(slot as usize)?.value.as_mut()
+        self.values.get_mut(slot as usize)?.as_mut()
     }
 
     /// The slot of a stream that is there.
     pub fn find(&self, id: StreamId) -> Option<u32> {
         let slot = (id.0 & SLOT_MASK) as u32;
-        let entry = self.slots.get(slot as usize)?;
-        (entry.value.is_some() && self.id(slot, entry.generation) == id).then_some(slot)
+        (self.name(slot)? == id).then_some(slot)
     }
 
     /// The identifier of the stream in a slot.
     pub fn name(&self, slot: u32) -> Option<StreamId> {
-        let entry = self.slots.get(slot as usize)?;
-        entry.value.is_some().then(|| self.id(slot, entry.generation))
+        self.get(slot)?;
+        self.generations.get(slot as usize).map(|&generation| self.id(slot, generation))
     }
 
     /// Slots with streams in them.
     pub fn occupied(&self) -> impl Iterator<Item = u32> + '_ {
-        let slots = self.slots.iter().enumerate();
-        slots.filter(|(_, s)| s.value.is_some()).map(|(i, _)| i as u32)
+        let values = self.values.iter().enumerate();
+        values.filter(|(_, value)| value.is_some()).map(|(slot, _)| slot as u32)
     }
 
     /// Streams.
@@ -267,12 +247,12 @@ impl<T> Slab<T> {
 
     /// Slots that there are, with streams in them or without.
     pub fn places(&self) -> usize {
-        self.slots.len()
+        self.values.len()
     }
 
-    fn id(&self, slot: u32, generation: u64) -> StreamId {
+    fn id(&self, slot: u32, generation: u32) -> StreamId {
         let worker = u64::from(self.worker) << WORKER_SHIFT;
-        StreamId(worker | generation << SLOT_BITS | u64::from(slot))
+        StreamId(worker | u64::from(generation) << SLOT_BITS | u64::from(slot))
     }
 }
 
@@ -296,18 +276,36 @@ mod tests {
             key(0, "[a00:1::]:1", "[a00:2::]:2"),
         ];
         let mut table = FlowTable::new([3; 16]);
+        let slot_of = |table: &FlowTable, flow: &FlowKey| table.candidate(table.hash(flow));
         for (slot, flow) in flows.iter().enumerate() {
-            assert_eq!(table.get(flow), None);
-            table.insert(*flow, slot as u32);
+            assert_eq!(slot_of(&table, flow), None);
+            table.insert(flow, slot as u32);
         }
         for (slot, flow) in flows.iter().enumerate() {
-            assert_eq!(table.get(flow), Some(slot as u32));
+            assert_eq!(slot_of(&table, flow), Some(slot as u32));
             table.remove(flow, 99);
-            assert_eq!(table.get(flow), Some(slot as u32));
+            assert_eq!(slot_of(&table, flow), Some(slot as u32));
             table.remove(flow, slot as u32);
-            assert_eq!(table.get(flow), None);
+            assert_eq!(slot_of(&table, flow), None);
         }
         assert!(table.is_empty());
+    }
+
+    #[test]
+    fn flows_of_one_hash_are_told_apart_by_who_is_in_the_slots() {
+        let mut table = FlowTable::new([3; 16]);
+        let flow = key(0, "10.0.0.1:1", "10.0.0.2:2");
+        // As if their hashes were the same.
+        table.insert(&flow, 5);
+        table.insert(&flow, 7);
+        let hash = table.hash(&flow);
+        assert!(matches!(table.candidate(hash), Some(5 | 7)));
+        for slot in [5, 7] {
+            assert_eq!(table.find(hash, |s| s == slot), Some(slot));
+        }
+        assert_eq!(table.find(hash, |_| false), None);
+        table.remove(&flow, 5);
+        assert_eq!((table.candidate(hash), table.len()), (Some(7), 1));
     }
 
     #[test]

@@ -23,7 +23,7 @@ const TICK_BITS: u32 = 16;
 const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);
 const NIL: u32 = u32::MAX;
 
-/// The wheel. Tokens are small integers: the wheel keeps 24 octets for each up to the largest.
+/// The wheel. Tokens are small integers: the wheel keeps 16 octets for each up to the largest.
 #[derive(Debug)]
 pub struct TimerWheel {
     /// Ticks up to which everything has fired.
@@ -39,17 +39,45 @@ pub struct TimerWheel {
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    tick: u64,
     prev: u32,
     next: u32,
+    tick: Tick,
     place: Place,
 }
 
+const _: () = assert!(size_of::<Node>() == 16);
+
+/// A tick; those of all instants fit, low octets first.
+#[derive(Clone, Copy, Debug)]
+struct Tick([u16; 3]);
+
+const _: () = assert!(TICK_BITS >= u64::BITS - 48);
+
+impl Tick {
+    fn new(tick: u64) -> Tick {
+        Tick([tick as u16, (tick >> 16) as u16, (tick >> 32) as u16])
+    }
+
+    fn get(self) -> u64 {
+        let Tick([low, middle, high]) = self;
+        u64::from(high) << 32 | u64::from(middle) << 16 | u64::from(low)
+    }
+}
+
+/// Where a timer is: in a slot of a level, or as one of the values below says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Nowhere,
-    Due,
-    Slot { level: u8, slot: u8 },
+struct Place {
+    level: u8,
+    slot: u8,
+}
+
+impl Place {
+    const NOWHERE: Place = Place { level: u8::MAX, slot: 0 };
+    const DUE: Place = Place { level: u8::MAX, slot: 1 };
+
+    fn is_slot(self) -> bool {
+        self.level != u8::MAX
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,21 +104,27 @@ impl TimerWheel {
         self.clear(token);
         let index = token as usize;
         if index >= self.nodes.len() {
-            let empty = Node { tick: 0, prev: NIL, next: NIL, place: Place::Nowhere };
-            if index + 1 > self.nodes.capacity() {
-                self.nodes.reserve_exact(index + 1 - self.nodes.len() + index / 8);
-            }
-            self.nodes.resize(index + 1, empty);
+            self.make_room(index);
         }
-        self.nodes[index].tick = tick_after(deadline);
+        self.nodes[index].tick = Tick::new(tick_after(deadline));
         self.armed += 1;
         self.quiet_until = 0;
         self.insert(token);
     }
 
+    /// Makes room for tokens up to `index`, and for an eighth more.
+    #[cold]
+    fn make_room(&mut self, index: usize) {
+        let empty = Node { prev: NIL, next: NIL, tick: Tick::new(0), place: Place::NOWHERE };
+        if index >= self.nodes.capacity() {
+            self.nodes.reserve_exact(index + 1 - self.nodes.len() + index / 8);
+        }
+        self.nodes.resize(index + 1, empty);
+    }
+
     /// Clears the timer of `token`, if it is set.
     pub fn clear(&mut self, token: u32) {
-        if self.nodes.get(token as usize).is_some_and(|n| n.place != Place::Nowhere) {
+        if self.nodes.get(token as usize).is_some_and(|n| n.place != Place::NOWHERE) {
             self.unlink(token);
             self.armed -= 1;
         }
@@ -99,7 +133,7 @@ impl TimerWheel {
     /// When the timer of `token` is set to fire, rounded up to a tick.
     pub fn deadline(&self, token: u32) -> Option<Instant> {
         let node = self.nodes.get(token as usize)?;
-        (node.place != Place::Nowhere).then(|| Instant::from_nanos(node.tick << TICK_BITS))
+        (node.place != Place::NOWHERE).then(|| Instant::from_nanos(node.tick.get() << TICK_BITS))
     }
 
     /// Takes one timer that is due at `now`. To be called until it returns `None`.
@@ -172,7 +206,7 @@ impl TimerWheel {
     fn slot_is_later(&self, level: usize, slot: usize) -> bool {
         let head = self.levels[level].heads[slot];
         let shift = SLOT_BITS * level as u32;
-        self.nodes[head as usize].tick >> shift != self.elapsed >> shift
+        self.nodes[head as usize].tick.get() >> shift != self.elapsed >> shift
     }
 
     /// Fires or lets fall what is in a slot that time has reached.
@@ -187,22 +221,22 @@ impl TimerWheel {
     }
 
     fn insert(&mut self, token: u32) {
-        let tick = self.nodes[token as usize].tick;
+        let tick = self.nodes[token as usize].tick.get();
         if tick <= self.elapsed {
-            self.link(token, Place::Due);
+            self.link(token, Place::DUE);
             return;
         }
         let tick = tick.min(self.elapsed + SPAN - SPAN / SLOTS as u64);
         let differs = (tick ^ self.elapsed) | (SLOTS as u64 - 1);
         let level = ((63 - differs.leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);
         let slot = (tick >> (SLOT_BITS * level)) as usize % SLOTS;
-        self.link(token, Place::Slot { level: level as u8, slot: slot as u8 });
+        self.link(token, Place { level: level as u8, slot: slot as u8 });
     }
 
     fn head(&mut self, place: Place) -> &mut u32 {
-        match place {
-            Place::Slot { level, slot } => &mut self.levels[level as usize].heads[slot as usize],
-            Place::Due | Place::Nowhere => &mut self.due,
+        match self.levels.get_mut(usize::from(place.level)) {
+            Some(level) => &mut level.heads[usize::from(place.slot)],
+            None => &mut self.due,
         }
     }
 
@@ -213,8 +247,8 @@ impl TimerWheel {
         }
         let node = &mut self.nodes[token as usize];
         (node.prev, node.next, node.place) = (NIL, next, place);
-        if let Place::Slot { level, slot } = place {
-            self.levels[level as usize].occupied |= 1 << slot;
+        if place.is_slot() {
+            self.levels[usize::from(place.level)].occupied |= 1 << place.slot;
         }
     }
 
@@ -227,11 +261,11 @@ impl TimerWheel {
             self.nodes[prev as usize].next = next;
         } else {
             *self.head(place) = next;
-            if let (NIL, Place::Slot { level, slot }) = (next, place) {
-                self.levels[level as usize].occupied &= !(1 << slot);
+            if next == NIL && place.is_slot() {
+                self.levels[usize::from(place.level)].occupied &= !(1 << place.slot);
             }
         }
-        self.nodes[token as usize].place = Place::Nowhere;
+        self.nodes[token as usize].place = Place::NOWHERE;
     }
 }
 

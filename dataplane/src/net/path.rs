@@ -6,7 +6,7 @@
 //!                                 ^ l3                 ^ header.len()
 //! ```
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
@@ -21,6 +21,8 @@ use crate::port::ChecksumBy;
 
 /// Most octets of headers in front of a segment.
 pub const MAX_HEADERS: usize = 14 + 4 + 40;
+/// The same over IPv4.
+const V4_HEADERS: usize = 14 + 4 + 20;
 
 /// Where a TCP header has its checksum (RFC 9293 §3.1).
 const TCP_CHECKSUM: core::ops::Range<usize> = 16..18;
@@ -32,7 +34,6 @@ const IPV4_LEN: core::ops::Range<usize> = 2..4;
 const IPV4_CHECKSUM: core::ops::Range<usize> = 10..12;
 const IPV6_LEN: core::ops::Range<usize> = 4..6;
 const HOP_LIMIT: u8 = 64;
-const IPV6_HEADER_LEN: usize = 40;
 
 /// Who fills in the checksums of what is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,20 +57,30 @@ impl TxChecksum {
 /// The headers of one flow.
 #[derive(Clone, Debug)]
 pub struct Path {
-    /// Place of the interface.
-    pub interface: usize,
-    /// Place of its port.
-    pub port: usize,
-    /// The neighbour that gets the frames.
-    pub next_hop: IpAddr,
-    header: [u8; MAX_HEADERS],
+    headers: Headers,
+    interface: u16,
+    port: u16,
     len: u8,
     l3: u8,
     /// Sum of both addresses, for the pseudo-header.
     addresses: u16,
 }
 
-const _: () = assert!(size_of::<Path>() == 96);
+/// What stands in front of segments, and the neighbour that gets the frames. Every stream keeps one: IPv4's are
+/// no longer than they must be.
+#[derive(Clone, Debug)]
+enum Headers {
+    V4 { next_hop: Ipv4Addr, octets: [u8; V4_HEADERS] },
+    V6(Box<V6Headers>),
+}
+
+#[derive(Clone, Debug)]
+struct V6Headers {
+    next_hop: Ipv6Addr,
+    octets: [u8; MAX_HEADERS],
+}
+
+const _: () = assert!(size_of::<Path>() == 56);
 
 impl Path {
     /// The way from `local` to `remote` by the interface at place `index`, or `None` without a route.
@@ -98,22 +109,35 @@ impl Path {
             IpAddr::V4(_) => EthernetProtocol::Ipv4,
             IpAddr::V6(_) => EthernetProtocol::Ipv6,
         };
-        let mut header = [0; MAX_HEADERS];
-        let l3 = ethernet(&mut header, interface, [0; 6], protocol);
+        let mut headers = match next_hop {
+            IpAddr::V4(next_hop) if source.is_ipv4() => {
+                Headers::V4 { next_hop, octets: [0; V4_HEADERS] }
+            }
+            IpAddr::V6(next_hop) if source.is_ipv6() => {
+                Headers::V6(Box::new(V6Headers { next_hop, octets: [0; MAX_HEADERS] }))
+            }
+            IpAddr::V4(_) | IpAddr::V6(_) => return None,
+        };
+        let octets = headers.octets_mut();
+        let l3 = ethernet(octets, interface, [0; 6], protocol);
         let ip = IpRepr::new(source.into(), destination.into(), IpProtocol::Tcp, 0, HOP_LIMIT);
-        ip.emit(&mut header[l3..], &ChecksumCapabilities::default());
-        let len = (l3 + ip.header_len()) as u8;
-        let addresses = checksum::addresses(source, destination);
-        let (port, l3) = (interface.port, l3 as u8);
-        let path = Path { interface: index, port, next_hop, header, len, l3, addresses };
+        ip.emit(&mut octets[l3..], &ChecksumCapabilities::default());
+        let path = Path {
+            headers,
+            interface: index as u16,
+            port: interface.port as u16,
+            len: (l3 + ip.header_len()) as u8,
+            l3: l3 as u8,
+            addresses: checksum::addresses(source, destination),
+        };
         Some(path.with_sum())
     }
 
     /// The field of IPv4's checksum holds the sum of all that is the same in every frame: the length is zero, the
     /// field too, and the sum is not complemented.
     fn with_sum(mut self) -> Path {
-        if !self.is_v6() {
-            let ip = &mut self.header[self.l3.into()..self.len.into()];
+        if let Headers::V4 { octets, .. } = &mut self.headers {
+            let ip = &mut octets[self.l3.into()..self.len.into()];
             ip[IPV4_LEN].fill(0);
             ip[IPV4_CHECKSUM].fill(0);
             let sum = checksum::sum(ip);
@@ -122,16 +146,34 @@ impl Path {
         self
     }
 
+    /// Place of the interface.
+    pub fn interface(&self) -> usize {
+        self.interface.into()
+    }
+
+    /// Place of its port.
+    pub fn port(&self) -> usize {
+        self.port.into()
+    }
+
+    /// The neighbour that gets the frames.
+    pub fn next_hop(&self) -> IpAddr {
+        match &self.headers {
+            Headers::V4 { next_hop, .. } => (*next_hop).into(),
+            Headers::V6(headers) => headers.next_hop.into(),
+        }
+    }
+
     /// The same way for another protocol than TCP.
     pub fn carrying(mut self, protocol: IpProtocol) -> Path {
         let at = self.l2_len() + if self.is_v6() { IPV6_PROTOCOL } else { IPV4_PROTOCOL };
-        self.header[at] = protocol.into();
+        self.headers.octets_mut()[at] = protocol.into();
         self.with_sum()
     }
 
     /// The addresses, ours first.
     pub fn addresses(&self) -> (IpAddr, IpAddr) {
-        let ip = &self.header[self.l2_len()..];
+        let ip = &self.headers.octets()[self.l2_len()..];
         let v4 = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&ip[at..at + 4]).unwrap_or_default());
         let v6 =
             |at: usize| IpAddr::from(<[u8; 16]>::try_from(&ip[at..at + 16]).unwrap_or_default());
@@ -143,7 +185,7 @@ impl Path {
 
     /// Sets the link-layer address of the next hop.
     pub fn set_mac(&mut self, mac: Mac) {
-        self.header[..6].copy_from_slice(&mac);
+        self.headers.octets_mut()[..6].copy_from_slice(&mac);
     }
 
     /// Octets in front of a segment.
@@ -168,7 +210,7 @@ impl Path {
 
     /// True for IPv6.
     pub fn is_v6(&self) -> bool {
-        self.l3_len() == IPV6_HEADER_LEN
+        matches!(self.headers, Headers::V6(_))
     }
 
     /// Octets of the largest segment, TCP header included, in packets of `mtu` octets.
@@ -194,7 +236,7 @@ impl Path {
     /// Completes the headers of `frame`, which has room for them in front, and the rest whole.
     pub fn finish_ip(&self, frame: &mut [u8], how: TxChecksum, ect: bool) {
         let at = self.header_len();
-        frame[..at].copy_from_slice(&self.header[..at]);
+        frame[..at].copy_from_slice(&self.headers.octets()[..at]);
         let len = frame.len() - at;
         let ip = &mut frame[self.l2_len()..at];
         if ect {
@@ -209,13 +251,30 @@ impl Path {
                 true => 0,
                 // RFC 1624 §2: what is added to the header is added to its sum.
                 false => {
-                    let known = &self.header[self.l2_len()..][IPV4_CHECKSUM];
+                    let known = &self.headers.octets()[self.l2_len()..][IPV4_CHECKSUM];
                     let known = u16::from_be_bytes([known[0], known[1]]);
                     let ecn = if ect { ecn::ECT_0.into() } else { 0 };
                     !checksum::add(known, checksum::add(len, ecn))
                 }
             };
             ip[IPV4_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+}
+
+impl Headers {
+    #[inline]
+    fn octets(&self) -> &[u8] {
+        match self {
+            Headers::V4 { octets, .. } => octets,
+            Headers::V6(headers) => &headers.octets,
+        }
+    }
+
+    fn octets_mut(&mut self) -> &mut [u8] {
+        match self {
+            Headers::V4 { octets, .. } => octets,
+            Headers::V6(headers) => &mut headers.octets,
         }
     }
 }

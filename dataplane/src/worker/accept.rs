@@ -11,7 +11,7 @@ use tcp_lite::mpa::{Revision, StartupError};
 use tcp_lite::tcp::{Flags, FourTuple, HEADER_LEN, Segment, SeqNumber};
 use wire::Instant;
 
-use super::conn::{Conn, Origin, Stage};
+use super::conn::{Conn, Opening, Origin, Stage};
 use super::listen::Progress;
 use super::lower::Lower;
 use super::rdmap::Echoed;
@@ -117,7 +117,7 @@ impl<Io: PortIo> Core<Io> {
         let iss = last.filter(|l| !iss.after(*l)).map_or(iss, |l| l.add(1 << 16));
         let config = Arc::clone(config);
         let endpoint = Endpoint::accept(config, stream, tuple, iss, mss, segment, now);
-        let origin = Origin::Accepted { listener, peer, progress };
+        let origin = Origin::Accepted { listener, progress };
         self.begin(flow, endpoint, path, origin, stream, now);
         Ok(())
     }
@@ -184,7 +184,7 @@ impl<Io: PortIo> Core<Io> {
         let open = Open { pd, ulp, private_data };
         let endpoint = Endpoint::connect(endpoint, stream, tuple, iss, mss, now, open)
             .map_err(ConnectError::PrivateData)?;
-        let origin = Origin::Opened { ticket, deadline, retry };
+        let origin = Origin::Opening(Box::new(Opening { ticket, deadline, retry }));
         let flow = FlowKey { interface: at as u16, local, remote };
         self.begin(flow, endpoint, path, origin, stream, now);
         self.serve_by(stream, service, echoed);
@@ -213,9 +213,9 @@ impl<Io: PortIo> Core<Io> {
         let Some(conn) = self.conns.get_mut(slot).filter(|c| c.stage == Stage::Starting) else {
             return false;
         };
-        let Origin::Opened { ticket, deadline, retry } = &mut conn.origin else { return false };
-        let (ticket, timeout) = (*ticket, deadline.saturating_since(now));
-        let Some(again) = retry.take().filter(|_| refused && !timeout.is_zero()) else {
+        let Origin::Opening(opening) = &mut conn.origin else { return false };
+        let (ticket, timeout) = (opening.ticket, opening.deadline.saturating_since(now));
+        let Some(again) = opening.retry.take().filter(|_| refused && !timeout.is_zero()) else {
             return false;
         };
         // What is left of the first attempt belongs to nobody.
@@ -254,7 +254,7 @@ impl<Io: PortIo> Core<Io> {
                 Transport::Sctp => steering.owner_by_ports(remote, local),
             };
             let ours = owner.0 == self.index;
-            (ours && flows.get(&flow).is_none()).then_some(local)
+            (ours && flows.candidate(flows.hash(&flow)).is_none()).then_some(local)
         })
     }
 
@@ -270,13 +270,13 @@ impl<Io: PortIo> Core<Io> {
     ) -> Option<u32> {
         let (slot, _) = self.conns.vacancy()?;
         // RFC 1191 §3.1: a smaller path MTU does not make the MSS smaller that we offer.
-        if let Some(mtu) = self.path_mtus.get((path.interface, key.remote.ip()), now) {
+        if let Some(mtu) = self.path_mtus.get((path.interface(), key.remote.ip()), now) {
             endpoint.path_mtu(now, mtu.saturating_sub(path.tcp_headers()));
         }
         let lower = Lower::Tcp(endpoint);
         self.conns.insert(Box::new(Conn::new(id, key, lower, path, origin, now)));
         self.live += 1;
-        self.flows.insert(key, slot);
+        self.flows.insert(&key, slot);
         self.touch(slot);
         Some(slot)
     }
@@ -292,20 +292,20 @@ impl<Io: PortIo> Core<Io> {
     /// Octets of the largest segment payload that a packet of the path's interface can carry
     /// (RFC 9293 §3.7.1).
     pub(super) fn mss(&self, path: &Path) -> u16 {
-        let mtu = self.stack.interfaces[path.interface].mtu;
+        let mtu = self.stack.interfaces[path.interface()].mtu;
         (path.segment_limit(mtu) - HEADER_LEN) as u16
     }
 
     /// A time that the worker set for a stream has come.
     pub(super) fn own_deadline(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
-        if let Origin::Opened { deadline, .. } = conn.origin
+        if let Origin::Opening(opening) = &conn.origin
             && conn.stage == Stage::Starting
         {
-            if deadline <= now {
+            if opening.deadline <= now {
                 self.give_up(slot, ConnectError::Timeout);
             } else {
-                conn.own_deadline = Some(deadline).into();
+                conn.pending.own_deadline = Some(opening.deadline).into();
             }
         }
     }
@@ -331,8 +331,8 @@ impl<Io: PortIo> Core<Io> {
             self.forget(slot);
         } else {
             let again = now + RETRY;
-            let at = conn.own_deadline.get().map_or(again, |at| at.min(again));
-            conn.own_deadline = Some(at).into();
+            let at = conn.pending.own_deadline.get().map_or(again, |at| at.min(again));
+            conn.pending.own_deadline = Some(at).into();
             self.set_timer(slot);
         }
     }
@@ -350,8 +350,8 @@ impl<Io: PortIo> Core<Io> {
         self.flush_load(slot);
         let Some(conn) = self.conns.get_mut(slot) else { return false };
         let stage = core::mem::replace(&mut conn.stage, Stage::Ended);
-        let sources = conn.sources.take();
-        for (ticket, stag) in sources {
+        let sources = conn.pending.get_mut().map(|pending| pending.sources.take());
+        for (ticket, stag) in sources.into_iter().flatten() {
             let (stream, reason) = (conn.id, PostFailure::Flushed);
             self.events.push(Event::PostFailed { stream, ticket, reason }, &self.counters);
             release(&mut self.sources, stag);
@@ -359,12 +359,12 @@ impl<Io: PortIo> Core<Io> {
         if stage != Stage::Ended {
             self.live -= 1;
         }
-        match conn.origin {
-            Origin::Opened { ticket, .. } if stage == Stage::Starting => {
-                self.events.push(failed(ticket), &self.counters);
+        match &conn.origin {
+            Origin::Opening(opening) if stage == Stage::Starting => {
+                self.events.push(failed(opening.ticket), &self.counters);
             }
-            Origin::Accepted { listener, peer, progress } if stage != Stage::Ended => {
-                self.listeners.gone(listener, peer, conn.id, progress);
+            Origin::Accepted { listener, progress } if stage != Stage::Ended => {
+                self.listeners.gone(*listener, conn.peer(), conn.id, *progress);
             }
             _ => {}
         }
@@ -385,11 +385,11 @@ impl<Io: PortIo> Core<Io> {
             Lower::Sctp(session) => self.session_gone(session),
         }
         if conn.pinned {
-            self.stack.interfaces[conn.path.interface].neighbours.unpin(conn.path.next_hop);
+            self.stack.interfaces[conn.path.interface()].neighbours.unpin(conn.path.next_hop());
         }
         self.wheel.clear(slot);
         if conn.waiting {
-            let place = (conn.path.interface, conn.path.next_hop);
+            let place = (conn.path.interface(), conn.path.next_hop());
             if let Some(slots) = self.waiting.get_mut(&place) {
                 slots.retain(|&s| s != slot);
             }
@@ -398,7 +398,7 @@ impl<Io: PortIo> Core<Io> {
             self.ready.retain(|&s| s != slot);
         }
         if conn.blocked {
-            self.blocked[conn.path.port].retain(|&s| s != slot);
+            self.blocked[conn.path.port()].retain(|&s| s != slot);
         }
     }
 }

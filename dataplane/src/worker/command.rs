@@ -149,7 +149,7 @@ impl<Io: PortIo> Core<Io> {
             let slots: Vec<u32> = self.conns.occupied().collect();
             for slot in slots {
                 let Some(conn) = self.conns.get_mut(slot) else { continue };
-                if conn.sources.iter().any(|&(_, s)| s == stag) || conn.loads_from(stag) {
+                if conn.pending.sources.iter().any(|&(_, s)| s == stag) || conn.loads_from(stag) {
                     self.abort(slot);
                     self.touch(slot);
                 }
@@ -267,7 +267,7 @@ impl<Io: PortIo> Core<Io> {
         if let Some(stag) = region
             && let Some(conn) = self.conns.get_mut(slot)
         {
-            conn.sources.push_back((ticket, stag));
+            conn.pending.sources.push_back((ticket, stag));
             *self.sources.entry(stag).or_insert(0) += 1;
         }
         self.touch(slot);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, Qn, Stag, StreamId};
-use wire::{Instant, LazyDeque, MaybeInstant};
+use wire::{Blank, Instant, Lazy, LazyDeque, MaybeInstant};
 
 use super::listen::Progress;
 use super::load::Running;
@@ -38,25 +38,55 @@ pub(super) struct Conn {
     pub(super) waiting: bool,
     /// Its next hop's place in the neighbour cache is kept for it.
     pub(super) pinned: bool,
-    /// When the worker itself wants to look at it: the end of the time for a connect, or another
-    /// attempt at the next hop.
-    pub(super) own_deadline: MaybeInstant,
     /// What its path was last known to carry, octets of a segment without its fixed header.
     pub(super) path_mss: u16,
     /// Reports that there is no way to the peer, while it is being opened.
     pub(super) soft_errors: u8,
     /// For when its timer is set in the wheel; the true deadline may be later, never earlier.
     pub(super) timer: MaybeInstant,
-    /// Posted messages whose source is a region, in the order of posting.
-    pub(super) sources: LazyDeque<(Ticket, Stag)>,
     /// Who deals with what arrives.
     pub(super) service: Service,
-    /// Answers of an Echo that the stream has no room for, at most as many as it has buffers.
-    pub(super) answers: LazyDeque<Answer>,
-    /// Those that were posted.
+    /// The answers of an Echo that were posted.
     pub(super) echoed: Echoed,
+    pub(super) pending: Lazy<Pending>,
     /// The load that the worker makes on it.
     pub(super) load: Option<Box<Running>>,
+}
+
+/// What waits for something.
+#[derive(Clone)]
+pub(super) struct Pending {
+    /// When the worker itself wants to look at the stream: the end of the time for a connect, or another
+    /// attempt at the next hop.
+    pub(super) own_deadline: MaybeInstant,
+    /// Posted messages whose source is a region, in the order of posting.
+    pub(super) sources: LazyDeque<(Ticket, Stag)>,
+    /// Answers of an Echo that the stream has no room for, at most as many as it has buffers.
+    pub(super) answers: LazyDeque<Answer>,
+    /// Queues of the buffers that come back when answers are acknowledged, at most as many as it has buffers.
+    pub(super) withheld: LazyDeque<Qn>,
+}
+
+impl Blank for Pending {
+    fn blank() -> &'static Self {
+        static BLANK: Pending = Pending {
+            own_deadline: MaybeInstant::NONE,
+            sources: LazyDeque::new(),
+            answers: LazyDeque::new(),
+            withheld: LazyDeque::new(),
+        };
+        &BLANK
+    }
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        let Pending { own_deadline, sources, answers, withheld } = self;
+        *own_deadline == MaybeInstant::NONE
+            && sources.is_empty()
+            && answers.is_empty()
+            && withheld.is_empty()
+    }
 }
 
 /// What an Echo sends back.
@@ -71,14 +101,21 @@ pub(super) enum Answer {
 /// How a stream came to be.
 pub(super) enum Origin {
     /// A peer opened it.
-    Accepted { listener: ListenerId, peer: IpAddr, progress: Progress },
-    /// The control thread did.
-    Opened {
-        ticket: Ticket,
-        deadline: Instant,
-        /// How to try again with MPA revision 1, if that is wanted.
-        retry: Option<Box<Connect>>,
-    },
+    Accepted { listener: ListenerId, progress: Progress },
+    /// The control thread is opening it.
+    Opening(Box<Opening>),
+    /// It did.
+    Opened,
+}
+
+const _: () = assert!(size_of::<Origin>() == 16);
+
+/// A stream that is being opened.
+pub(super) struct Opening {
+    pub(super) ticket: Ticket,
+    pub(super) deadline: Instant,
+    /// How to try again with MPA revision 1, if that is wanted.
+    pub(super) retry: Option<Box<Connect>>,
 }
 
 /// What the control thread knows of a stream.
@@ -104,10 +141,10 @@ impl Conn {
         origin: Origin,
         now: Instant,
     ) -> Conn {
-        let own_deadline = match &origin {
-            Origin::Opened { deadline, .. } => Some(*deadline).into(),
-            Origin::Accepted { .. } => MaybeInstant::NONE,
-        };
+        let mut pending: Lazy<Pending> = Lazy::new();
+        if let Origin::Opening(opening) = &origin {
+            pending.own_deadline = Some(opening.deadline).into();
+        }
         let path_mss = match &lower {
             Lower::Tcp(endpoint) => endpoint.connection().path_mss(),
             Lower::Sctp(_) => 0,
@@ -126,15 +163,20 @@ impl Conn {
             confirmed: now,
             waiting: false,
             pinned: false,
-            own_deadline,
             path_mss,
             soft_errors: 0,
             timer: MaybeInstant::NONE,
-            sources: LazyDeque::new(),
             service: Service::Control,
-            answers: LazyDeque::new(),
             echoed: Echoed::default(),
+            pending,
             load: None,
+        }
+    }
+
+    /// Nothing has happened for a while: gives back the memory of what waits, if nothing does.
+    pub(super) fn relax(&mut self) {
+        if self.pending.is_empty() {
+            self.pending.release();
         }
     }
 
@@ -142,7 +184,7 @@ impl Conn {
     pub(super) fn flow(&self) -> FlowKey {
         let (local, remote) = self.path.addresses();
         FlowKey {
-            interface: self.path.interface as u16,
+            interface: self.path.interface() as u16,
             local: SocketAddr::new(local, self.ports.0),
             remote: SocketAddr::new(remote, self.ports.1),
         }
@@ -157,7 +199,7 @@ impl Conn {
     pub(super) fn listener(&self) -> Option<ListenerId> {
         match self.origin {
             Origin::Accepted { listener, .. } => Some(listener),
-            Origin::Opened { .. } => None,
+            Origin::Opening(_) | Origin::Opened => None,
         }
     }
 }

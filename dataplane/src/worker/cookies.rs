@@ -73,7 +73,7 @@ impl<Io: PortIo> Core<Io> {
         let mut path = path.ok_or(DropReason::NoRoute)?;
         path.set_mac(mac);
         let mss = self.mss(&path);
-        let slot = self.ports.get_mut(path.port).and_then(Option::as_mut);
+        let slot = self.ports.get_mut(path.port()).and_then(Option::as_mut);
         let slot = slot.ok_or(DropReason::NoRoute)?;
         let how = slot.facts.tx_checksum;
         let mut batch = Batch::new(&mut slot.io, &path, how, 1, &self.counters);
@@ -131,7 +131,7 @@ impl<Io: PortIo> Core<Io> {
         let (config, mss) = (Arc::clone(endpoint), self.mss(&path));
         let endpoint = Endpoint::accept_cookie(config, stream, tuple, mss, &cookie, now);
         let progress = Progress::Starting;
-        let origin = Origin::Accepted { listener: listener.id, peer, progress };
+        let origin = Origin::Accepted { listener: listener.id, progress };
         if let Some(slot) = self.begin(flow, endpoint, path, origin, stream, now) {
             self.counters.cookies_accepted.add(1);
             self.give(slot, segment, now);

@@ -26,7 +26,7 @@ impl<Io: PortIo> Core<Io> {
         };
         let interface = report.interface as u16;
         let flow = FlowKey { interface, local: report.local, remote: report.remote };
-        let Some(slot) = self.flows.get(&flow) else {
+        let Some(slot) = self.find_flow(self.flows.hash(&flow), &flow) else {
             return self.counters.drops.count(DropReason::IcmpNoStream);
         };
         match report.trouble {
@@ -75,14 +75,14 @@ impl<Io: PortIo> Core<Io> {
         if mss != conn.path_mss {
             conn.path_mss = mss;
             let mtu = mss + conn.path.tcp_headers();
-            self.path_mtus.learn((conn.path.interface, conn.peer()), mtu, now);
+            self.path_mtus.learn((conn.path.interface(), conn.peer()), mtu, now);
         }
     }
 
     /// A stream has timed out: perhaps another one knows why.
     pub(super) fn ask_others_for_path(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
-        let peer = (conn.path.interface, conn.peer());
+        let peer = (conn.path.interface(), conn.peer());
         let Lower::Tcp(endpoint) = &mut conn.lower else { return };
         if !endpoint.connection().is_timing_out() {
             return;

@@ -15,7 +15,7 @@ use super::listen::Progress;
 use super::lower::Lower;
 use super::{Core, MESSAGES, lend};
 use crate::api::DropReason;
-use crate::flow::FlowKey;
+use crate::flow::{FlowHash, FlowKey};
 use crate::io::{BURST, Frame, PortIo};
 use crate::mesh::Message;
 use crate::net::Notice;
@@ -90,7 +90,7 @@ impl<F: Frame> Packet<F> {
 pub(super) struct Arrival<F> {
     pub(super) frame: Packet<F>,
     pub(super) flow: FlowKey,
-    pub(super) hash: u64,
+    pub(super) hash: FlowHash,
     /// Where in the frame it is.
     pub(super) span: Range<usize>,
     pub(super) source_mac: Mac,
@@ -311,7 +311,7 @@ impl<Io: PortIo> Core<Io> {
             let flows = if sctp { self.associations.flows() } else { &self.flows };
             arrival.slot = match last {
                 Some((flow, was_sctp, slot)) if flow == arrival.flow && was_sctp == sctp => slot,
-                _ => flows.find(arrival.hash, &arrival.flow),
+                _ => flows.candidate(arrival.hash),
             };
             last = Some((arrival.flow, sctp, arrival.slot));
         }
@@ -340,10 +340,9 @@ impl<Io: PortIo> Core<Io> {
             Ok(segment) => Segment { ce, ..segment },
             Err(reason) => return self.counters.drops.count_tcp(reason),
         };
-        // The burst itself may have opened or ended the stream meanwhile.
-        let slot =
-            arrival.slot.filter(|&s| self.conns.get(s).is_some_and(|c| c.flow() == arrival.flow));
-        let Some(slot) = slot.or_else(|| self.flows.find(arrival.hash, &arrival.flow)) else {
+        // The burst itself may have opened or ended the stream meanwhile, and another's hash may be the same.
+        let slot = arrival.slot.filter(|&slot| self.is_flow(slot, &arrival.flow));
+        let Some(slot) = slot.or_else(|| self.find_flow(arrival.hash, &arrival.flow)) else {
             return self.no_stream(arrival.flow, arrival.source_mac, &segment, None, now);
         };
         let Some(conn) = self.conns.get_mut(slot) else { return };
@@ -360,6 +359,15 @@ impl<Io: PortIo> Core<Io> {
         self.give(slot, &segment, now);
     }
 
+    fn is_flow(&self, slot: u32, flow: &FlowKey) -> bool {
+        self.conns.get(slot).is_some_and(|conn| conn.flow() == *flow)
+    }
+
+    /// The slot of a flow, whose hash is `hash`.
+    pub(super) fn find_flow(&self, hash: FlowHash, flow: &FlowKey) -> Option<u32> {
+        self.flows.find(hash, |slot| self.is_flow(slot, flow))
+    }
+
     /// A segment for the stream in `slot`.
     pub(super) fn give(&mut self, slot: u32, segment: &Segment<'_>, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
@@ -369,19 +377,18 @@ impl<Io: PortIo> Core<Io> {
         if let Err(reason) = endpoint.input(now, segment, &mut lend!(self)) {
             self.counters.drops.count_tcp(reason);
         }
-        if let Origin::Accepted { peer, progress: progress @ Progress::Unproven, .. } =
-            &mut conn.origin
+        if let Origin::Accepted { progress: progress @ Progress::Unproven, .. } = &mut conn.origin
             && endpoint.connection().state().is_synchronized()
         {
             *progress = Progress::Starting;
-            self.listeners.proven(*peer, conn.id);
+            self.listeners.proven(conn.path.addresses().1, conn.id);
         }
         let progress = endpoint.connection().octets_acknowledged() != acknowledged;
         if progress && now - conn.confirmed >= CONFIRM {
             // RFC 4861 §7.3.1: what we send arrives.
             conn.confirmed = now;
-            let neighbours = &mut self.stack.interfaces[conn.path.interface].neighbours;
-            neighbours.confirm(conn.path.next_hop, now);
+            let neighbours = &mut self.stack.interfaces[conn.path.interface()].neighbours;
+            neighbours.confirm(conn.path.next_hop(), now);
         }
         // A stream that waits for its next hop answers nothing, whatever comes.
         conn.unanswered = conn.unanswered.saturating_add(1);

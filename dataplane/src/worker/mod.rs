@@ -413,11 +413,11 @@ impl<Io: PortIo> Core<Io> {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         if matches!(&conn.lower, Lower::Tcp(endpoint) if endpoint.connection().path_suspect()) {
             // RFC 9293 §3.8.3 R1: perhaps the neighbour has moved.
-            let neighbours = &mut self.stack.interfaces[conn.path.interface].neighbours;
-            neighbours.doubt(conn.path.next_hop, now);
+            let neighbours = &mut self.stack.interfaces[conn.path.interface()].neighbours;
+            neighbours.doubt(conn.path.next_hop(), now);
         }
-        if conn.own_deadline.get().is_some_and(|at| at <= now) {
-            conn.own_deadline = MaybeInstant::NONE;
+        if conn.pending.own_deadline.get().is_some_and(|at| at <= now) {
+            conn.pending.own_deadline = MaybeInstant::NONE;
             self.own_deadline(slot, now);
         }
         self.touch(slot);

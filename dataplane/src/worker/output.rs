@@ -100,7 +100,7 @@ impl<Io: PortIo> Core<Io> {
             Turn::More => self.touch(slot),
             Turn::Blocked if !conn.blocked => {
                 conn.blocked = true;
-                self.blocked[conn.path.port].push_back(slot);
+                self.blocked[conn.path.port()].push_back(slot);
             }
             Turn::Unreachable => self.unreachable(slot, now),
             Turn::Blocked | Turn::Done | Turn::Waiting => {}
@@ -113,7 +113,7 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn send_segments(&mut self, slot: u32, now: Instant) -> Turn {
         let Some(conn) = self.conns.get_mut(slot) else { return Turn::Done };
         conn.unanswered = 0;
-        let (interface, next_hop) = (conn.path.interface, conn.path.next_hop);
+        let (interface, next_hop) = (conn.path.interface(), conn.path.next_hop());
         match self.stack.resolve(interface, next_hop, now, &mut self.outbox) {
             Resolution::Known(mac) => conn.path.set_mac(mac),
             Resolution::Wait { solicit } => {
@@ -124,7 +124,7 @@ impl<Io: PortIo> Core<Io> {
             }
             Resolution::Failed | Resolution::Full => return Turn::Unreachable,
         }
-        let Some(Some(PortSlot { io, facts, .. })) = self.ports.get_mut(conn.path.port) else {
+        let Some(Some(PortSlot { io, facts, .. })) = self.ports.get_mut(conn.path.port()) else {
             return Turn::Done;
         };
         let before = self.counters.tx_frames.get();
@@ -153,7 +153,9 @@ impl<Io: PortIo> Core<Io> {
             Lower::Tcp(endpoint) if !conn.waiting => endpoint.poll_timeout(),
             _ => None,
         };
-        let Some(at) = endpoint.into_iter().chain(conn.own_deadline.get()).min() else { return };
+        let Some(at) = endpoint.into_iter().chain(conn.pending.own_deadline.get()).min() else {
+            return;
+        };
         if conn.timer.get().is_none_or(|set| at < set) {
             conn.timer = Some(at).into();
             self.wheel.set(slot, at);

@@ -124,7 +124,7 @@ impl<Io: PortIo> Core<Io> {
     fn serve_message(&mut self, slot: u32, qn: Qn, answer: Answer) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         if conn.service == Service::Echo {
-            conn.answers.push_back(answer);
+            conn.pending.answers.push_back(answer);
             return self.post_answers(slot);
         }
         self.give_buffers(slot, qn, 1);
@@ -135,7 +135,9 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn answered(&mut self, slot: u32, answers: u32) {
         for _ in 0..answers {
             let Some(conn) = self.conns.get_mut(slot) else { return };
-            if let Some(qn) = conn.echoed.acknowledged() {
+            conn.echoed.acknowledged();
+            let withheld = conn.pending.get_mut().map(|pending| &mut pending.withheld);
+            if let Some(qn) = withheld.and_then(LazyDeque::pop_front) {
                 self.give_buffers(slot, qn, 1);
             }
         }
@@ -146,24 +148,27 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn post_answers(&mut self, slot: u32) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         let Some(mut lower) = conn.lower.reach(&mut self.associations) else { return };
-        while let Some(answer) = conn.answers.pop_front() {
+        let Some(pending) = conn.pending.get_mut() else { return self.touch(slot) };
+        while let Some(answer) = pending.answers.pop_front() {
             let (qn, posted) = match answer.clone() {
                 Answer::Rdmap(request) => (MESSAGE_QUEUE, lower.post_rdmap(request)),
                 Answer::Ddp(qn, message) => (qn, lower.post(message)),
             };
             match posted {
                 Ok(()) => {
-                    if let Some(qn) = conn.echoed.posted(qn) {
+                    if conn.echoed.posted() {
                         // A stream that is ending needs no buffers any more.
                         let _ = lower.post_buffers(qn, 1);
+                    } else {
+                        pending.withheld.push_back(qn);
                     }
                 }
                 Err(PostError::Full) => {
-                    conn.answers.push_front(answer);
+                    pending.answers.push_front(answer);
                     break;
                 }
                 // The stream is ending.
-                Err(_) => conn.answers.clear(),
+                Err(_) => pending.answers.clear(),
             }
         }
         self.touch(slot);
@@ -185,8 +190,6 @@ pub(super) struct Echoed {
     /// Buffers of all queues, which is how many answers hold their octets beside them.
     buffers: u32,
     unacknowledged: u32,
-    /// Queues of the buffers that come back when answers are acknowledged, at most `buffers`.
-    withheld: LazyDeque<Qn>,
 }
 
 impl Echoed {
@@ -202,18 +205,13 @@ impl Echoed {
     }
 
     /// An answer is posted; says whether a buffer is to be given back at once.
-    fn posted(&mut self, qn: Qn) -> Option<Qn> {
+    fn posted(&mut self) -> bool {
         self.unacknowledged += 1;
-        if self.unacknowledged <= self.buffers {
-            return Some(qn);
-        }
-        self.withheld.push_back(qn);
-        None
+        self.unacknowledged <= self.buffers
     }
 
-    /// The oldest is acknowledged; says whether a buffer is to be given back.
-    fn acknowledged(&mut self) -> Option<Qn> {
+    /// The oldest is acknowledged.
+    fn acknowledged(&mut self) {
         self.unacknowledged = self.unacknowledged.saturating_sub(1);
-        self.withheld.pop_front()
     }
 }

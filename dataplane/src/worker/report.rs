@@ -55,14 +55,14 @@ impl<Io: PortIo> Core<Io> {
         enhanced: Option<EnhancedRepr>,
     ) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
-        let Origin::Accepted { listener, peer, progress } = &mut conn.origin else { return };
+        let Origin::Accepted { listener, progress } = &mut conn.origin else { return };
         if conn.stage != Stage::Starting {
             return;
         }
         conn.stage = Stage::Announced;
         *progress = Progress::Announced;
         let listener = *listener;
-        self.listeners.announced(listener, *peer);
+        self.listeners.announced(listener, conn.peer());
         let event = Event::Incoming {
             stream: conn.id,
             listener,
@@ -82,13 +82,18 @@ impl<Io: PortIo> Core<Io> {
             return;
         }
         conn.stage = Stage::Established;
-        conn.own_deadline = MaybeInstant::NONE;
-        let neighbours = &mut self.stack.interfaces[conn.path.interface].neighbours;
-        conn.pinned = neighbours.pin(conn.path.next_hop);
-        let ticket = match conn.origin {
-            Origin::Opened { ticket, .. } => Some(ticket),
-            Origin::Accepted { .. } => None,
+        if let Some(pending) = conn.pending.get_mut() {
+            pending.own_deadline = MaybeInstant::NONE;
+        }
+        let neighbours = &mut self.stack.interfaces[conn.path.interface()].neighbours;
+        conn.pinned = neighbours.pin(conn.path.next_hop());
+        let ticket = match &conn.origin {
+            Origin::Opening(opening) => Some(opening.ticket),
+            Origin::Accepted { .. } | Origin::Opened => None,
         };
+        if ticket.is_some() {
+            conn.origin = Origin::Opened;
+        }
         let event = Event::Established {
             stream: conn.id,
             ticket,
@@ -159,8 +164,8 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn sent_from(&mut self, slot: u32, ticket: Ticket) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         // Completions come in the order of posting, so it is the first.
-        let Some(at) = conn.sources.iter().position(|&(t, _)| t == ticket) else { return };
-        if let Some((_, stag)) = conn.sources.remove(at) {
+        let Some(at) = conn.pending.sources.iter().position(|&(t, _)| t == ticket) else { return };
+        if let Some((_, stag)) = conn.pending.sources.remove(at) {
             release(&mut self.sources, stag);
             self.finish_removals();
         }

@@ -43,6 +43,7 @@ impl<Io: PortIo> Core<Io> {
                 && now.saturating_since(endpoint.idle_since()) >= SILENCE
             {
                 endpoint.relax(now);
+                conn.relax();
             }
         }
     }

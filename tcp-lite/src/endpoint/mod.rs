@@ -484,8 +484,8 @@ impl<M: RegionMemory> Endpoint<M> {
             self.tcp_events.remove(0);
             self.connected(now);
         }
-        if let Some(notice) = self.upper.notice.take() {
-            self.notice(*notice, now, cx);
+        if let Some(notice) = self.upper.take_notice() {
+            self.notice(notice, now, cx);
         }
         self.look_at_errors(now, cx);
         self.look_whether_ready();

@@ -42,12 +42,18 @@ pub(super) enum Notice {
 #[derive(Debug)]
 pub(super) struct Upper<M: RegionMemory> {
     emss: u32,
-    /// What this end sends before its first FPDU; empty once acknowledged.
-    prologue: Box<[u8]>,
     prologue_len: u16,
     prologue_sent: u16,
     pub(super) stage: Stage<M>,
-    pub(super) notice: Option<Box<Notice>>,
+    begin: Option<Box<Beginning>>,
+}
+
+/// What a stream forgets soon after its start-up.
+#[derive(Debug, Default)]
+struct Beginning {
+    /// What this end sends before its first FPDU; empty once acknowledged.
+    prologue: Box<[u8]>,
+    notice: Option<Notice>,
 }
 
 #[derive(Debug)]
@@ -172,8 +178,8 @@ impl<M: RegionMemory> Upper<M> {
         Upper {
             emss: 536,
             prologue_len: prologue.len() as u16,
-            prologue,
             prologue_sent: 0,
+            begin: Some(Box::new(Beginning { prologue, notice: None })),
             stage: Stage::Startup(Box::new(Begin {
                 config,
                 id,
@@ -184,8 +190,22 @@ impl<M: RegionMemory> Upper<M> {
                 backlog: Vec::new(),
                 open,
             })),
-            notice: None,
         }
+    }
+
+    /// Something for the endpoint to act upon.
+    fn notify(&mut self, notice: Notice) {
+        self.begin.get_or_insert_default().notice = Some(notice);
+    }
+
+    /// What a span brought about since.
+    pub(super) fn take_notice(&mut self) -> Option<Notice> {
+        let begin = self.begin.as_mut()?;
+        let notice = begin.notice.take();
+        if begin.prologue.is_empty() {
+            self.begin = None;
+        }
+        notice
     }
 
     /// The effective maximum segment size, in octets.
@@ -237,8 +257,9 @@ impl<M: RegionMemory> Upper<M> {
         if let Stage::Startup(begin) = &self.stage
             && !begin.initiator
         {
-            self.prologue = begin.startup.output().into();
-            self.prologue_len = self.prologue.len() as u16;
+            let prologue: Box<[u8]> = begin.startup.output().into();
+            self.prologue_len = prologue.len() as u16;
+            self.begin.get_or_insert_default().prologue = prologue;
         }
     }
 
@@ -304,7 +325,7 @@ impl<M: RegionMemory> Upper<M> {
         let (used, progress) = match begin.startup.input(octets) {
             Ok(done) => done,
             Err(error) => {
-                self.notice = Some(Box::new(Notice::Error(error)));
+                self.notify(Notice::Error(error));
                 self.stage = Stage::Over;
                 return Taken::All;
             }
@@ -316,7 +337,7 @@ impl<M: RegionMemory> Upper<M> {
                 let n = rest.len().min(MAX_BACKLOG - begin.backlog.len());
                 begin.backlog.extend_from_slice(&rest[..n]);
                 if let Some(Progress::Request(request)) = progress {
-                    self.notice = Some(Box::new(Notice::Request(request)));
+                    self.notify(Notice::Request(request));
                 }
                 let taken = used + n;
                 if taken == octets.len() {
@@ -325,19 +346,19 @@ impl<M: RegionMemory> Upper<M> {
                 Taken::Only(offset..offset + taken as u64)
             }
             Some(Progress::Rejected { private_data, enhanced }) => {
-                self.notice = Some(Box::new(Notice::Rejected { private_data, enhanced }));
+                self.notify(Notice::Rejected { private_data, enhanced });
                 self.stage = Stage::Over;
                 Taken::All
             }
             Some(Progress::Unsuitable { params, error }) => {
                 let Some(open) = begin.open.take() else { return Taken::All };
-                self.notice = Some(Box::new(Notice::Unsuitable(error)));
+                self.notify(Notice::Unsuitable(error));
                 self.enter_full(params, open.pd, open.ulp, cx);
                 Taken::All
             }
             Some(Progress::Accepted { params, private_data }) => {
                 let Some(open) = begin.open.take() else { return Taken::All };
-                self.notice = Some(Box::new(Notice::Accepted { private_data }));
+                self.notify(Notice::Accepted { private_data });
                 self.enter_full(params, open.pd, open.ulp, cx);
                 if rest.is_empty() {
                     return Taken::All;
@@ -409,8 +430,9 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
     }
 
     fn fill(&mut self, offset: u64, emss: usize, in_flight: bool, out: &mut [u8]) -> usize {
-        let Upper { prologue, prologue_sent, stage, .. } = &mut *self.upper;
-        if let Some(rest) = prologue.get(offset as usize..).filter(|rest| !rest.is_empty()) {
+        let Upper { begin, prologue_sent, stage, .. } = &mut *self.upper;
+        let prologue = begin.as_ref().and_then(|begin| begin.prologue.get(offset as usize..));
+        if let Some(rest) = prologue.filter(|rest| !rest.is_empty()) {
             // No FPDU behind it, so that the first one begins a segment.
             let n = rest.len().min(out.len());
             out[..n].copy_from_slice(&rest[..n]);
@@ -453,7 +475,8 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
     }
 
     fn refill(&mut self, offset: u64, out: &mut [u8]) {
-        let Upper { prologue, prologue_len, stage, .. } = &mut *self.upper;
+        let Upper { begin, prologue_len, stage, .. } = &mut *self.upper;
+        let prologue = begin.as_ref().map_or(&[][..], |begin| &begin.prologue);
         let n = u64::from(*prologue_len).saturating_sub(offset).min(out.len() as u64) as usize;
         let (first, rest) = out.split_at_mut(n);
         first.copy_from_slice(&prologue[prologue.len().min(offset as usize)..][..n]);
@@ -465,9 +488,14 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
     }
 
     fn acknowledged(&mut self, offset: u64) {
-        let Upper { prologue, prologue_len, stage, .. } = &mut *self.upper;
-        if offset >= (*prologue_len).into() && !prologue.is_empty() {
-            *prologue = Box::default();
+        let Upper { begin, prologue_len, stage, .. } = &mut *self.upper;
+        if let Some(there) = begin
+            && offset >= (*prologue_len).into()
+        {
+            there.prologue = Box::default();
+            if there.notice.is_none() {
+                *begin = None;
+            }
         }
         let Stage::Full(full) = stage else { return };
         let Full { sender, stream, .. } = &mut **full;

@@ -90,7 +90,7 @@ impl<Io: PortIo> Core<Io> {
         // The burst itself may have opened or ended the association meanwhile.
         let all = &self.associations.all;
         let found = arrival.slot.filter(|&at| all.get(at).is_some_and(|a| a.key == flow));
-        let found = found.or_else(|| self.associations.flows.find(arrival.hash, &flow));
+        let found = found.or_else(|| self.associations.find(arrival.hash, &flow));
         match found.or_else(|| self.associations.by_tag(&flow, packet.tag())) {
             Some(at) => self.give_packet(at, from, &packet, now),
             None => self.sctp_stranger(from, &packet, now),
@@ -119,7 +119,7 @@ impl<Io: PortIo> Core<Io> {
             // RFC 4861 §7.3.1: what we send arrives.
             association.confirmed = now;
             let path = &association.carrier.path;
-            self.stack.interfaces[path.interface].neighbours.confirm(path.next_hop, now);
+            self.stack.interfaces[path.interface()].neighbours.confirm(path.next_hop(), now);
         }
         association.unanswered = association.unanswered.saturating_add(1);
         let answer = association.unanswered >= ANSWER && !association.waiting;
@@ -151,7 +151,7 @@ impl<Io: PortIo> Core<Io> {
         let unbounded = jar.is_some() && begins_with_init(packet);
         let mut carrier = Carrier::new(path, self.associations.udp_ports(from.udp));
         carrier.set_mac(from.mac);
-        let Some(Some(slot)) = self.ports.get_mut(carrier.path.port) else { return };
+        let Some(Some(slot)) = self.ports.get_mut(carrier.path.port()) else { return };
         let how = slot.facts.tx_checksum;
         let packets = Packets::new(&mut slot.io, &carrier, how, 1, &self.counters);
         let limit = (!unbounded).then_some((&mut self.resets, remote, now));
@@ -189,7 +189,7 @@ impl<Io: PortIo> Core<Io> {
             local: report.local,
             remote: report.remote,
         };
-        let Some(at) = self.associations.flows.get(&flow) else {
+        let Some(at) = self.associations.find(self.associations.flows.hash(&flow), &flow) else {
             return self.counters.drops.count(DropReason::IcmpNoStream);
         };
         let Some(association) = self.associations.all.get_mut(at) else { return };

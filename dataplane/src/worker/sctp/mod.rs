@@ -30,7 +30,7 @@ use wire::Instant;
 use wire::sctp::Tag;
 
 use crate::api::{AssociationInfo, AssociationStats, InterfaceId, ListenerId, SctpConfig};
-use crate::flow::{FlowKey, FlowTable, Slab};
+use crate::flow::{FlowHash, FlowKey, FlowTable, Slab};
 use crate::memory::Memory;
 use crate::net::carrier::{Carrier, UdpPorts};
 use crate::net::path_mtu::Peer;
@@ -173,6 +173,11 @@ impl Associations {
         self.ready.is_empty()
     }
 
+    /// The association of a flow, whose hash is `hash`.
+    fn find(&self, hash: FlowHash, flow: &FlowKey) -> Option<u32> {
+        self.flows.find(hash, |at| self.all.get(at).is_some_and(|a| a.key == *flow))
+    }
+
     pub(super) fn flows(&self) -> &FlowTable {
         &self.flows
     }
@@ -204,7 +209,7 @@ impl Associations {
     /// Who its packets go to, as paths are remembered.
     pub(super) fn peer(&self, at: u32) -> Option<Peer> {
         let association = self.all.get(at)?;
-        Some((association.carrier.path.interface, association.key.remote.ip()))
+        Some((association.carrier.path.interface(), association.key.remote.ip()))
     }
 
     /// The MTU of its path, if that has changed since it was asked last.
@@ -215,7 +220,7 @@ impl Associations {
             return None;
         }
         association.path_len = len;
-        let peer = (association.carrier.path.interface, association.key.remote.ip());
+        let peer = (association.carrier.path.interface(), association.key.remote.ip());
         Some((peer, association.path_mtu()))
     }
 

@@ -20,7 +20,7 @@ use crate::io::PortIo;
 use crate::memory::Memory;
 use crate::net::carrier::Carrier;
 use crate::net::path::Path;
-use crate::worker::conn::{Conn, Origin};
+use crate::worker::conn::{Conn, Opening, Origin};
 use crate::worker::listen::Progress;
 use crate::worker::lower::{Lower, Session};
 use crate::worker::rdmap::Echoed;
@@ -74,7 +74,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Result<(), ConnectError> {
         let stream = self.vacancy(now).ok_or(ConnectError::TooManyStreams)?;
-        let at = path.interface;
+        let at = path.interface();
         let deadline = now + connect.timeout;
         let (local, _) = path.addresses();
         let Connect { ticket, remote, pd, stags, ulp, service, private_data, .. } = connect;
@@ -99,7 +99,7 @@ impl<Io: PortIo> Core<Io> {
             }
         };
         let session = Session { association, id };
-        let origin = Origin::Opened { ticket, deadline, retry: None };
+        let origin = Origin::Opening(Box::new(Opening { ticket, deadline, retry: None }));
         self.begin_session(session, origin, now);
         self.serve_by(stream, service, echoed);
         for stag in stags {
@@ -181,7 +181,7 @@ impl<Io: PortIo> Core<Io> {
     ) -> u32 {
         endpoint.set_headers(carrier.ip_len() as u16);
         // RFC 9260 §7.3, RFC 1191 §3: what is known of the path is used from the beginning.
-        let peer = (carrier.path.interface, key.remote.ip());
+        let peer = (carrier.path.interface(), key.remote.ip());
         if let Some(mtu) = self.path_mtus.get(peer, now) {
             endpoint.path_mtu(now, carrier.packet_limit(mtu));
         }
@@ -206,7 +206,7 @@ impl<Io: PortIo> Core<Io> {
             timer: None,
             soft_errors: 0,
         }));
-        self.associations.flows.insert(key, at);
+        self.associations.flows.insert(&key, at);
         self.associations.tags.insert(tag, at);
         self.associations.touch(at);
         at
@@ -275,11 +275,11 @@ impl<Io: PortIo> Core<Io> {
         associations.tags.remove(&association.tag);
         let path = &association.carrier.path;
         if association.pinned {
-            self.stack.interfaces[path.interface].neighbours.unpin(path.next_hop);
+            self.stack.interfaces[path.interface()].neighbours.unpin(path.next_hop());
         }
         associations.wheel.clear(at);
         if association.waiting
-            && let Some(slots) = associations.waiting.get_mut(&(path.interface, path.next_hop))
+            && let Some(slots) = associations.waiting.get_mut(&(path.interface(), path.next_hop()))
         {
             slots.retain(|&other| other != at);
         }

@@ -190,7 +190,7 @@ impl<Io: PortIo> Core<Io> {
         let Some(association) = self.associations.all.get_mut(at) else { return Turn::Done };
         association.unanswered = 0;
         let path = &association.carrier.path;
-        let (interface, next_hop, port) = (path.interface, path.next_hop, path.port);
+        let (interface, next_hop, port) = (path.interface(), path.next_hop(), path.port());
         match self.stack.resolve(interface, next_hop, now, &mut self.outbox) {
             Resolution::Known(mac) => association.carrier.set_mac(mac),
             Resolution::Wait { solicit } => {
@@ -247,8 +247,8 @@ impl<Io: PortIo> Core<Io> {
             let path = &association.carrier.path;
             if association.endpoint.path_suspect() {
                 // RFC 9293 §3.8.3 R1 as well as here: perhaps the neighbour has moved.
-                let neighbours = &mut self.stack.interfaces[path.interface].neighbours;
-                neighbours.doubt(path.next_hop, now);
+                let neighbours = &mut self.stack.interfaces[path.interface()].neighbours;
+                neighbours.doubt(path.next_hop(), now);
             }
             self.associations.touch(at);
         }

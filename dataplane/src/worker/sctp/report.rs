@@ -28,8 +28,8 @@ impl<Io: PortIo> Core<Io> {
         let Some(association) = self.associations.all.get_mut(at) else { return };
         let path = &association.carrier.path;
         if !association.pinned {
-            let neighbours = &mut self.stack.interfaces[path.interface].neighbours;
-            association.pinned = neighbours.pin(path.next_hop);
+            let neighbours = &mut self.stack.interfaces[path.interface()].neighbours;
+            association.pinned = neighbours.pin(path.next_hop());
         }
     }
 
@@ -78,7 +78,7 @@ impl<Io: PortIo> Core<Io> {
             self.counters.drops.count(reason);
             return None;
         }
-        let origin = Origin::Accepted { listener, peer, progress: Progress::Starting };
+        let origin = Origin::Accepted { listener, progress: Progress::Starting };
         self.begin_session(Session { association: at, id }, origin, now)
     }
 

@@ -127,7 +127,8 @@ impl Sender {
             kept: false,
         };
         // The last one for now: who posted it waits for its acknowledgement.
-        let immediate = source.next_len(mulpdu).is_none();
+        let immediate =
+            source.next_len(mulpdu).is_none() || self.records.len() + 1 >= MAX_OUTSTANDING;
         self.stats.segments += 1;
         let octets = (!outgoing.stable).then(|| &out[..len]);
         Some(self.enter(record, octets, len, PPID_SEGMENT, immediate))

@@ -92,6 +92,7 @@ impl<M: RegionMemory> MessageSource for Up<'_, '_, M> {
             if written.is_some() {
                 if line.ready {
                     self.upper.ready.push_back(stream);
+                    self.has_data.set(Some(true));
                 }
                 return written;
             }

@@ -121,6 +121,20 @@ END
         listener 7472 true false
         listener 7473 false true
         listener 7474 false false
+        cat <<END
+
+[[listener]]
+name = "sctp"
+interface = "front"
+port = 7475
+transport = "sctp"
+regions = ["sink"]
+
+[sctp]
+streams = 16
+linger = "10 s"
+heartbeat = "5 s"
+END
     } >"$work/ddpd.toml"
     run_in "$1" ddpd "$ddpd" --config "$work/ddpd.toml"
     wait_until 60 grep -q '^ready' "$work/ddpd.out" || { cat "$work/ddpd.err" >&2; die "ddpd did not start"; }

@@ -244,6 +244,7 @@ fn sctp_listener(config: &Config, section: &ListenerSection) -> SctpConfig {
     let endpoint = sctp_lite::endpoint::EndpointConfig {
         session: sessions,
         idle_timeout: limits.idle_timeout,
+        linger: config.sctp.linger,
         ..Default::default()
     };
     SctpConfig {

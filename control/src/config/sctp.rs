@@ -42,7 +42,7 @@ pub struct SctpSection {
     pub min_path_mtu: u16,
     /// When a larger path MTU is tried again, 5 minutes or more.
     pub path_mtu_raise: Duration,
-    /// How long an association that was opened from here outlives its last session, for the next one.
+    /// How long an association outlives its last session, for the next one.
     pub linger: Duration,
     /// The UDP port at which SCTP is expected in UDP, too (RFC 6951); `None` for not at all.
     pub udp_encapsulation: Option<u16>,

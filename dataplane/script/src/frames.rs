@@ -1,7 +1,7 @@
 //! Frames of the tester: one address on one link, and one host that it speaks to.
 //!
 //! Answers ARP and neighbour solicitations for its address, asks for the host's, wraps and unwraps TCP
-//! segments. No routes but one (the host itself or a router), no VLAN, no fragments. Lengths are octets.
+//! segments and SCTP packets. No routes but one (the host itself or a router), no VLAN, no fragments. Lengths are octets.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -17,6 +17,8 @@ use smoltcp::wire::{
 pub const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
+/// SCTP's IP protocol number.
+const SCTP: IpProtocol = IpProtocol::Unknown(132);
 /// Hop limit of what is sent; RFC 4861 §7.1 wants it in neighbour discovery.
 const HOP_LIMIT: u8 = 255;
 
@@ -36,11 +38,20 @@ pub struct Station {
     pub next_mac: Option<EthernetAddress>,
 }
 
+/// What IP carries between tester and host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Carried {
+    /// A TCP segment.
+    Tcp(Segment),
+    /// An SCTP packet, checksum and all.
+    Sctp(Vec<u8>),
+}
+
 /// What a received frame is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Heard {
-    /// A TCP segment of the tested host to the tester.
-    Segment(Segment),
+    /// Of the tested host to the tester.
+    Carried(Carried),
     /// A question for the tester's address; this frame answers it.
     Question(Vec<u8>),
     /// The next hop's hardware address is known now.
@@ -82,18 +93,24 @@ impl Station {
         }
     }
 
-    /// `segment` in a frame to the host, or `None` before the next hop's hardware address is known. The
-    /// checksum is made right; the IP header carries the segment's ECN field.
-    pub fn wrap(&self, segment: &Segment) -> Option<Vec<u8>> {
-        let mut octets = segment.emit();
-        TcpPacket::new_unchecked(&mut octets)
-            .fill_checksum(&self.address.into(), &self.host.into());
-        let ecn = match segment.ecn {
-            Ecn::NotEct => 0,
-            Ecn::Ect => 2,
-            Ecn::Ce => 3,
+    /// `carried` in a frame to the host, or `None` before the next hop's hardware address is known. TCP's
+    /// checksum is made right, and its IP header carries the segment's ECN field.
+    pub fn wrap(&self, carried: &Carried) -> Option<Vec<u8>> {
+        let (protocol, ecn, octets) = match carried {
+            Carried::Tcp(segment) => {
+                let mut octets = segment.emit();
+                TcpPacket::new_unchecked(&mut octets)
+                    .fill_checksum(&self.address.into(), &self.host.into());
+                let ecn = match segment.ecn {
+                    Ecn::NotEct => 0,
+                    Ecn::Ect => 2,
+                    Ecn::Ce => 3,
+                };
+                (IpProtocol::Tcp, ecn, octets)
+            }
+            Carried::Sctp(octets) => (SCTP, 0, octets.clone()),
         };
-        let packet = self.ip(self.address, self.host, IpProtocol::Tcp, ecn, &octets)?;
+        let packet = self.ip(self.address, self.host, protocol, ecn, &octets)?;
         Some(self.ethernet(self.next_mac?, ether_type(self.host), &packet))
     }
 
@@ -142,13 +159,17 @@ impl Station {
     fn ipv4_input(&mut self, octets: &[u8]) -> Heard {
         let Ok(packet) = Ipv4Packet::new_checked(octets) else { return Heard::Other };
         let ends = (IpAddr::V4(packet.src_addr()), IpAddr::V4(packet.dst_addr()));
-        if packet.next_header() != IpProtocol::Tcp || ends != (self.host, self.address) {
+        let protocol = packet.next_header();
+        if !matches!(protocol, IpProtocol::Tcp | SCTP) || ends != (self.host, self.address) {
             return Heard::Other;
         }
         if !packet.verify_checksum() {
             return Heard::Damaged("the IP header's checksum is wrong");
         }
-        self.segment(packet.payload(), packet.ecn())
+        match protocol {
+            SCTP => Heard::Carried(Carried::Sctp(packet.payload().to_vec())),
+            _ => self.segment(packet.payload(), packet.ecn()),
+        }
     }
 
     fn ipv6_input(&mut self, octets: &[u8]) -> Heard {
@@ -157,6 +178,9 @@ impl Station {
         match packet.next_header() {
             IpProtocol::Tcp if (source, destination) == both(self.host, self.address) => {
                 self.segment(packet.payload(), packet.traffic_class() & 3)
+            }
+            SCTP if (source, destination) == both(self.host, self.address) => {
+                Heard::Carried(Carried::Sctp(packet.payload().to_vec()))
             }
             IpProtocol::Icmpv6 if packet.hop_limit() == HOP_LIMIT => {
                 self.nd_input(source, packet.payload())
@@ -216,7 +240,7 @@ impl Station {
             3 => Ecn::Ce,
             _ => Ecn::Ect,
         };
-        Heard::Segment(segment)
+        Heard::Carried(Carried::Tcp(segment))
     }
 
     fn arp(&self, repr: &ArpRepr, to: EthernetAddress) -> Vec<u8> {
@@ -340,15 +364,19 @@ mod tests {
                 ecn: Ecn::Ce,
                 ..Segment::default()
             };
+            let segment = Carried::Tcp(segment);
             assert_eq!(one.wrap(&segment), None, "nobody to send it to yet");
             let Heard::Question(answer) = other.input(&one.question()) else { panic!("{a}") };
             assert_eq!(one.input(&answer), Heard::Learnt);
             assert_eq!(one.next_mac, Some(other.mac));
             let mut frame = one.wrap(&segment).expect("the address is known");
-            assert_eq!(other.input(&frame), Heard::Segment(segment));
+            assert_eq!(other.input(&frame), Heard::Carried(segment));
             let last = frame.len() - 1;
             frame[last] ^= 1;
             assert!(matches!(other.input(&frame), Heard::Damaged(_)));
+            let packet = Carried::Sctp(vec![1; 13]);
+            let frame = one.wrap(&packet).expect("the address is known");
+            assert_eq!(other.input(&frame), Heard::Carried(packet));
             // Its own frames may come back.
             assert_eq!(one.input(&one.question()), Heard::Other);
         }

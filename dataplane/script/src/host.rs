@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
-use sim::dialogue::script::{Action, At, Direction, Script};
+use sim::dialogue::script::{Action, At, ChunkLine, Direction, Script};
 use sim::segment::Flags;
+
+use crate::session::is_sctp;
 
 /// A description file.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -45,6 +47,8 @@ pub enum Takes {
     Octets,
     /// It is an MPA responder that accepts.
     Mpa,
+    /// It is SCTP, with sessions of RFC 5043 that are accepted.
+    Sctp,
     /// Nobody listens there.
     Nothing,
 }
@@ -56,8 +60,9 @@ impl std::str::FromStr for Takes {
         match text {
             "octets" => Ok(Takes::Octets),
             "mpa" => Ok(Takes::Mpa),
+            "sctp" => Ok(Takes::Sctp),
             "nothing" => Ok(Takes::Nothing),
-            _ => Err("write octets, mpa or nothing".into()),
+            _ => Err("write octets, mpa, sctp or nothing".into()),
         }
     }
 }
@@ -108,6 +113,7 @@ impl Service {
             let what = match wanted[0] {
                 Takes::Octets => "needs a service that takes any octets",
                 Takes::Mpa => "needs an MPA responder",
+                Takes::Sctp => "needs SCTP",
                 Takes::Nothing => "needs a port without a listener",
             };
             return Err(Misfit::Kind(what.into()));
@@ -123,9 +129,6 @@ impl Service {
 
 /// What no host can do by itself.
 fn playable(script: &Script) -> Result<(), String> {
-    if script.settings.iter().any(|s| s.key == "stack" && s.value == "sctp") {
-        return Err("is about SCTP, which the tester does not speak yet".into());
-    }
     if script.settings.iter().any(|s| s.key == "role" && s.value == "active") {
         return Err("needs local action connect".into());
     }
@@ -146,11 +149,26 @@ fn playable(script: &Script) -> Result<(), String> {
     if script.steps.iter().any(|step| absolute(&step.action)) {
         return Err("needs setting iss".into());
     }
-    let sees = |action: &Action| matches!(action, Action::Expect(_) | Action::Quiet);
+    if asks(script) && !script.steps.iter().any(|step| matches!(step.action, Action::Do(_))) {
+        // It would be, at a time that the script does not know.
+        return Err("needs a session that is not accepted".into());
+    }
+    let sees = |action: &Action| {
+        matches!(action, Action::Expect(_) | Action::ExpectPacket(_) | Action::Quiet)
+    };
     match script.steps.iter().any(|step| sees(&step.action)) {
         true => Ok(()),
         false => Err("shows nothing on the wire".into()),
     }
+}
+
+/// True when a session of RFC 5043 is asked for.
+fn asks(script: &Script) -> bool {
+    let initiate = |chunk: &ChunkLine| chunk.args.word(0) == Some("initiate");
+    script.steps.iter().any(|step| match &step.action {
+        Action::SendPacket(line) => line.chunks.iter().any(initiate),
+        _ => false,
+    })
 }
 
 /// What the service may make of octets, the best first.
@@ -159,7 +177,9 @@ fn wanted(script: &Script) -> &'static [Takes] {
         Action::Send(line) => line.flags.has(Flags::SYN) && !line.flags.has(Flags::ACK),
         _ => false,
     };
-    if !script.steps.iter().any(|step| opens(&step.action)) {
+    if is_sctp(script) {
+        &[Takes::Sctp]
+    } else if !script.steps.iter().any(|step| opens(&step.action)) {
         &[Takes::Nothing]
     } else if script.settings.iter().any(|s| s.key == "stack" && s.value == "mpa") {
         &[Takes::Mpa]
@@ -172,7 +192,7 @@ fn wanted(script: &Script) -> &'static [Takes] {
 
 /// Settings that the host must have.
 fn required(script: &Script) -> Vec<(&str, String)> {
-    let ours = ["stack", "role", "peer-iss"];
+    let ours = ["stack", "role", "peer-iss", "peer-tag", "peer-tsn"];
     let mut all: Vec<(&str, String)> = script
         .settings
         .iter()
@@ -207,6 +227,7 @@ mod tests {
              [[service]]\nport = 2\ntakes = \"mpa\"\nsettings = { markers = \"on\", crc = \"on\" }\n\
              [[service]]\nport = 3\ntakes = \"mpa\"\nsettings = { markers = \"off\", crc = \"on\" }\n\
              [[service]]\nport = 4\ntakes = \"nothing\"\n\
+             [[service]]\nport = 5\ntakes = \"sctp\"\n\
              [skip]\n\"a/b\" = \"a reason\"\n",
         )
         .expect("good description")
@@ -225,6 +246,7 @@ mod tests {
         assert_eq!(service("x/y", &format!("set stack mpa\nset markers off\n{opening}")), Ok(3));
         assert_eq!(service("x/y", "set stack tcp\n0 < A seq=1 ack=1\n. > R seq=1\n"), Ok(4));
         assert_eq!(service("x/y", &format!("set stack mpa\n{opening}. do accept\n")), Ok(2));
+        assert_eq!(service("x/y", "set stack sctp\n0 < INIT\n. > INIT_ACK\n"), Ok(5));
     }
 
     #[test]
@@ -246,6 +268,16 @@ mod tests {
             ("x/y", "set stack tcp\n0 < S\n. event Connected\n", "shows nothing on the wire"),
             ("x/y", "set stack tcp\n0 < S\n. > SA mss=1460\n", "needs setting ip 4"),
             ("a/b", "set stack tcp\n0 < S\n. > SA\n", "a reason"),
+            (
+                "x/y",
+                "set stack sctp\n0 < DATA tsn=0 n=0 initiate\n. > SACK cum=0\n",
+                "needs a session that is not accepted",
+            ),
+            (
+                "x/y",
+                "set stack sctp\nset streams 9\n0 < INIT\n. quiet\n",
+                "needs setting streams 9",
+            ),
         ] {
             assert_eq!(service(name, text), Err(reason.to_owned()), "{text}");
         }

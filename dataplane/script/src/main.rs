@@ -44,7 +44,7 @@ struct Args {
     #[arg(long, value_name = "HOST[:PORT]", required_unless_present = "man", value_parser = target)]
     to: Option<(IpAddr, Option<u16>)>,
     /// What the service at --to makes of octets: "octets" reads any and keeps the connection, "mpa" is an
-    /// MPA responder, "nothing" does not listen
+    /// MPA responder, "sctp" takes sessions of RFC 5043, "nothing" does not listen
     #[arg(long, default_value = "octets", conflicts_with = "host")]
     takes: Takes,
     /// How that service is set, in the words of the scripts' `set` lines; may be repeated

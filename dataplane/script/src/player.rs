@@ -2,32 +2,22 @@
 //! it and after every [`Player::input`] take all of [`Player::poll_transmit`], look at
 //! [`Player::outcome`], and come back when [`Player::poll_timeout`] says.
 //!
-//! What is learnt of the host on the way: its initial sequence number from its SYN; the private data of an
-//! MPA Reply that the script leaves open, and with it how far the stream behind moves; STag and base TO if
-//! that is an advertisement of `docs/protocol.md`, which then stand for the script's STag 16 and TO 0.
-//!
-//! A host may, against the script's letter, and it is no failure:
-//! - acknowledge more often than the script says, or only open its window;
-//! - delay an acknowledgement that the script has delayed, by less or by up to half a second (RFC 9293
-//!   §3.8.6.3 MUST-40);
-//! - send a FIN behind its last data instead of with them;
-//! - choose its window and window scale;
-//! - send again, at its own times, what the script leaves unacknowledged.
-//!
-//! A `quiet` line allows none of these.
+//! When something happens is here; what it is, and what a host may do besides, is the business of a
+//! [`Partner`]: [`segments`] for TCP, [`chunks`] for SCTP. A `quiet` line allows nothing besides.
+
+pub mod chunks;
+pub mod segments;
 
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
 
-use sim::dialogue::exchange::{Exchange, Rigour};
-use sim::dialogue::script::{Action, At, Direction, Script, ScriptError, SegmentLine};
-use sim::dialogue::streams::Streams;
-use sim::packet::Ecn;
-use sim::segment::{Flags, Segment};
+use sim::dialogue::script::{Action, At, Script, ScriptError};
 use wire::Instant;
 
-/// RFC 9293 §3.8.6.3 MUST-40.
+use crate::frames::Carried;
+
+/// Longest delay of an acknowledgement (RFC 9293 §3.8.6.3 MUST-40, RFC 9260 §6.2).
 const LONGEST_DELAYED_ACK: Duration = Duration::from_millis(500);
 /// The STag that scripts use where they do not say another.
 const SCRIPT_STAG: &str = "16";
@@ -79,30 +69,77 @@ pub struct Played {
     pub unseen: usize,
     /// Acknowledgements of the host beyond those in the script.
     pub more_acks: usize,
-    /// Segments that the host sent again beyond those in the script.
+    /// What the host sent again beyond the script.
     pub again: usize,
+}
+
+/// What a host may send against the script's letter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum More {
+    /// An acknowledgement with news.
+    Acknowledgement,
+    /// Something again.
+    Again,
+}
+
+/// Both sides' packets and numbers, for one protocol.
+pub trait Partner: Debug {
+    /// A packet of the host.
+    type Packet: Debug;
+
+    /// What has come, if it belongs to this dialogue.
+    ///
+    /// # Errors
+    /// It is damaged.
+    fn take(&mut self, carried: Carried) -> Result<Option<Self::Packet>, String>;
+
+    /// Looks for what the script leaves open and the rest of it needs.
+    fn learn(&mut self, script: &mut Script, packet: &Self::Packet);
+
+    /// What a `<` line sends, and that in words.
+    ///
+    /// # Errors
+    /// What in the line is not understood.
+    fn written(&mut self, line: &Action) -> Result<(Carried, String), String>;
+
+    /// Whether this is what a `>` line expects, or the first part of it: then the rest.
+    ///
+    /// # Errors
+    /// What differs.
+    fn compare(&mut self, line: &Action, got: &Self::Packet) -> Result<Option<Action>, String>;
+
+    /// Counts a packet that was as it may be.
+    fn took(&mut self, got: &Self::Packet);
+
+    /// What this is, if a host may send it though no line asks for it.
+    fn more(&self, got: &Self::Packet) -> Option<More>;
+
+    /// True when a `>` line is an acknowledgement and nothing else, for which a host has time.
+    fn may_be_delayed(&self, line: &Action) -> bool;
+
+    /// In words.
+    fn show(&self, got: &Self::Packet) -> String;
+
+    /// What ends the host's side after the dialogue, if there is one.
+    fn farewell(&mut self) -> Option<Carried>;
 }
 
 /// One dialogue going on.
 #[derive(Debug)]
-pub struct Player {
+pub struct Player<P: Partner> {
     script: Script,
-    exchange: Exchange,
+    partner: P,
     tolerance: Tolerance,
     /// Index of the step that is due.
     next: usize,
     /// The rest of the expectation that is due, where the host has met a part of it.
-    rest: Option<SegmentLine>,
+    rest: Option<Action>,
     began: Option<Instant>,
     /// Time of the step before.
     last: Instant,
     wake: Option<Instant>,
-    arrived: VecDeque<(Instant, Segment)>,
-    out: VecDeque<Segment>,
-    /// The host's initial sequence number is known.
-    synchronized: bool,
-    /// Relative number that the host acknowledged last, and the window that it gave with it.
-    acknowledged: (u32, u16),
+    arrived: VecDeque<(Instant, P::Packet)>,
+    out: VecDeque<Carried>,
     played: Played,
     outcome: Option<Result<Played, ScriptError>>,
     transcript: String,
@@ -113,37 +150,16 @@ enum Progress {
     Done,
     /// A part of what is expected has come.
     Again,
-    /// Not before this time, or a segment.
+    /// Not before this time, or a packet.
     Until(Instant),
 }
 
-impl Player {
-    /// A dialogue with the initial sequence number `peer_iss` of the tester, if the script does not choose
-    /// it, from port `ports.0` to port `ports.1` of the host.
-    ///
-    /// # Errors
-    /// What in the script is not understood.
-    pub fn new(
-        script: Script,
-        peer_iss: u32,
-        ports: (u16, u16),
-        tolerance: Tolerance,
-    ) -> Result<Player, ScriptError> {
-        let streams = Streams::build(&script)?;
-        let own = script.settings.iter().find(|s| s.key == "peer-iss");
-        let peer_iss = match own {
-            Some(s) => sim::dialogue::script::number(&s.value)
-                .map_err(|what| ScriptError { line: s.line, what })? as u32,
-            None => peer_iss,
-        };
-        Ok(Player {
-            exchange: Exchange::new(
-                streams,
-                (peer_iss ^ 0x5555_5555, peer_iss),
-                ports,
-                Rigour::OwnChoice,
-            ),
+impl<P: Partner> Player<P> {
+    /// A dialogue that has not begun.
+    pub fn new(script: Script, partner: P, tolerance: Tolerance) -> Player<P> {
+        Player {
             script,
+            partner,
             tolerance,
             next: 0,
             rest: None,
@@ -152,20 +168,18 @@ impl Player {
             wake: None,
             arrived: VecDeque::new(),
             out: VecDeque::new(),
-            synchronized: false,
-            acknowledged: (0, 0),
             played: Played { unseen: 0, more_acks: 0, again: 0 },
             outcome: None,
             transcript: String::new(),
-        })
+        }
     }
 
-    /// The next segment for the host.
-    pub fn poll_transmit(&mut self) -> Option<Segment> {
+    /// The next packet for the host.
+    pub fn poll_transmit(&mut self) -> Option<Carried> {
         self.out.pop_front()
     }
 
-    /// When to call [`Self::handle_timeout`] unless a segment comes before.
+    /// When to call [`Self::handle_timeout`] unless a packet comes before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.wake.filter(|_| self.outcome.is_none())
     }
@@ -175,39 +189,31 @@ impl Player {
         self.outcome.as_ref()
     }
 
-    /// All segments so far, for people.
+    /// All packets so far, for people.
     pub fn transcript(&self) -> &str {
         &self.transcript
     }
 
-    /// What ends the host's connection after the dialogue, if there is one.
-    pub fn farewell(&self) -> Option<Segment> {
-        let (ack, _) = self.acknowledged;
-        self.synchronized.then(|| Segment {
-            src_port: self.exchange.ports.0,
-            dst_port: self.exchange.ports.1,
-            // RFC 5961 §3.2: exactly the number that the host waits for.
-            seq: self.exchange.peer_iss.wrapping_add(ack),
-            flags: Flags::RST,
-            ..Segment::default()
-        })
+    /// What ends the host's side after the dialogue, if there is one.
+    pub fn farewell(&mut self) -> Option<Carried> {
+        self.partner.farewell()
     }
 
-    /// A segment of the host has come. Those of other connections are left alone.
-    pub fn input(&mut self, now: Instant, segment: Segment) {
-        let (own, host) = self.exchange.ports;
-        if (segment.dst_port, segment.src_port) != (own, host) || self.outcome.is_some() {
-            return;
+    /// A packet of the host has come. Those of other dialogues are left alone.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn input(&mut self, now: Instant, carried: Carried) -> Result<(), String> {
+        if self.outcome.is_some() {
+            return Ok(());
         }
-        if segment.flags.has(Flags::SYN) && !self.synchronized {
-            self.synchronized = true;
-            self.exchange.iss = segment.seq;
-        }
-        self.learn_reply(&segment);
+        let Some(packet) = self.partner.take(carried)? else { return Ok(()) };
+        self.partner.learn(&mut self.script, &packet);
         let since = now.saturating_since(self.began.unwrap_or(now));
-        let _ = writeln!(self.transcript, "{since:?} > {}", self.exchange.show(&segment, false));
-        self.arrived.push_back((now, segment));
+        let _ = writeln!(self.transcript, "{since:?} > {}", self.partner.show(&packet));
+        self.arrived.push_back((now, packet));
         self.handle_timeout(now);
+        Ok(())
     }
 
     /// Does what is due.
@@ -230,7 +236,7 @@ impl Player {
                 }
                 Ok(None) => self.outcome = Some(Ok(self.played)),
                 Err(what) => {
-                    let what = format!("{what}\nsegments so far:\n{}", self.transcript);
+                    let what = format!("{what}\npackets so far:\n{}", self.transcript);
                     self.outcome = Some(Err(ScriptError { line, what }));
                 }
             }
@@ -254,8 +260,8 @@ impl Player {
             At::After(t) => Some(self.last + t),
             At::Any => None,
         };
-        if let Action::Expect(line) = &step.action {
-            let line = self.rest.clone().unwrap_or_else(|| line.clone());
+        if matches!(step.action, Action::Expect(_) | Action::ExpectPacket(_)) {
+            let line = self.rest.clone().unwrap_or(step.action);
             return self.expect(now, &line, at).map(Some);
         }
         // The host does by itself what it is told, and nobody sees what it says of itself: that takes no time.
@@ -268,42 +274,36 @@ impl Player {
             return Ok(Some(Progress::Until(at)));
         }
         match &step.action {
-            Action::Send(line) => {
+            line @ (Action::Send(_) | Action::SendPacket(_)) => {
                 self.pass_over_more();
                 self.nothing_unexpected()?;
                 self.send(now, line)?;
             }
             Action::Quiet => self.nothing_unexpected()?,
-            Action::SendPacket(_) | Action::ExpectPacket(_) => {
-                return Err("is about SCTP, which the tester does not speak yet".into());
-            }
-            Action::Do(_) | Action::Event(_) | Action::Check(_) | Action::Expect(_) => {}
+            Action::Expect(_) | Action::ExpectPacket(_) => {}
+            Action::Do(_) | Action::Event(_) | Action::Check(_) => {}
         }
         self.last = now;
         Ok(Some(Progress::Done))
     }
 
-    fn send(&mut self, now: Instant, line: &SegmentLine) -> Result<(), String> {
-        let mut segment = self.exchange.written(line)?;
-        if line.args.has("ce") {
-            segment.ecn = Ecn::Ce;
-        }
-        self.exchange.peer_sent(&segment);
+    fn send(&mut self, now: Instant, line: &Action) -> Result<(), String> {
+        let (carried, words) = self.partner.written(line)?;
         let since = now.saturating_since(self.began.unwrap_or(now));
-        let _ = writeln!(self.transcript, "{since:?} < {}", self.exchange.show(&segment, true));
-        self.out.push_back(segment);
+        let _ = writeln!(self.transcript, "{since:?} < {words}");
+        self.out.push_back(carried);
         Ok(())
     }
 
     fn expect(
         &mut self,
         now: Instant,
-        line: &SegmentLine,
+        line: &Action,
         at: Option<Instant>,
     ) -> Result<Progress, String> {
         let (low, high) = self.span(line, at);
         while let Some((time, got)) = self.arrived.pop_front() {
-            let difference = match self.compare(line, &got) {
+            let difference = match self.partner.compare(line, &got) {
                 Ok(rest) => {
                     if time < low || time > high {
                         let since = |t: Instant| t.saturating_since(self.began.unwrap_or(t));
@@ -314,7 +314,7 @@ impl Player {
                             since(high)
                         ));
                     }
-                    self.took(&got);
+                    self.partner.took(&got);
                     self.last = time;
                     self.rest = rest;
                     let met = self.rest.is_none();
@@ -322,10 +322,10 @@ impl Player {
                 }
                 Err(difference) => difference,
             };
-            if !self.may_be_more(&got) {
+            if !self.is_more(&got) {
                 return Err(difference);
             }
-            self.took(&got);
+            self.partner.took(&got);
         }
         if now >= high {
             return Err("the host sends nothing that this line expects".into());
@@ -333,12 +333,12 @@ impl Player {
         Ok(Progress::Until(high))
     }
 
-    /// From when to when a segment may come.
-    fn span(&self, line: &SegmentLine, at: Option<Instant>) -> (Instant, Instant) {
+    /// From when to when a packet may come.
+    fn span(&self, line: &Action, at: Option<Instant>) -> (Instant, Instant) {
         let Some(at) = at else { return (self.last, self.last + self.tolerance.patience) };
         let wait = at.saturating_since(self.last);
         let slack = wait * self.tolerance.percent / 100 + self.tolerance.floor;
-        let bare = line.flags == Flags::ACK && line.data.is_empty() && !line.args.has("len");
+        let bare = self.partner.may_be_delayed(line);
         let expected = self.last + wait;
         if bare && wait > Duration::ZERO && wait <= LONGEST_DELAYED_ACK {
             return (self.last, self.last + LONGEST_DELAYED_ACK + self.tolerance.floor);
@@ -346,99 +346,29 @@ impl Player {
         (self.last + wait.saturating_sub(slack), expected + slack)
     }
 
-    /// Compares; where only the FIN of the line is missing, says what is still to come.
-    fn compare(&self, line: &SegmentLine, got: &Segment) -> Result<Option<SegmentLine>, String> {
-        let apart = line.flags.has(Flags::FIN)
-            && !line.data.is_empty()
-            && !got.flags.has(Flags::FIN)
-            && !got.payload.is_empty();
-        let mut first = line.clone();
-        if apart {
-            first.flags = line.flags.without(Flags::FIN).without(Flags::PSH);
-        }
-        self.exchange.compare(&first, got)?;
-        let capable = got.ecn != Ecn::NotEct;
-        if line.args.has(if capable { "no-ect" } else { "ect" }) {
-            return Err(format!("ECN-capable: {capable}"));
-        }
-        Ok(apart.then(|| {
-            let mut fin = line.clone();
-            fin.data.clear();
-            fin.args.remove("seq");
-            fin.flags = line.flags.without(Flags::PSH);
-            fin
-        }))
-    }
-
-    fn took(&mut self, got: &Segment) {
-        self.exchange.sent(got);
-        if got.flags.has(Flags::ACK) && !got.flags.has(Flags::RST) {
-            self.acknowledged = (got.ack.wrapping_sub(self.exchange.peer_iss), got.window);
-        }
-    }
-
     /// True for what no line asks for and a host may send all the same; it is counted.
-    fn may_be_more(&mut self, got: &Segment) -> bool {
-        let (acknowledged, window) = self.acknowledged;
-        let ack = got.ack.wrapping_sub(self.exchange.peer_iss);
-        let seq = got.seq.wrapping_sub(self.exchange.iss);
-        let next = self.exchange.out_next;
-        let news = (acknowledged < ack && ack <= self.exchange.received.contiguous())
-            || (ack == acknowledged && got.window > window);
-        let bare = got.flags == Flags::ACK && got.payload.is_empty() && seq == next;
-        let again = !got.flags.has(Flags::RST)
-            && got.sequence_len() > 0
-            && seq.wrapping_add(got.sequence_len()) <= next;
-        self.played.more_acks += usize::from(self.synchronized && bare && news);
-        self.played.again += usize::from(self.synchronized && again);
-        self.synchronized && ((bare && news) || again)
+    fn is_more(&mut self, got: &P::Packet) -> bool {
+        let more = self.partner.more(got);
+        self.played.more_acks += usize::from(more == Some(More::Acknowledgement));
+        self.played.again += usize::from(more == Some(More::Again));
+        more.is_some()
     }
 
     fn pass_over_more(&mut self) {
         while let Some((_, got)) = self.arrived.pop_front() {
-            if !self.may_be_more(&got) {
+            if !self.is_more(&got) {
                 return self.arrived.push_front((self.last, got));
             }
-            self.took(&got);
+            self.partner.took(&got);
         }
     }
 
     fn nothing_unexpected(&self) -> Result<(), String> {
         match self.arrived.front() {
             None => Ok(()),
-            Some((_, got)) => Err(format!("unexpected: {}", self.exchange.show(got, false))),
+            Some((_, got)) => Err(format!("unexpected: {}", self.partner.show(got))),
         }
     }
-
-    /// Takes the private data of an MPA Reply for those of the script's, which says nothing of them.
-    fn learn_reply(&mut self, got: &Segment) {
-        let open = self.script.pieces.iter().position(|piece| {
-            piece.direction == Direction::Out && piece.kind == "reply" && !piece.args.has("pd")
-        });
-        let Some(index) = open else { return };
-        let name = &self.script.pieces[index].name;
-        let here = got.seq.wrapping_sub(self.exchange.iss);
-        if self.exchange.streams.position(name) != Ok(here) {
-            return;
-        }
-        let Some(private_data) = private_data(&got.payload) else { return };
-        let digits: String = private_data.iter().map(|octet| format!("{octet:02x}")).collect();
-        let mut script = self.script.clone();
-        script.pieces[index].args.set("pd", &format!("hex:{digits}"));
-        if let Some((stag, base)) = advertised(private_data) {
-            aim(&mut script, stag, base);
-        }
-        if let Ok(streams) = Streams::build(&script) {
-            self.script = script;
-            self.exchange.streams = streams;
-        }
-    }
-}
-
-/// The private data of an MPA frame (RFC 5044 §7.1.1) that is all in `octets`.
-fn private_data(octets: &[u8]) -> Option<&[u8]> {
-    let len = u16::from_be_bytes(octets.get(18..20)?.try_into().ok()?);
-    octets.get(20..20 + usize::from(len)).filter(|data| !data.is_empty())
 }
 
 /// STag and base TO of the first region in an advertisement (`docs/protocol.md`, section 2).
@@ -447,37 +377,6 @@ fn advertised(private_data: &[u8]) -> Option<(u32, u64)> {
     let stag = u32::from_be_bytes(entry.get(..4)?.try_into().ok()?);
     let base = u64::from_be_bytes(entry.get(8..16)?.try_into().ok()?);
     Some((stag, base))
-}
-
-/// Makes the script's tagged segments for STag 16 go to another region, also where a Terminate quotes one.
-fn aim(script: &mut Script, stag: u32, base: u64) {
-    for piece in &mut script.pieces {
-        if piece.direction == Direction::In
-            && piece.kind == "tagged"
-            && piece.args.get("stag") == Some(SCRIPT_STAG)
-        {
-            let to = piece.args.number("to", 0).unwrap_or(0);
-            piece.args.set("stag", &stag.to_string());
-            piece.args.set("to", &base.wrapping_add(to).to_string());
-        }
-        if piece.direction == Direction::Out
-            && let Some(hex) = piece.args.get("hex")
-            && let Some(hex) = quoted(hex, stag, base)
-        {
-            piece.args.set("hex", &hex);
-        }
-    }
-}
-
-/// A Terminate in hexadecimal with its quoted tagged header (8 octets in front of it) aimed elsewhere.
-fn quoted(hex: &str, stag: u32, base: u64) -> Option<String> {
-    let (head, rest) = (hex.get(..20)?, hex.get(28..)?);
-    let is_tagged = matches!(hex.get(16..17)?, "8" | "c");
-    if !is_tagged || u32::from_str_radix(hex.get(20..28)?, 16) != Ok(16) {
-        return None;
-    }
-    let to = u64::from_str_radix(rest.get(..16)?, 16).ok()?.wrapping_add(base);
-    Some(format!("{head}{stag:08x}{to:016x}{}", rest.get(16..)?))
 }
 
 #[cfg(test)]

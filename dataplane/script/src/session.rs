@@ -7,12 +7,13 @@ use dataplane::port::{Port, PortConfig, PortError, PortQueue, Ports, RxBatch};
 use dpdk::{Eal, EalConfig, EalError, Hugepages, LogLevel};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sim::dialogue::script::{Script, ScriptError};
-use sim::segment::Segment;
 use smoltcp::wire::EthernetAddress;
 use wire::Instant;
 
-use crate::frames::{ETHERNET, Heard, Station};
-use crate::player::{Played, Player, Tolerance};
+use crate::frames::{Carried, ETHERNET, Heard, Station};
+use crate::player::chunks::Chunks;
+use crate::player::segments::Segments;
+use crate::player::{Partner, Played, Player, Tolerance};
 
 /// Looked at this often where a port has no descriptor to wait on, and where the port's link is awaited.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
@@ -47,8 +48,8 @@ pub enum PlayError {
     #[error("{0}")]
     Script(#[from] ScriptError),
     /// The host sends damaged segments.
-    #[error("the host sent a damaged segment: {0}")]
-    Damaged(&'static str),
+    #[error("the host sent a damaged packet: {0}")]
+    Damaged(String),
     /// The port takes no frames.
     #[error("the port has no free packet buffer")]
     NoBuffer,
@@ -133,20 +134,31 @@ impl Session {
     ) -> Result<(Played, String), PlayError> {
         self.own_port = self.own_port.checked_add(1).unwrap_or(FIRST_PORT);
         // Random so that a host in TIME-WAIT, or an earlier run, is not met at its old numbers.
-        let iss = random().map_or(self.own_port.into(), |n| n & 0x3fff_ffff);
-        let mut player = Player::new(script, iss, (self.own_port, to), tolerance)?;
-        let played = self.run(&mut player);
-        if let Some(segment) = player.farewell() {
-            self.send(&segment)?;
+        let number = random().map_or(self.own_port.into(), |n| n & 0x3fff_ffff);
+        let ports = (self.own_port, to);
+        if is_sctp(&script) {
+            let partner = Chunks::new(&script, number, ports)?;
+            self.run(Player::new(script, partner, tolerance))
+        } else {
+            let partner = Segments::new(&script, number, ports)?;
+            self.run(Player::new(script, partner, tolerance))
+        }
+    }
+
+    /// Plays to the end; what it came to, and the transcript.
+    fn run<P: Partner>(&mut self, mut player: Player<P>) -> Result<(Played, String), PlayError> {
+        let played = self.converse(&mut player);
+        if let Some(farewell) = player.farewell() {
+            self.send(&farewell)?;
         }
         played.map(|played| (played, player.transcript().to_owned()))
     }
 
-    fn run(&mut self, player: &mut Player) -> Result<Played, PlayError> {
+    fn converse<P: Partner>(&mut self, player: &mut Player<P>) -> Result<Played, PlayError> {
         player.handle_timeout(self.now());
         loop {
-            while let Some(segment) = player.poll_transmit() {
-                self.send(&segment)?;
+            while let Some(carried) = player.poll_transmit() {
+                self.send(&carried)?;
             }
             if let Some(outcome) = player.outcome() {
                 return Ok(outcome.clone()?);
@@ -154,8 +166,10 @@ impl Session {
             self.receive(player.poll_timeout().unwrap_or(self.now()));
             for (time, heard) in std::mem::take(&mut self.heard) {
                 match heard {
-                    Heard::Segment(segment) => player.input(time, segment),
-                    Heard::Damaged(what) => return Err(PlayError::Damaged(what)),
+                    Heard::Carried(carried) => {
+                        player.input(time, carried).map_err(PlayError::Damaged)?;
+                    }
+                    Heard::Damaged(what) => return Err(PlayError::Damaged(what.into())),
                     Heard::Question(_) | Heard::Learnt | Heard::Other => {}
                 }
             }
@@ -185,8 +199,8 @@ impl Session {
         Instant::from_nanos(self.began.elapsed().as_nanos() as u64)
     }
 
-    fn send(&mut self, segment: &Segment) -> Result<(), PlayError> {
-        let frame = self.station.wrap(segment).ok_or(PlayError::NoBuffer)?;
+    fn send(&mut self, carried: &Carried) -> Result<(), PlayError> {
+        let frame = self.station.wrap(carried).ok_or(PlayError::NoBuffer)?;
         let packet = frame.len().saturating_sub(ETHERNET);
         if packet > usize::from(self.queue.info().mtu) {
             return Err(PlayError::TooLong(packet));
@@ -235,6 +249,11 @@ impl Session {
             std::thread::sleep(LOOK_AGAIN);
         }
     }
+}
+
+/// True when a script is about SCTP.
+pub(crate) fn is_sctp(script: &Script) -> bool {
+    script.settings.iter().any(|s| s.key == "stack" && s.value == "sctp")
 }
 
 fn random() -> Result<u32, SessionError> {

@@ -1,19 +1,25 @@
-//! Dialogues with a host that the test plays, in virtual time.
+//! Dialogues with a host that the test plays, in virtual time: its TCP.
 
+mod sctp;
+
+use sim::segment::{Flags, Segment};
+
+use super::segments::Segments;
 use super::*;
 
-const PORTS: (u16, u16) = (50_000, 7);
+pub(super) const PORTS: (u16, u16) = (50_000, 7);
 const ISS: u32 = 0xffff_fff0;
 
 struct Talk {
-    player: Player,
+    player: Player<Segments>,
     now: Instant,
 }
 
 impl Talk {
     fn new(text: &str) -> Talk {
         let script = Script::parse(&format!("title x\n{text}")).expect("good script");
-        let player = Player::new(script, 1000, PORTS, Tolerance::default()).expect("good script");
+        let partner = Segments::new(&script, 1000, PORTS).expect("good script");
+        let player = Player::new(script, partner, Tolerance::default());
         let mut talk = Talk { player, now: Instant::from_millis(5) };
         talk.player.handle_timeout(talk.now);
         talk
@@ -31,11 +37,13 @@ impl Talk {
             payload: payload.to_vec(),
             ..Segment::default()
         };
-        self.player.input(self.now, segment);
+        self.player.input(self.now, Carried::Tcp(segment)).expect("nothing is damaged");
     }
 
     fn sent(&mut self) -> Segment {
-        self.player.poll_transmit().expect("the script sends something")
+        let sent = self.player.poll_transmit().expect("the script sends something");
+        let Carried::Tcp(segment) = sent else { panic!("{sent:?}") };
+        segment
     }
 
     fn wait(&mut self, millis: u64) {
@@ -81,7 +89,9 @@ fn numbers_are_relative_to_what_the_host_chose() {
     assert_eq!(talk.sent().seq, 1001);
     talk.host("A", 1, 10, &[]);
     assert_eq!(talk.comes_true(), Played { unseen: 1, more_acks: 0, again: 0 });
-    let reset = talk.player.farewell().expect("the host has a connection");
+    let Some(Carried::Tcp(reset)) = talk.player.farewell() else {
+        panic!("the host has a connection");
+    };
     assert_eq!((reset.seq, reset.flags), (1010, Flags::RST));
 }
 

@@ -14,7 +14,8 @@ use sctp_lite::sctp::{self, Arrived as Outcome, Ends, Listener, Secrets};
 use wire::Instant;
 use wire::sctp::Packet;
 
-use super::chunks::{Arrived, Conversation};
+use super::arrived::Arrived;
+use super::chunks::Conversation;
 use super::run::{Batch, Party, Settings, play_with};
 use super::script::{Action, Args, Script, ScriptError, number, switch};
 use super::segments::{LOCAL_PORT, PEER_PORT};

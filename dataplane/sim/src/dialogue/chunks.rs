@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 
+use super::arrived::{Arrived, Chunk, HEADER, be16, be32};
 use super::messages::{data_flags, message_kind, ppid, user_message};
 use super::script::{Args, ChunkLine, PacketLine, number};
 use super::streams::octets;
@@ -30,7 +31,6 @@ const KINDS: [(&str, u8); 15] = [
     // Any other: `CHUNK type=N flags=N hex=DIGITS`.
     ("CHUNK", 0xff),
 ];
-const HEADER: usize = 12;
 const ADAPTATION: u16 = 0xc006;
 const STATE_COOKIE: u16 = 7;
 const HEARTBEAT_INFO: u16 = 1;
@@ -56,70 +56,6 @@ pub struct Conversation {
     heartbeats: [Vec<u8>; 2],
     /// Tag of the last packet of the script: what a T bit reflects.
     last_tag: u32,
-}
-
-/// A chunk that has arrived.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Chunk {
-    kind: u8,
-    flags: u8,
-    value: Vec<u8>,
-}
-
-/// A packet that has arrived.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Arrived {
-    ports: (u16, u16),
-    tag: u32,
-    chunks: Vec<Chunk>,
-}
-
-impl Arrived {
-    /// Takes a packet apart.
-    ///
-    /// # Errors
-    /// What is wrong with it; nothing may be with what a stack sends.
-    pub fn parse(octets: &[u8]) -> Result<Arrived, String> {
-        if octets.len() < HEADER {
-            return Err(format!("{} octets are no SCTP packet", octets.len()));
-        }
-        let mut zeroed = octets.to_vec();
-        zeroed[8..12].fill(0);
-        // RFC 9260 appendix A: the CRC goes out least significant octet first.
-        if oracle::crc32c(&zeroed).to_le_bytes() != octets[8..12] {
-            return Err("the checksum is wrong".into());
-        }
-        let mut chunks = Vec::new();
-        let mut rest = &octets[HEADER..];
-        while !rest.is_empty() {
-            if rest.len() < 4 {
-                return Err("a chunk without a header".into());
-            }
-            let length = usize::from(be16(&rest[2..]));
-            let padded = length.next_multiple_of(4);
-            if length < 4 || padded > rest.len() {
-                return Err(format!("a chunk of {length} octets in {}", rest.len()));
-            }
-            if rest[length..padded].iter().any(|&o| o != 0) {
-                return Err("padding that is not zero".into());
-            }
-            chunks.push(Chunk { kind: rest[0], flags: rest[1], value: rest[4..length].to_vec() });
-            rest = &rest[padded..];
-        }
-        if chunks.is_empty() {
-            return Err("a packet without chunks".into());
-        }
-        let ports = (be16(octets), be16(&octets[2..]));
-        Ok(Arrived { ports, tag: be32(&octets[4..]), chunks })
-    }
-}
-
-fn be16(octets: &[u8]) -> u16 {
-    u16::from_be_bytes([octets[0], octets[1]])
-}
-
-fn be32(octets: &[u8]) -> u32 {
-    u32::from_be_bytes([octets[0], octets[1], octets[2], octets[3]])
 }
 
 fn kind_of(name: &str) -> Result<u8, String> {

@@ -1,6 +1,7 @@
 //! Packet dialogues: what a peer sends and what the stack must answer, one behaviour per text file.
 //! `dialogues/README.md` describes the form.
 
+pub mod arrived;
 mod association;
 pub mod chunks;
 pub mod exchange;

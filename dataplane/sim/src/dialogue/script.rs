@@ -122,7 +122,7 @@ pub struct PacketLine {
 }
 
 /// A chunk as written down.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ChunkLine {
     /// What it is: `INIT`, `DATA`, ...
     pub kind: String,

@@ -1,0 +1,165 @@
+//! SCTP's side of a dialogue.
+//!
+//! What is learnt of the host on the way: its tag, first TSN and cookie; the private data of an Accept
+//! (RFC 5043 §5.2.3) that the script leaves open; STag and base TO if that is an advertisement of
+//! `docs/protocol.md`, which then stand for the script's STag 16 and TO 0.
+//!
+//! A host may, against the script's letter, and it is no failure:
+//! - acknowledge more often than the script says;
+//! - delay a SACK that the script has delayed, by less or by up to half a second (RFC 9260 §6.2);
+//! - send again, at its own times, what the script leaves unacknowledged.
+
+use sim::dialogue::arrived::Arrived;
+use sim::dialogue::chunks::{Conversation, glance};
+use sim::dialogue::script::{Action, ChunkLine, PacketLine, Script, ScriptError, number};
+
+use super::{More, Partner, SCRIPT_STAG, advertised};
+use crate::frames::Carried;
+
+/// The tester's first TSN.
+const FIRST_TSN: u32 = 7_000;
+/// RFC 5043 §5.2.3: function code of an Accept, behind the DDP-SSN.
+const ACCEPT: [u8; 2] = [0, 2];
+
+/// An association as both sides see it.
+#[derive(Debug)]
+pub struct Chunks {
+    conversation: Conversation,
+    /// The TSN after the highest of the host, once there is one.
+    next: Option<u32>,
+    /// The host's Cumulative TSN Ack.
+    acknowledged: Option<u32>,
+}
+
+impl Chunks {
+    /// With the tag `tag` of the tester, if the script does not choose it, from port `ports.0` to port `ports.1`
+    /// of the host.
+    ///
+    /// # Errors
+    /// What in the script is not understood.
+    pub fn new(script: &Script, tag: u32, ports: (u16, u16)) -> Result<Self, ScriptError> {
+        let own = |key: &str, default: u32| {
+            let Some(s) = script.settings.iter().find(|s| s.key == key) else { return Ok(default) };
+            let value = number(&s.value).map_err(|what| ScriptError { line: s.line, what })?;
+            Ok(value as u32)
+        };
+        // RFC 9260 §3.3.2: not zero.
+        let (tag, tsn) = (own("peer-tag", tag | 1)?, own("peer-tsn", FIRST_TSN)?);
+        let conversation = Conversation::new(ports.0, ports.1, tag, tsn);
+        Ok(Chunks { conversation, next: None, acknowledged: None })
+    }
+}
+
+impl Partner for Chunks {
+    type Packet = Arrived;
+
+    fn take(&mut self, carried: Carried) -> Result<Option<Arrived>, String> {
+        let Carried::Sctp(octets) = carried else { return Ok(None) };
+        let packet = Arrived::parse(&octets)?;
+        let ports = (self.conversation.stack_port, self.conversation.peer_port);
+        Ok(Some(packet).filter(|packet| packet.ports == ports))
+    }
+
+    fn learn(&mut self, script: &mut Script, packet: &Arrived) {
+        let Some(private_data) = packet.data().find_map(|(_, message)| accepted(message)) else {
+            return;
+        };
+        let digits: String = private_data.iter().map(|octet| format!("{octet:02x}")).collect();
+        for line in script.steps.iter_mut().filter_map(|step| match &mut step.action {
+            Action::ExpectPacket(line) => Some(line),
+            _ => None,
+        }) {
+            let open = |chunk: &&mut ChunkLine| {
+                chunk.args.word(0) == Some("accept") && !chunk.args.has("pd")
+            };
+            for chunk in line.chunks.iter_mut().filter(open) {
+                chunk.args.set("pd", &format!("hex:{digits}"));
+            }
+        }
+        if let Some((stag, base)) = advertised(private_data) {
+            aim(script, stag, base);
+        }
+    }
+
+    fn written(&mut self, line: &Action) -> Result<(Carried, String), String> {
+        let Action::SendPacket(line) = line else { return Err("is no SCTP packet".into()) };
+        let octets = self.conversation.written(line)?;
+        let words = glance(&octets).unwrap_or_else(|| format!("{octets:02x?}"));
+        Ok((Carried::Sctp(octets), words))
+    }
+
+    fn compare(&mut self, line: &Action, got: &Arrived) -> Result<Option<Action>, String> {
+        let Action::ExpectPacket(line) = line else { return Err("is no SCTP packet".into()) };
+        // What differs may be a packet that comes besides: nothing is learnt of it.
+        let mut conversation = self.conversation.clone();
+        conversation.compare(line, got)?;
+        self.conversation = conversation;
+        Ok(None)
+    }
+
+    fn took(&mut self, got: &Arrived) {
+        for (tsn, _) in got.data() {
+            let end = tsn.wrapping_add(1);
+            self.next = Some(self.next.filter(|&next| !is_after(end, next)).unwrap_or(end));
+        }
+        self.acknowledged = got.sacks().last().or(self.acknowledged);
+    }
+
+    fn more(&self, got: &Arrived) -> Option<More> {
+        let known = self.acknowledged.unwrap_or(self.conversation.peer_tsn.wrapping_sub(1));
+        let news = got.sacks().all(|cumulative| is_after(cumulative, known));
+        if !got.is_data_and_sacks() {
+            None
+        } else if got.data().next().is_none() {
+            news.then_some(More::Acknowledgement)
+        } else {
+            let again = |tsn| self.next.is_some_and(|next| is_after(next, tsn));
+            got.data().all(|(tsn, _)| again(tsn)).then_some(More::Again)
+        }
+    }
+
+    fn may_be_delayed(&self, line: &Action) -> bool {
+        let Action::ExpectPacket(line) = line else { return false };
+        line.chunks.iter().all(|chunk| chunk.kind == "SACK")
+    }
+
+    fn show(&self, got: &Arrived) -> String {
+        self.conversation.show(got)
+    }
+
+    fn farewell(&mut self) -> Option<Carried> {
+        if self.conversation.stack_tag == 0 {
+            return None;
+        }
+        let abort = ChunkLine { kind: "ABORT".into(), ..ChunkLine::default() };
+        let line = PacketLine { chunks: vec![abort], ..PacketLine::default() };
+        self.conversation.written(&line).ok().map(Carried::Sctp)
+    }
+}
+
+/// RFC 1982 of TSNs (RFC 9260 §1.6).
+fn is_after(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) > 0
+}
+
+/// The private data of an Accept, if a user message is one and has any.
+fn accepted(message: &[u8]) -> Option<&[u8]> {
+    let rest = message.get(2..)?.strip_prefix(&ACCEPT)?;
+    Some(rest).filter(|private_data| !private_data.is_empty())
+}
+
+/// Makes the script's tagged segments for STag 16 go to another region.
+fn aim(script: &mut Script, stag: u32, base: u64) {
+    for step in &mut script.steps {
+        let Action::SendPacket(line) = &mut step.action else { continue };
+        for chunk in &mut line.chunks {
+            let args = &mut chunk.args;
+            let ours = matches!(args.get("stag"), None | Some(SCRIPT_STAG));
+            if args.word(0) == Some("tagged") && ours {
+                let to = args.number("to", 0).unwrap_or(0);
+                args.set("stag", &stag.to_string());
+                args.set("to", &base.wrapping_add(to).to_string());
+            }
+        }
+    }
+}

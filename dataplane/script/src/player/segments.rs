@@ -1,0 +1,227 @@
+//! TCP's side of a dialogue.
+//!
+//! What is learnt of the host on the way: its initial sequence number from its SYN; the private data of an
+//! MPA Reply that the script leaves open, and with it how far the stream behind moves; STag and base TO if
+//! that is an advertisement of `docs/protocol.md`, which then stand for the script's STag 16 and TO 0.
+//!
+//! A host may, against the script's letter, and it is no failure:
+//! - acknowledge more often than the script says, or only open its window;
+//! - delay an acknowledgement that the script has delayed, by less or by up to half a second (RFC 9293
+//!   §3.8.6.3 MUST-40);
+//! - send a FIN behind its last data instead of with them;
+//! - choose its window and window scale;
+//! - send again, at its own times, what the script leaves unacknowledged.
+
+use sim::dialogue::exchange::{Exchange, Rigour};
+use sim::dialogue::script::{Action, Direction, Script, ScriptError, SegmentLine, number};
+use sim::dialogue::streams::Streams;
+use sim::packet::Ecn;
+use sim::segment::{Flags, Segment};
+
+use super::{More, Partner, SCRIPT_STAG, advertised};
+use crate::frames::Carried;
+
+/// A TCP connection as both sides see it.
+#[derive(Debug)]
+pub struct Segments {
+    exchange: Exchange,
+    /// The host's initial sequence number is known.
+    synchronized: bool,
+    /// Relative number that the host acknowledged last, and the window that it gave with it.
+    acknowledged: (u32, u16),
+}
+
+impl Segments {
+    /// With the initial sequence number `peer_iss` of the tester, if the script does not choose it, from port
+    /// `ports.0` to port `ports.1` of the host.
+    ///
+    /// # Errors
+    /// What in the script is not understood.
+    pub fn new(script: &Script, peer_iss: u32, ports: (u16, u16)) -> Result<Self, ScriptError> {
+        let streams = Streams::build(script)?;
+        let own = script.settings.iter().find(|s| s.key == "peer-iss");
+        let peer_iss = match own {
+            Some(s) => number(&s.value).map_err(|what| ScriptError { line: s.line, what })? as u32,
+            None => peer_iss,
+        };
+        let isses = (peer_iss ^ 0x5555_5555, peer_iss);
+        Ok(Segments {
+            exchange: Exchange::new(streams, isses, ports, Rigour::OwnChoice),
+            synchronized: false,
+            acknowledged: (0, 0),
+        })
+    }
+
+    /// Compares; where only the FIN of the line is missing, says what is still to come.
+    fn compare_line(
+        &self,
+        line: &SegmentLine,
+        got: &Segment,
+    ) -> Result<Option<SegmentLine>, String> {
+        let apart = line.flags.has(Flags::FIN)
+            && !line.data.is_empty()
+            && !got.flags.has(Flags::FIN)
+            && !got.payload.is_empty();
+        let mut first = line.clone();
+        if apart {
+            first.flags = line.flags.without(Flags::FIN).without(Flags::PSH);
+        }
+        self.exchange.compare(&first, got)?;
+        let capable = got.ecn != Ecn::NotEct;
+        if line.args.has(if capable { "no-ect" } else { "ect" }) {
+            return Err(format!("ECN-capable: {capable}"));
+        }
+        Ok(apart.then(|| {
+            let mut fin = line.clone();
+            fin.data.clear();
+            fin.args.remove("seq");
+            fin.flags = line.flags.without(Flags::PSH);
+            fin
+        }))
+    }
+
+    /// Takes the private data of an MPA Reply for those of the script's, which says nothing of them.
+    fn learn_reply(&mut self, script: &mut Script, got: &Segment) {
+        let open = script.pieces.iter().position(|piece| {
+            piece.direction == Direction::Out && piece.kind == "reply" && !piece.args.has("pd")
+        });
+        let Some(index) = open else { return };
+        let name = &script.pieces[index].name;
+        let here = got.seq.wrapping_sub(self.exchange.iss);
+        if self.exchange.streams.position(name) != Ok(here) {
+            return;
+        }
+        let Some(private_data) = private_data(&got.payload) else { return };
+        let digits: String = private_data.iter().map(|octet| format!("{octet:02x}")).collect();
+        let mut learnt = script.clone();
+        learnt.pieces[index].args.set("pd", &format!("hex:{digits}"));
+        if let Some((stag, base)) = advertised(private_data) {
+            aim(&mut learnt, stag, base);
+        }
+        if let Ok(streams) = Streams::build(&learnt) {
+            *script = learnt;
+            self.exchange.streams = streams;
+        }
+    }
+}
+
+impl Partner for Segments {
+    type Packet = Segment;
+
+    fn take(&mut self, carried: Carried) -> Result<Option<Segment>, String> {
+        let Carried::Tcp(segment) = carried else { return Ok(None) };
+        let (own, host) = self.exchange.ports;
+        if (segment.dst_port, segment.src_port) != (own, host) {
+            return Ok(None);
+        }
+        if segment.flags.has(Flags::SYN) && !self.synchronized {
+            self.synchronized = true;
+            self.exchange.iss = segment.seq;
+        }
+        Ok(Some(segment))
+    }
+
+    fn learn(&mut self, script: &mut Script, segment: &Segment) {
+        self.learn_reply(script, segment);
+    }
+
+    fn written(&mut self, line: &Action) -> Result<(Carried, String), String> {
+        let Action::Send(line) = line else { return Err("is no segment".into()) };
+        let mut segment = self.exchange.written(line)?;
+        if line.args.has("ce") {
+            segment.ecn = Ecn::Ce;
+        }
+        self.exchange.peer_sent(&segment);
+        let words = self.exchange.show(&segment, true);
+        Ok((Carried::Tcp(segment), words))
+    }
+
+    fn compare(&mut self, line: &Action, got: &Segment) -> Result<Option<Action>, String> {
+        let Action::Expect(line) = line else { return Err("is no segment".into()) };
+        Ok(self.compare_line(line, got)?.map(Action::Expect))
+    }
+
+    fn took(&mut self, got: &Segment) {
+        self.exchange.sent(got);
+        if got.flags.has(Flags::ACK) && !got.flags.has(Flags::RST) {
+            self.acknowledged = (got.ack.wrapping_sub(self.exchange.peer_iss), got.window);
+        }
+    }
+
+    fn more(&self, got: &Segment) -> Option<More> {
+        let (acknowledged, window) = self.acknowledged;
+        let ack = got.ack.wrapping_sub(self.exchange.peer_iss);
+        let seq = got.seq.wrapping_sub(self.exchange.iss);
+        let next = self.exchange.out_next;
+        let news = (acknowledged < ack && ack <= self.exchange.received.contiguous())
+            || (ack == acknowledged && got.window > window);
+        let bare = got.flags == Flags::ACK && got.payload.is_empty() && seq == next;
+        let again = !got.flags.has(Flags::RST)
+            && got.sequence_len() > 0
+            && seq.wrapping_add(got.sequence_len()) <= next;
+        match self.synchronized {
+            true if bare && news => Some(More::Acknowledgement),
+            true if again => Some(More::Again),
+            _ => None,
+        }
+    }
+
+    fn may_be_delayed(&self, line: &Action) -> bool {
+        let Action::Expect(line) = line else { return false };
+        line.flags == Flags::ACK && line.data.is_empty() && !line.args.has("len")
+    }
+
+    fn show(&self, got: &Segment) -> String {
+        self.exchange.show(got, false)
+    }
+
+    fn farewell(&mut self) -> Option<Carried> {
+        let (ack, _) = self.acknowledged;
+        let reset = Segment {
+            src_port: self.exchange.ports.0,
+            dst_port: self.exchange.ports.1,
+            // RFC 5961 §3.2: exactly the number that the host waits for.
+            seq: self.exchange.peer_iss.wrapping_add(ack),
+            flags: Flags::RST,
+            ..Segment::default()
+        };
+        self.synchronized.then_some(Carried::Tcp(reset))
+    }
+}
+
+/// The private data of an MPA frame (RFC 5044 §7.1.1) that is all in `octets`.
+fn private_data(octets: &[u8]) -> Option<&[u8]> {
+    let len = u16::from_be_bytes(octets.get(18..20)?.try_into().ok()?);
+    octets.get(20..20 + usize::from(len)).filter(|data| !data.is_empty())
+}
+
+/// Makes the script's tagged segments for STag 16 go to another region, also where a Terminate quotes one.
+fn aim(script: &mut Script, stag: u32, base: u64) {
+    for piece in &mut script.pieces {
+        if piece.direction == Direction::In
+            && piece.kind == "tagged"
+            && piece.args.get("stag") == Some(SCRIPT_STAG)
+        {
+            let to = piece.args.number("to", 0).unwrap_or(0);
+            piece.args.set("stag", &stag.to_string());
+            piece.args.set("to", &base.wrapping_add(to).to_string());
+        }
+        if piece.direction == Direction::Out
+            && let Some(hex) = piece.args.get("hex")
+            && let Some(hex) = quoted(hex, stag, base)
+        {
+            piece.args.set("hex", &hex);
+        }
+    }
+}
+
+/// A Terminate in hexadecimal with its quoted tagged header (8 octets in front of it) aimed elsewhere.
+fn quoted(hex: &str, stag: u32, base: u64) -> Option<String> {
+    let (head, rest) = (hex.get(..20)?, hex.get(28..)?);
+    let is_tagged = matches!(hex.get(16..17)?, "8" | "c");
+    if !is_tagged || u32::from_str_radix(hex.get(20..28)?, 16) != Ok(16) {
+        return None;
+    }
+    let to = u64::from_str_radix(rest.get(..16)?, 16).ok()?.wrapping_add(base);
+    Some(format!("{head}{stag:08x}{to:016x}{}", rest.get(16..)?))
+}

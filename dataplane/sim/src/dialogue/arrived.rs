@@ -1,0 +1,88 @@
+//! SCTP packets of the stack in a dialogue, taken apart by the text of RFC 9260 §3.
+
+use crate::oracle;
+
+/// Octets of the common header.
+pub(super) const HEADER: usize = 12;
+
+/// A chunk that has arrived.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chunk {
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) value: Vec<u8>,
+}
+
+/// A packet that has arrived.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Arrived {
+    /// Source and destination.
+    pub ports: (u16, u16),
+    pub(super) tag: u32,
+    pub(super) chunks: Vec<Chunk>,
+}
+
+impl Arrived {
+    /// Takes a packet apart.
+    ///
+    /// # Errors
+    /// What is wrong with it; nothing may be with what a stack sends.
+    pub fn parse(octets: &[u8]) -> Result<Arrived, String> {
+        if octets.len() < HEADER {
+            return Err(format!("{} octets are no SCTP packet", octets.len()));
+        }
+        let mut zeroed = octets.to_vec();
+        zeroed[8..12].fill(0);
+        // RFC 9260 appendix A: the CRC goes out least significant octet first.
+        if oracle::crc32c(&zeroed).to_le_bytes() != octets[8..12] {
+            return Err("the checksum is wrong".into());
+        }
+        let mut chunks = Vec::new();
+        let mut rest = &octets[HEADER..];
+        while !rest.is_empty() {
+            if rest.len() < 4 {
+                return Err("a chunk without a header".into());
+            }
+            let length = usize::from(be16(&rest[2..]));
+            let padded = length.next_multiple_of(4);
+            if length < 4 || padded > rest.len() {
+                return Err(format!("a chunk of {length} octets in {}", rest.len()));
+            }
+            if rest[length..padded].iter().any(|&o| o != 0) {
+                return Err("padding that is not zero".into());
+            }
+            chunks.push(Chunk { kind: rest[0], flags: rest[1], value: rest[4..length].to_vec() });
+            rest = &rest[padded..];
+        }
+        if chunks.is_empty() {
+            return Err("a packet without chunks".into());
+        }
+        let ports = (be16(octets), be16(&octets[2..]));
+        Ok(Arrived { ports, tag: be32(&octets[4..]), chunks })
+    }
+
+    /// Its DATA chunks: TSN, and octets of user data.
+    pub fn data(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        let data = self.chunks.iter().filter(|chunk| chunk.kind == 0);
+        data.filter_map(|chunk| Some((be32(chunk.value.get(..4)?), chunk.value.get(12..)?)))
+    }
+
+    /// The Cumulative TSN Acks of its SACKs.
+    pub fn sacks(&self) -> impl Iterator<Item = u32> {
+        let sacks = self.chunks.iter().filter(|chunk| chunk.kind == 3);
+        sacks.filter_map(|chunk| chunk.value.get(..4).map(be32))
+    }
+
+    /// True when nothing is in it but DATA and SACK chunks.
+    pub fn is_data_and_sacks(&self) -> bool {
+        self.chunks.iter().all(|chunk| matches!(chunk.kind, 0 | 3))
+    }
+}
+
+pub(super) fn be16(octets: &[u8]) -> u16 {
+    u16::from_be_bytes([octets[0], octets[1]])
+}
+
+pub(super) fn be32(octets: &[u8]) -> u32 {
+    u32::from_be_bytes([octets[0], octets[1], octets[2], octets[3]])
+}

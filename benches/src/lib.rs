@@ -14,6 +14,7 @@ pub mod pairing;
 pub mod peers;
 pub mod plan;
 pub mod plots;
+pub mod quiet;
 pub mod report;
 pub mod rig;
 pub mod row;

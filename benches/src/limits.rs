@@ -1,7 +1,7 @@
-//! What no data plane can beat here: the cores' distance, copy plus CRC on one core, and two cores that
-//! hand each other frames and do nothing but copy and CRC them.
+//! What no data plane can beat here: copy plus CRC on one core, and two cores that hand each other frames and do
+//! nothing but copy and CRC them.
 
-use std::hint::{black_box, spin_loop};
+use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,8 +18,6 @@ use crate::cell::environment;
 use crate::rig::memory;
 use crate::row::Row;
 
-/// Nanoseconds of a round trip between the cores beyond which absolute numbers say nothing.
-pub const NOISY_NS: f64 = 150.0;
 /// Octets of a frame around a segment's payload: Ethernet, IPv4 and TCP with timestamps.
 const HEADERS: usize = 14 + 20 + 32;
 
@@ -48,8 +46,6 @@ pub struct Limit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitKind {
-    /// A cache line that goes from core to core and back.
-    PingPong,
     /// A core that copies payloads into a region and computes their CRCs.
     CopyCrc,
     /// Two cores: one copies from a region into frames with their CRC, the other checks it and copies them
@@ -60,11 +56,7 @@ pub enum LimitKind {
 impl Limit {
     /// The row that it makes, still without number.
     pub fn row(&self) -> Row {
-        let unit = if self.what == LimitKind::PingPong { "ns" } else { "Gbit/s" };
-        let row = Row::new(&self.group, &self.name, unit);
-        if self.what == LimitKind::PingPong {
-            return row;
-        }
+        let row = Row::new(&self.group, &self.name, "Gbit/s");
         row.with("mtu", self.mtu).with("region", self.region).with("slots", self.slots)
     }
 
@@ -78,7 +70,6 @@ pub fn measure(limit: &Limit) -> anyhow::Result<Row> {
     let time = Duration::from_secs_f64(limit.seconds);
     let mut row = limit.row();
     match limit.what {
-        LimitKind::PingPong => row.sample(ping_pong(limit.cores, time)?),
         LimitKind::CopyCrc => row.sample(copy_crc(limit, time)? * 8e-9),
         LimitKind::HandOff => {
             let rate = hand_off(limit, time, &mut row.extra)?;
@@ -95,54 +86,6 @@ pub fn pin(core: usize) -> anyhow::Result<()> {
     let pinned = id.is_some_and(core_affinity::set_for_current);
     anyhow::ensure!(pinned, "cannot be pinned to core {core}");
     Ok(())
-}
-
-#[repr(align(128))]
-struct Line(AtomicU64);
-
-/// Nanoseconds that a line takes from one core to the other and back, the best of many rounds' medians:
-/// less than that is not to be had, and an interruption is no property of the cores.
-pub fn ping_pong(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
-    const ROUNDS: u64 = 1000;
-    let line = Arc::new(Line(AtomicU64::new(0)));
-    let over = Arc::new(AtomicBool::new(false));
-    let (there, ends) = (line.clone(), over.clone());
-    let other = std::thread::spawn(move || -> anyhow::Result<()> {
-        pin(cores[1])?;
-        while !ends.load(Ordering::Relaxed) {
-            let seen = there.0.load(Ordering::Acquire);
-            if seen % 2 == 1 {
-                there.0.store(seen + 1, Ordering::Release);
-            } else {
-                spin_loop();
-            }
-        }
-        Ok(())
-    });
-    let here = std::thread::spawn(move || -> anyhow::Result<f64> {
-        pin(cores[0])?;
-        let (begin, mut samples) = (Instant::now(), Vec::new());
-        let mut next = 0;
-        while begin.elapsed() < time {
-            let from = Instant::now();
-            for _ in 0..ROUNDS {
-                line.0.store(next + 1, Ordering::Release);
-                while line.0.load(Ordering::Acquire) != next + 2 {
-                    spin_loop();
-                    if begin.elapsed() > time * 4 {
-                        anyhow::bail!("the other core does not answer");
-                    }
-                }
-                next += 2;
-            }
-            samples.push(from.elapsed().as_nanos() as f64 / ROUNDS as f64);
-        }
-        Ok(crate::row::median(&samples))
-    });
-    let result = here.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-    over.store(true, Ordering::Relaxed);
-    other.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
-    result
 }
 
 /// Octets per second of a core that does what placement cannot do without.

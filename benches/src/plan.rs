@@ -240,14 +240,8 @@ impl Plan<'_> {
         let mut tasks = Vec::new();
         for markers in [true, false] {
             for (ppm, percent) in [(0, "0"), (1000, "0.1"), (10_000, "1")] {
-                let rig = RigConfig {
-                    markers,
-                    loss_ppm: ppm,
-                    delay_us: 50,
-                    sleepy: true,
-                    slots: 1024,
-                    ..self.rig()
-                };
+                let rig =
+                    RigConfig { markers, loss_ppm: ppm, delay_us: 50, slots: 1024, ..self.rig() };
                 let mark = if markers { "" } else { "-no-markers" };
                 let cell = format!("loss-{percent}{mark}");
                 tasks.push(Task::Cell(self.cell(name, &cell, What::Goodput, 1 << 20, rig)));

@@ -29,7 +29,7 @@ pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
         groups => groups(results, &plots),
         ping_pong => number(typical_ping_pong(results)),
         noisy => results.is_noisy(),
-        noisy_ns => crate::limits::NOISY_NS,
+        noisy_ns => crate::quiet::NOISY_NS,
         minutes => number(results.seconds / 60.0),
         met => results.targets.iter().filter(|target| target.met).count(),
     })?;
@@ -346,7 +346,16 @@ mod tests {
         };
         let machine = BTreeMap::from([("CPU".to_owned(), "of this test".to_owned())]);
         let (groups, rows, targets) = (Vec::new(), Vec::new(), vec![echo]);
-        Results { machine, quick, seconds: 1.0, ping_pong_ns: vec![90.0], groups, targets, rows }
+        Results {
+            machine,
+            quick,
+            seconds: 1.0,
+            ping_pong_ns: vec![90.0],
+            copy_gb_per_s: vec![100.0],
+            groups,
+            targets,
+            rows,
+        }
     }
 
     fn readme(text: &str) -> tempfile::TempDir {

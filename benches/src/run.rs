@@ -10,13 +10,13 @@ use anyhow::Context as _;
 use comfy_table::{Cell as TableCell, CellAlignment, Table, presets};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::NOISY_NS;
+use crate::machine;
 use crate::peers::PeerKind;
 use crate::plan::{Group, Means, Task, groups};
+use crate::quiet::Watch;
 use crate::rig::Link;
 use crate::row::{Row, median};
 use crate::targets::{Target, targets};
-use crate::{limits, machine};
 
 /// What a run leaves behind, as `results.json`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -29,6 +29,8 @@ pub struct Results {
     pub seconds: f64,
     /// Round trips of a cache line between the cores, in nanoseconds, through the run.
     pub ping_pong_ns: Vec<f64>,
+    /// What the slower core copied within its first cache, in gigaoctets per second, through the run.
+    pub copy_gb_per_s: Vec<f64>,
     /// Headings by group.
     pub groups: Vec<(String, String)>,
     /// The promises.
@@ -38,7 +40,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// The cores were too far apart for absolute numbers in some of it.
+    /// The cores were too far apart, or not ours alone, for absolute numbers in some of it.
     pub fn is_noisy(&self) -> bool {
         self.rows.iter().any(|row| row.noisy)
     }
@@ -56,7 +58,7 @@ pub fn run(means: &Means, only: &[String]) -> anyhow::Result<Results> {
     }
     let chosen = |group: &&Group| only.is_empty() || only.iter().any(|name| name == group.name);
     let again = AGAIN_TIME[usize::from(means.quick)];
-    let mut runner = Runner { means, ping_pong: Vec::new(), again };
+    let mut runner = Runner { watch: Watch::new(means.cores, again) };
     let mut rows = Vec::new();
     let mut headings = Vec::new();
     for group in all.iter().filter(chosen) {
@@ -67,25 +69,25 @@ pub fn run(means: &Means, only: &[String]) -> anyhow::Result<Results> {
         machine,
         quick: means.quick,
         seconds: begin.elapsed().as_secs_f64(),
-        ping_pong_ns: runner.ping_pong,
+        ping_pong_ns: runner.watch.ping_pong,
+        copy_gb_per_s: runner.watch.copies,
         groups: headings,
         targets: targets(&rows),
         rows,
     })
 }
 
-/// How often a task is done again at once because it was noisy, and how long all such repeating may take.
+/// How often a task is done again at once because it was noisy, and how long all such repeating, and waiting for
+/// quiet, may take.
 const AGAIN: u32 = 2;
 const AGAIN_TIME: [Duration; 2] = [Duration::from_secs(120), Duration::from_secs(25)];
 
-/// Measures tasks, and again what was noisy as long as there is time for that.
-struct Runner<'a> {
-    means: &'a Means,
-    ping_pong: Vec<f64>,
-    again: Duration,
+/// Measures tasks when the machine is quiet, and again what was noisy, as long as there is time for that.
+struct Runner {
+    watch: Watch,
 }
 
-impl Runner<'_> {
+impl Runner {
     fn group(&mut self, group: &Group) -> Vec<Row> {
         let mut rows: Vec<Row> = group.tasks.iter().map(Task::row).collect();
         for repetition in 0..group.repetitions {
@@ -102,25 +104,19 @@ impl Runner<'_> {
     fn repetition(&mut self, task: &Task, mut take: impl FnMut(Row)) {
         for attempt in 0..=AGAIN {
             let begin = Instant::now();
-            let before = self.is_quiet();
+            let before = self.watch.wait();
+            let waited = begin.elapsed();
             let mut row = task_in_process(task);
-            row.noisy = !(before && self.is_quiet());
+            row.noisy = !(before && self.watch.is_quiet());
             let done = !row.noisy || row.value.is_none();
             take(row);
             if attempt > 0 {
-                self.again = self.again.saturating_sub(begin.elapsed());
+                self.watch.spend(begin.elapsed() - waited);
             }
-            if done || self.again.is_zero() {
+            if done || self.watch.is_spent() {
                 return;
             }
         }
-    }
-
-    /// The cores are as close now as they are on a quiet machine.
-    fn is_quiet(&mut self) -> bool {
-        let distance = limits::ping_pong(self.means.cores, Duration::from_millis(5)).ok();
-        self.ping_pong.extend(distance);
-        distance.is_some_and(|ns| ns <= NOISY_NS)
     }
 }
 

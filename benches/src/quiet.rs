@@ -1,0 +1,176 @@
+//! Whether the cores are ours alone: how far apart they are now, and how fast each of them is.
+//!
+//! On a virtual machine neither is ever certain. The host moves the cores, and their other hardware threads may
+//! be other machines'. Both are looked at before and after each measurement, and never judged by what it measured.
+
+use std::hint::{black_box, spin_loop};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::limits::pin;
+
+/// Nanoseconds of a round trip between the cores beyond which absolute numbers say nothing.
+pub const NOISY_NS: f64 = 150.0;
+/// Share of the fastest copying of the run below which somebody else is on the same physical core.
+pub const NOISY_COPY: f64 = 0.85;
+/// How long one look at each takes.
+const LOOK: Duration = Duration::from_millis(5);
+/// How long one measurement may wait for quiet.
+const WAIT: Duration = Duration::from_secs(4);
+
+/// What was seen of the cores in a run.
+pub struct Watch {
+    cores: [usize; 2],
+    /// Nanoseconds from core to core and back.
+    pub ping_pong: Vec<f64>,
+    /// Gigaoctets per second that the slower core copied within its first cache.
+    pub copies: Vec<f64>,
+    /// The fastest of it.
+    best: f64,
+    /// How much time there still is for waiting and repeating.
+    left: Duration,
+}
+
+impl Watch {
+    /// Looks for half a second how fast the cores are at best; `left` is for waiting and repeating.
+    pub fn new(cores: [usize; 2], left: Duration) -> Watch {
+        let mut watch = Watch { cores, ping_pong: Vec::new(), copies: Vec::new(), best: 0.0, left };
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(500) {
+            watch.is_quiet();
+        }
+        watch
+    }
+
+    /// Both cores are as close and as fast now as they are on a quiet machine.
+    pub fn is_quiet(&mut self) -> bool {
+        let distance = ping_pong(self.cores, LOOK).ok();
+        self.ping_pong.extend(distance);
+        let copied = copies(self.cores, LOOK).ok();
+        self.copies.extend(copied);
+        self.best = self.best.max(copied.unwrap_or(0.0));
+        distance.is_some_and(|ns| ns <= NOISY_NS)
+            && copied.is_some_and(|rate| rate >= self.best * NOISY_COPY)
+    }
+
+    /// Waits for quiet as long as there is time for it; false when it did not come.
+    pub fn wait(&mut self) -> bool {
+        let begin = Instant::now();
+        let most = WAIT.min(self.left);
+        loop {
+            let quiet = self.is_quiet();
+            if quiet || begin.elapsed() >= most {
+                self.spend(begin.elapsed().saturating_sub(2 * LOOK));
+                return quiet;
+            }
+            std::thread::sleep(10 * LOOK);
+        }
+    }
+
+    /// So much was spent on waiting or repeating.
+    pub fn spend(&mut self, time: Duration) {
+        self.left = self.left.saturating_sub(time);
+    }
+
+    /// There is no time left for either.
+    pub fn is_spent(&self) -> bool {
+        self.left.is_zero()
+    }
+}
+
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// Nanoseconds that a line takes from one core to the other and back, the best of many rounds' medians:
+/// less than that is not to be had, and an interruption is no property of the cores.
+fn ping_pong(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
+    const ROUNDS: u64 = 1000;
+    let line = Arc::new(Line(AtomicU64::new(0)));
+    let over = Arc::new(AtomicBool::new(false));
+    let (there, ends) = (line.clone(), over.clone());
+    let other = std::thread::spawn(move || -> anyhow::Result<()> {
+        pin(cores[1])?;
+        while !ends.load(Ordering::Relaxed) {
+            let seen = there.0.load(Ordering::Acquire);
+            if seen % 2 == 1 {
+                there.0.store(seen + 1, Ordering::Release);
+            } else {
+                spin_loop();
+            }
+        }
+        Ok(())
+    });
+    let here = std::thread::spawn(move || -> anyhow::Result<f64> {
+        pin(cores[0])?;
+        let (begin, mut samples) = (Instant::now(), Vec::new());
+        let mut next = 0;
+        while begin.elapsed() < time {
+            let from = Instant::now();
+            for _ in 0..ROUNDS {
+                line.0.store(next + 1, Ordering::Release);
+                while line.0.load(Ordering::Acquire) != next + 2 {
+                    spin_loop();
+                    if begin.elapsed() > time * 4 {
+                        anyhow::bail!("the other core does not answer");
+                    }
+                }
+                next += 2;
+            }
+            samples.push(from.elapsed().as_nanos() as f64 / ROUNDS as f64);
+        }
+        Ok(crate::row::median(&samples))
+    });
+    let result = here.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+    over.store(true, Ordering::Relaxed);
+    other.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+    result
+}
+
+/// Gigaoctets per second that each core copies within its first cache, both at the same time: the lesser, of
+/// the median of many short rounds each.
+fn copies(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
+    const LEN: usize = 8192;
+    const ROUNDS: usize = 64;
+    let copy = move |core: usize| -> anyhow::Result<f64> {
+        pin(core)?;
+        let (from, mut to, mut rounds) = (vec![1u8; LEN], vec![0u8; LEN], Vec::new());
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            let round = Instant::now();
+            for _ in 0..ROUNDS {
+                to.copy_from_slice(black_box(&from));
+                black_box(&mut to);
+            }
+            rounds.push((ROUNDS * LEN) as f64 / round.elapsed().as_nanos() as f64);
+        }
+        Ok(crate::row::median(&rounds))
+    };
+    let threads = cores.map(|core| std::thread::spawn(move || copy(core)));
+    let mut least = f64::MAX;
+    for thread in threads {
+        least = least.min(thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??);
+    }
+    Ok(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_spent_is_not_waited() {
+        let mut watch = Watch {
+            cores: [usize::MAX; 2],
+            ping_pong: Vec::new(),
+            copies: Vec::new(),
+            best: 0.0,
+            left: Duration::from_secs(1),
+        };
+        watch.spend(Duration::from_secs(2));
+        assert!(watch.is_spent());
+        // There are no such cores, so that nothing is seen and nothing is quiet.
+        assert!(!watch.wait());
+        assert!(watch.ping_pong.is_empty() && watch.copies.is_empty());
+    }
+}

@@ -64,7 +64,7 @@ impl<'a> Ulpdu<'a> {
     }
 
     /// The pieces without the first `skip` octets.
-    pub fn pieces_from(&self, mut skip: usize) -> impl Iterator<Item = &'a [u8]> {
+    pub fn pieces_from(&self, mut skip: usize) -> impl Iterator<Item = &'a [u8]> + Clone {
         self.pieces.iter().filter_map(move |piece| {
             let n = skip.min(piece.len());
             skip -= n;

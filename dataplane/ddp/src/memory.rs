@@ -25,6 +25,21 @@ pub trait RegionMemory: Clone + 'static {
     /// Copies `octets` to `offset`.
     fn write(&self, offset: u64, octets: &[u8]);
 
+    /// Copies `pieces` to `offset`, one behind the other; together they have `len` octets.
+    #[inline]
+    fn write_pieces<'a>(
+        &self,
+        offset: u64,
+        _len: usize,
+        pieces: impl Iterator<Item = &'a [u8]> + Clone,
+    ) {
+        let mut at = offset;
+        for piece in pieces {
+            self.write(at, piece);
+            at += piece.len() as u64;
+        }
+    }
+
     /// Copies from `offset` into all of `out`.
     fn read(&self, offset: u64, out: &mut [u8]);
 

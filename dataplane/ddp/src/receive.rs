@@ -297,11 +297,9 @@ impl Receiver {
                     checks.admit(&header, len)?;
                 }
                 let complete = in_order && self.advance(&segment, env.ulp.as_deref_mut())?;
-                if let Some((entry, mut offset)) = target {
-                    for piece in ulpdu.pieces_from(TAGGED_HEADER_LEN) {
-                        entry.memory.write(offset, piece);
-                        offset += piece.len() as u64;
-                    }
+                if let Some((entry, offset)) = target {
+                    let pieces = ulpdu.pieces_from(TAGGED_HEADER_LEN);
+                    entry.memory.write_pieces(offset, len as usize, pieces);
                 }
                 self.count_placed(len, in_order, env.counters);
                 if complete {

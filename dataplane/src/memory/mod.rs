@@ -21,6 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use ddp::memory::{AtomicError, RegionMemory};
 use map::Mapping;
 
@@ -194,6 +195,23 @@ impl RegionMemory for Memory {
         self.0.mapping.write(at, octets);
     }
 
+    #[inline]
+    fn write_pieces<'a>(
+        &self,
+        offset: u64,
+        len: usize,
+        pieces: impl Iterator<Item = &'a [u8]> + Clone,
+    ) {
+        if (TOGETHER..=MOST_TOGETHER).contains(&len) && pieces.clone().nth(1).is_some() {
+            return self.write_together(offset, pieces);
+        }
+        let mut at = offset;
+        for piece in pieces {
+            self.write(at, piece);
+            at += piece.len() as u64;
+        }
+    }
+
     fn read(&self, offset: u64, out: &mut [u8]) {
         let at = self.check(offset, out.len());
         self.0.mapping.read(at, out);
@@ -212,6 +230,35 @@ impl RegionMemory for Memory {
 
     fn is_stable(&self) -> bool {
         self.0.stable
+    }
+}
+
+/// From so many octets on, pieces are put together and copied as one. So long a copy is a string instruction, which
+/// takes the lines that it fills without fetching them first; that is worth more than another copy in the first
+/// cache costs. Of shorter copies it is not.
+const TOGETHER: usize = 8192;
+
+/// Most octets that are put together: a jumbo frame's.
+const MOST_TOGETHER: usize = 9216;
+
+impl Memory {
+    /// Writes `pieces`, of [`MOST_TOGETHER`] octets at most, in one copy. Not inlined: its room on the stack is
+    /// nothing for the ways that do not want it.
+    #[inline(never)]
+    fn write_together<'a>(&self, offset: u64, pieces: impl Iterator<Item = &'a [u8]>) {
+        let mut whole = ArrayVec::<u8, MOST_TOGETHER>::new();
+        let mut at = offset;
+        for piece in pieces {
+            if whole.try_extend_from_slice(piece).is_err() {
+                // More than was said.
+                self.write(at, &whole);
+                at += whole.len() as u64;
+                whole.clear();
+                self.write(at, piece);
+                at += piece.len() as u64;
+            }
+        }
+        self.write(at, &whole);
     }
 }
 

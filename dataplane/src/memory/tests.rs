@@ -60,6 +60,22 @@ proptest! {
         prop_assert_eq!(all(&memory), model);
     }
 
+    /// However many pieces there are and however they are copied.
+    #[test]
+    fn pieces_land_one_behind_the_other(
+        offset in 0u64..500,
+        pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..600), 0..40),
+        said in prop::option::of(0usize..20_000),
+    ) {
+        let memory = anonymous(25_000);
+        let octets = pieces.concat();
+        let len = said.unwrap_or(octets.len());
+        memory.write_pieces(offset, len, pieces.iter().map(Vec::as_slice));
+        let mut expected = vec![0; 25_000];
+        expected[offset as usize..][..octets.len()].copy_from_slice(&octets);
+        prop_assert!(all(&memory) == expected);
+    }
+
     #[test]
     fn bounds_are_those_of_the_region(len in 1u64..100_000, offset: u64, n in 0u64..200_000) {
         let memory = anonymous(len);

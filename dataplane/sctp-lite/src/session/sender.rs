@@ -293,6 +293,8 @@ mod tests {
         while let Some(written) = next(&mut sender, &mut stream, &mut out) {
             let ssn = sent.len() as u16;
             assert_eq!(out[..2], ssn.to_be_bytes());
+            // What must be waited for is asked for at once.
+            assert_eq!(written.immediate, sent.len() + 1 == MAX_OUTSTANDING);
             sent.push_back(written.message);
         }
         assert_eq!(sent.len(), MAX_OUTSTANDING);

@@ -58,10 +58,20 @@ impl Use {
 }
 
 /// What one stream has taken out of the pool.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
     pub(crate) peer: PeerId,
     used: Use,
+}
+
+impl Account {
+    /// Nobody's, and nothing.
+    pub(crate) const EMPTY: Account =
+        Account { peer: PeerId(0), used: Use { in_order: 0, beyond: 0 } };
+
+    pub(crate) fn has_nothing(&self) -> bool {
+        self.used == Use::default()
+    }
 }
 
 /// The pool of one worker.

@@ -16,7 +16,7 @@ use wire::ddp::{
     Control, HeaderError, HeaderRepr, TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN,
     UntaggedRepr,
 };
-use wire::{DdpVersion, LazyDeque, Qn, Stag, TaggedOffset};
+use wire::{Blank, DdpVersion, Lazy, LazyDeque, Qn, Stag, TaggedOffset};
 
 use crate::buffers::{Account, BufferPool, PeerId};
 use crate::config::StreamConfig;
@@ -122,10 +122,32 @@ pub(crate) struct Receiver {
     /// Segments beyond a gap, by key.
     records: LazyDeque<Record>,
     max_records: u32,
-    tagged: Option<TaggedMessage>,
+    unfinished: Lazy<Unfinished>,
     queues: Box<[Queue]>,
-    /// What it has of the worker's buffers.
+    peer: PeerId,
+}
+
+/// What there is of messages that are not complete.
+#[derive(Clone, Debug)]
+struct Unfinished {
+    tagged: Option<TaggedMessage>,
+    /// What they have of the worker's buffers.
     account: Account,
+}
+
+impl Unfinished {
+    /// The account; `peer` is the stream's.
+    fn account_of(&mut self, peer: PeerId) -> &mut Account {
+        self.account.peer = peer;
+        &mut self.account
+    }
+}
+
+impl Blank for Unfinished {
+    fn blank() -> &'static Self {
+        static BLANK: Unfinished = Unfinished { tagged: None, account: Account::EMPTY };
+        &BLANK
+    }
 }
 
 impl Receiver {
@@ -139,14 +161,14 @@ impl Receiver {
             tagged_events: config.tagged_events,
             records: LazyDeque::new(),
             max_records: u32::try_from(config.max_ooo_records).unwrap_or(u32::MAX),
-            tagged: None,
+            unfinished: Lazy::new(),
             queues: config.queues.iter().map(Queue::new).collect(),
-            account: Account::default(),
+            peer: PeerId::default(),
         }
     }
 
     pub(crate) fn set_peer(&mut self, peer: PeerId) {
-        self.account.peer = peer;
+        self.peer = peer;
     }
 
     pub(crate) fn version(&self) -> Option<DdpVersion> {
@@ -170,11 +192,15 @@ impl Receiver {
             return None;
         }
         self.state = State::PeerClosed;
-        let unfinished = self.tagged.is_some() || self.queues.iter().any(Queue::has_unfinished);
+        let unfinished =
+            self.unfinished.tagged.is_some() || self.queues.iter().any(Queue::has_unfinished);
         Some(unfinished || !self.records.is_empty())
     }
 
     pub(crate) fn relax(&mut self) {
+        if self.unfinished.tagged.is_none() && self.unfinished.account.has_nothing() {
+            self.unfinished.release();
+        }
         self.records.relax();
         self.queues.iter_mut().for_each(Queue::relax);
     }
@@ -185,8 +211,10 @@ impl Receiver {
     }
 
     pub(crate) fn release(&mut self, buffers: &mut BufferPool) {
-        for queue in &mut self.queues {
-            queue.release(buffers, &mut self.account);
+        if let Some(unfinished) = self.unfinished.get_mut() {
+            for queue in &mut self.queues {
+                queue.release(buffers, &mut unfinished.account);
+            }
         }
     }
 
@@ -322,7 +350,7 @@ impl Receiver {
                     len,
                     in_order,
                     env.buffers,
-                    &mut self.account,
+                    self.unfinished.account_of(self.peer),
                 )?;
                 if let Some(checks) = &env.ulp {
                     checks.admit(&header, len)?;
@@ -403,7 +431,7 @@ impl Receiver {
 
     #[inline]
     fn advance_tagged(&mut self, header: &TaggedRepr, len: u32) -> Result<bool, Reject> {
-        let message = self.tagged.get_or_insert(TaggedMessage::EMPTY);
+        let message = self.unfinished.tagged.get_or_insert(TaggedMessage::EMPTY);
         if len > 0 {
             (message.stag, message.to) = match message.start() {
                 None => (header.stag, header.to),
@@ -428,7 +456,7 @@ impl Receiver {
                 if let Some(checks) = &mut env.ulp {
                     checks.delivered(segment.header, segment.len);
                 }
-                let message = self.tagged.take();
+                let message = self.unfinished.tagged.take();
                 let len = message.map_or(0, |m| m.len);
                 if self.tagged_events {
                     let (stag, to) = message.and_then(|m| m.start()).unwrap_or((stag, to));
@@ -439,7 +467,8 @@ impl Receiver {
             }
             HeaderRepr::Untagged(header) => {
                 let queue = &mut self.queues[usize::from(segment.queue)];
-                let data = queue.deliver(env.buffers, &mut self.account);
+                let account = self.unfinished.account_of(self.peer);
+                let data = queue.deliver(env.buffers, account);
                 self.deliver_untagged(segment, &header, data, env);
             }
         }

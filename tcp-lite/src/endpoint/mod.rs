@@ -38,7 +38,6 @@ use crate::mpa::{
 };
 use crate::seam::TxBatch;
 use crate::tcp::{self, Connection, DropReason, FourTuple, Segment, SeqNumber};
-use arrayvec::ArrayVec;
 use core::time::Duration;
 use ddp::rdmap;
 use ddp::{PdId, PeerId, RegionMemory, StreamId, Ulp, UlpEvent};
@@ -126,8 +125,6 @@ pub struct Endpoint<M: RegionMemory> {
     fin_waits: bool,
     /// TCP is to be closed once this end may send what is posted.
     close_waits: bool,
-    /// TCP's events that still have to be acted on.
-    tcp_events: ArrayVec<tcp::Event, 4>,
     events: Option<Box<Told>>,
     /// `Closed` has still to be reported.
     report: bool,
@@ -230,7 +227,6 @@ impl<M: RegionMemory> Endpoint<M> {
             peer_closed: false,
             fin_waits: false,
             close_waits: false,
-            tcp_events: ArrayVec::new(),
             events: None,
             report: false,
         }
@@ -256,12 +252,11 @@ impl<M: RegionMemory> Endpoint<M> {
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
         let up = &mut Up { upper: &mut self.upper, cx: None };
         self.conn.poll_transmit(now, up, tx);
-        self.collect_tcp_events();
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called; a time in the past means now.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if !self.tcp_events.is_empty() {
+        if self.conn.next_event().is_some() {
             return Some(Instant::ZERO);
         }
         let (Rare { deadline, retry_at, .. }, idle) = (&*self.rare, self.idle_deadline());
@@ -468,20 +463,11 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    fn collect_tcp_events(&mut self) {
-        while let Some(event) = self.conn.poll_event() {
-            // At most one of each of three kinds ever comes.
-            let told = self.tcp_events.try_push(event);
-            debug_assert!(told.is_ok());
-        }
-    }
-
     /// Acts on everything that a call into TCP has brought about.
     fn after(&mut self, now: Instant, cx: &mut Context<'_, M>) {
-        self.collect_tcp_events();
         // First what opens the stream, then what came over it, then what closes it.
-        if self.tcp_events.first() == Some(&tcp::Event::Connected) {
-            self.tcp_events.remove(0);
+        if self.conn.next_event() == Some(tcp::Event::Connected) {
+            self.conn.poll_event();
             self.connected(now);
         }
         if let Some(notice) = self.upper.take_notice() {
@@ -489,7 +475,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
         self.look_at_errors(now, cx);
         self.look_whether_ready();
-        while let Some(event) = self.tcp_events.pop_at(0) {
+        while let Some(event) = self.conn.poll_event() {
             match event {
                 tcp::Event::Connected => self.connected(now),
                 tcp::Event::RemoteClosed => self.remote_closed(now, cx),

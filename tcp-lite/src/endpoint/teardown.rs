@@ -131,8 +131,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.because(why);
         // TCP has nothing more to say; the next poll_transmit sends its reset.
         self.conn.abort();
-        self.collect_tcp_events();
-        self.tcp_events.clear();
+        while self.conn.poll_event().is_some() {}
         self.finish(tcp::CloseReason::Aborted, cx);
     }
 

@@ -24,38 +24,38 @@ const PAYLOAD: u64 = MARKER_INTERVAL - MARKER;
 
 /// The grid of one direction of a stream in Full Operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Framing {
-    start: u32,
-    markers: bool,
-}
+pub struct Framing(u32);
+
+/// The highest bit says whether there are markers, the others where Full Operation begins.
+const MARKERS: u32 = 1 << 31;
 
 impl Framing {
     /// Full Operation begins at stream offset `start`, which is little, with markers or without.
     pub fn new(start: u64, markers: bool) -> Self {
-        debug_assert!(start <= u32::MAX.into());
-        Framing { start: start as u32, markers }
+        debug_assert!(start < MARKERS.into());
+        Framing(start as u32 & !MARKERS | if markers { MARKERS } else { 0 })
     }
 
     /// Stream offset of the first octet of Full Operation.
     pub fn start(&self) -> u64 {
-        self.start.into()
+        u64::from(self.0 & !MARKERS)
     }
 
     /// True when this direction carries markers.
     pub fn has_markers(&self) -> bool {
-        self.markers
+        self.0 & MARKERS != 0
     }
 
     /// True when a marker stands at `at` (RFC 5044 §4.3).
     #[inline]
     pub fn is_marker(&self, at: u64) -> bool {
-        self.markers && (at - self.start()).is_multiple_of(MARKER_INTERVAL)
+        self.has_markers() && (at - self.start()).is_multiple_of(MARKER_INTERVAL)
     }
 
     /// The first marker at or after `at`. Only with markers.
     #[inline]
     pub fn marker_from(&self, at: u64) -> u64 {
-        debug_assert!(self.markers);
+        debug_assert!(self.has_markers());
         self.start() + (at - self.start()).next_multiple_of(MARKER_INTERVAL)
     }
 
@@ -69,7 +69,7 @@ impl Framing {
     /// The first octet of the FPDU whose ULPDU_Length field is at `header`.
     #[inline]
     pub fn fpdu_of(&self, header: u64) -> u64 {
-        if self.markers && (header - self.start()) % MARKER_INTERVAL == MARKER {
+        if self.has_markers() && (header - self.start()) % MARKER_INTERVAL == MARKER {
             header - MARKER
         } else {
             header
@@ -86,7 +86,7 @@ impl Framing {
     /// at the resulting position is not stepped over.
     #[inline]
     pub fn skip(&self, at: u64, n: u64) -> u64 {
-        if !self.markers {
+        if !self.has_markers() {
             return at + n;
         }
         let within = (at - self.start()) % MARKER_INTERVAL;
@@ -101,7 +101,7 @@ impl Framing {
     /// Octets from `at` up to the next marker, `usize::MAX` without markers. `at` is not on a marker.
     #[inline]
     pub fn run(&self, at: u64) -> usize {
-        if !self.markers {
+        if !self.has_markers() {
             return usize::MAX;
         }
         (MARKER_INTERVAL - (at - self.start()) % MARKER_INTERVAL) as usize

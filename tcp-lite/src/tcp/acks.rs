@@ -156,7 +156,7 @@ impl Sender {
         let rare = stats.rare();
         rare.stats.d_sacks_in += 1;
         rare.d_sacked = rare.d_sacked.saturating_add(twice.len());
-        let most = rare.stats.octets_retransmitted + self.emss as u64;
+        let most = rare.stats.octets_retransmitted + u64::from(self.emss);
         if rare.d_sacked > most {
             rare.d_sacked = most;
             return;
@@ -179,7 +179,7 @@ impl Sender {
         let echoed = info.echoed_ms.filter(|_| told.advanced && !again);
         let echo = echoed.map(|ms| Duration::from_millis((now.as_millis() - ms).max(1)));
         if let Some(rtt) = told.delivery.rtt().or(echo) {
-            let per_rtt = told.flight.div_ceil(2 * self.emss as u64);
+            let per_rtt = told.flight.div_ceil(2 * u64::from(self.emss));
             self.rtt.sample(rtt, per_rtt, config);
             self.out.tlp.measured();
         } else if told.delivery.original_end.is_some() || (told.advanced && again) {
@@ -256,9 +256,9 @@ impl Sender {
             // After a time-out only what was sent since can be arriving (RFC 5682 §2.1 step 3a).
             let most = match self.out.phase {
                 Phase::Loss { point } => self.nxt.since(point),
-                _ => self.flight().saturating_sub(self.emss as u64),
+                _ => self.flight().saturating_sub(u64::from(self.emss)),
             };
-            self.out.reno_sacked = (self.out.reno_sacked + self.emss as u64).min(most);
+            self.out.reno_sacked = (self.out.reno_sacked + u64::from(self.emss)).min(most);
         }
     }
 
@@ -289,7 +289,7 @@ impl Sender {
         match before {
             Phase::Recovery { .. } if !over && !self.sack => {
                 // RFC 6582 §3.2 (4): a partial acknowledgement; the next segment is lost too.
-                let rest = told.delivery.octets.saturating_sub(self.emss as u64);
+                let rest = told.delivery.octets.saturating_sub(u64::from(self.emss));
                 self.out.reno_sacked = self.out.reno_sacked.saturating_sub(rest);
                 self.out.board.mark_head_lost();
                 self.force = true;
@@ -463,7 +463,7 @@ impl Sender {
             self.episode = Some(Box::new(episode));
             // RFC 5681 §3.2 (2): limited transmit does not count as flight.
             let limited = if self.dup_acks > 0 { self.out.flight_before_dups } else { flight };
-            self.cc.on_loss(flight.min(limited.max(self.emss as u64)));
+            self.cc.on_loss(flight.min(limited.max(u64::from(self.emss))));
         }
         self.out.phase = Phase::Recovery { point: self.nxt };
     }
@@ -549,7 +549,7 @@ impl Sender {
     /// The window in recovery (RFC 6937).
     fn reduce(&mut self, delivered: u64, safe: bool) {
         let pipe = self.pipe();
-        let (ssthresh, smss) = (self.cc.ssthresh(), self.emss as u64);
+        let (ssthresh, smss) = (self.cc.ssthresh(), u64::from(self.emss));
         if let Some(episode) = &mut self.episode {
             let cwnd = episode.prr.on_ack(delivered, pipe, ssthresh, smss, safe);
             self.cc.set_reduced(cwnd);

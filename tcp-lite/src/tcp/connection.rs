@@ -193,6 +193,11 @@ impl Connection {
         self.timers.next()
     }
 
+    /// What [`poll_event`](Self::poll_event) will tell.
+    pub fn next_event(&self) -> Option<Event> {
+        self.events.first().copied()
+    }
+
     /// The next thing to know.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_at(0)
@@ -247,7 +252,7 @@ impl Connection {
     /// Effective maximum segment size: payload octets of a data segment, options deducted (RFC 9293
     /// §3.7.1). Meaningful once connected.
     pub fn emss(&self) -> usize {
-        self.send.emss
+        self.send.emss()
     }
 
     /// Counters.
@@ -269,7 +274,7 @@ impl Connection {
     pub fn info(&self) -> Info {
         Info {
             state: self.state,
-            emss: self.send.emss,
+            emss: self.send.emss(),
             srtt: self.send.rtt.srtt(),
             rto: self.send.rtt.rto(&self.config),
             cwnd: self.send.cc.cwnd(),

@@ -430,7 +430,7 @@ impl Connection {
     pub(super) fn announce_emss(&mut self, up: &mut impl SegmentSource) {
         if self.send.emss_news {
             self.send.emss_news = false;
-            up.emss_changed(self.send.emss);
+            up.emss_changed(self.send.emss());
         }
     }
 }

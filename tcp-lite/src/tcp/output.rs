@@ -225,7 +225,7 @@ impl Connection {
         }
         send_room(
             self.send.usable(),
-            self.send.emss,
+            self.send.emss(),
             self.send.max_wnd.into(),
             self.send.flight(),
             self.send.probe_due,
@@ -283,13 +283,13 @@ impl Connection {
         let Some(out) = tx.segment(header_len + room) else { return Sent::BatchFull };
         let start = self.send.nxt;
         let payload = &mut out[header_len..header_len + room];
-        let len = up.fill_probe(self.send.offset(start), self.send.emss, payload).min(room);
+        let len = up.fill_probe(self.send.offset(start), self.send.emss(), payload).min(room);
         if len == 0 {
             return Sent::Declined;
         }
         let fin = self.head_new(now, len, up, out);
         self.commit_new(now, len, fin, tx);
-        if len > self.send.emss {
+        if len > self.send.emss() {
             self.probe_sent(now, start, len);
         }
         Sent::Yes
@@ -308,7 +308,7 @@ impl Connection {
         let Some(out) = tx.segment(header_len + room) else { return Sent::BatchFull };
         let offset = self.send.offset(self.send.nxt);
         let payload = &mut out[header_len..header_len + room];
-        let len = up.fill(offset, self.send.emss, may_decline, payload).min(room);
+        let len = up.fill(offset, self.send.emss(), may_decline, payload).min(room);
         if len == 0 {
             return Sent::Declined;
         }
@@ -397,7 +397,7 @@ impl Connection {
         tx: &mut impl TxBatch,
     ) -> Sent {
         let in_window = self.send.right_edge().since(resend.start).max(1);
-        let most = self.send.emss.min(usize::try_from(in_window).unwrap_or(usize::MAX));
+        let most = self.send.emss().min(usize::try_from(in_window).unwrap_or(usize::MAX));
         self.write_again(now, resend, most, probe, up, tx)
     }
 
@@ -485,7 +485,7 @@ impl Connection {
         tx: &mut impl TxBatch,
     ) {
         let sent = match self.send.out.board.head() {
-            Some(head) => self.write_again(now, head, self.send.emss, true, up, tx),
+            Some(head) => self.write_again(now, head, self.send.emss(), true, up, tx),
             None if up.has_data() && self.state.may_send() => {
                 let sent = self.write_new(now, 1, false, up, tx);
                 if sent == Sent::Yes {

@@ -169,13 +169,14 @@ impl Connection {
     }
 
     fn probe_reported(&mut self, now: Instant, mss: u16, payload: usize) -> TooBig {
-        if payload < self.send.emss {
+        if payload < self.send.emss() {
             return TooBig::NoNews;
         }
         let found = self.path.found();
         found.probe = None;
         found.search.probe_reported(mss, now + self.config.path_mtu_raise);
-        self.send.out.board.mark_longer_lost(self.send.emss);
+        let emss = self.send.emss();
+        self.send.out.board.mark_longer_lost(emss);
         TooBig::Believed
     }
 
@@ -188,10 +189,10 @@ impl Connection {
 
     /// The size in use has changed perhaps: EMSS follows (RFC 5044 §4.5 then lets MULPDU follow).
     fn use_path_mss(&mut self) {
-        let before = self.send.emss;
+        let before = self.send.emss();
         if self.send.set_path_mss(self.path.mss()) {
             self.stats.more().path_mtu_reductions += 1;
-        } else if self.send.emss > before {
+        } else if self.send.emss() > before {
             self.stats.more().path_mtu_raises += 1;
         }
     }
@@ -251,7 +252,7 @@ impl Connection {
                 self.stats.more().path_mtu_probes_lost += 1;
                 // RFC 4821 §7.6.4: losses beside it leave it open why it was lost.
                 let alone = self.send.out.phase == Phase::Open || self.send.out.board.len() == 1;
-                let segments = self.send.cc.cwnd() / self.send.emss.max(1) as u64;
+                let segments = self.send.cc.cwnd() / self.send.emss().max(1) as u64;
                 let round_trip = self.send.rtt.srtt().unwrap_or(Duration::from_secs(1));
                 let next = now + pause(round_trip, segments, timed_out);
                 let raise_at = now + self.config.path_mtu_raise;
@@ -278,7 +279,7 @@ impl Connection {
         let payload = self.send.payload_of(found.search.probe(now)?);
         let open = self.send.pipe() + payload as u64 <= self.send.cc.cwnd();
         let usable = self.send.usable() >= payload as u64;
-        (payload > self.send.emss && open && usable).then_some(payload)
+        (payload > self.send.emss() && open && usable).then_some(payload)
     }
 
     /// The segment sent last, from `start` on, was a probe.

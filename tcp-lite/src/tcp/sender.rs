@@ -33,7 +33,7 @@ pub(crate) struct Sender {
     pub(crate) cc: Congestion,
     pub(crate) rtt: RttEstimator,
     /// Effective MSS: octets of payload in a segment.
-    pub(crate) emss: usize,
+    pub(super) emss: u32,
     /// The peer uses SACK.
     pub(crate) sack: bool,
     /// The first retransmission of a recovery goes whatever the congestion window.
@@ -130,7 +130,7 @@ impl Sender {
             out: Lazy::new(),
             cc: Congestion::new(config, usize::from(mss), config.initial_window),
             rtt: RttEstimator::new(config),
-            emss: usize::from(mss),
+            emss: u32::from(mss),
             sack: false,
             force: false,
             rack: Rack::new(),
@@ -165,7 +165,7 @@ impl Sender {
         }
         // RFC 5681 §3.1: one segment when the SYN was lost.
         let segments = if syn_lost { 1 } else { config.initial_window };
-        self.cc = Congestion::new(config, self.emss, segments);
+        self.cc = Congestion::new(config, self.emss(), segments);
         self.emss_news = true;
     }
 
@@ -212,7 +212,7 @@ impl Sender {
     /// True when the congestion window takes a full segment (RFC 6675 §5 (C)).
     pub(crate) fn cwnd_open(&self) -> bool {
         let pipe = self.pipe();
-        pipe == 0 || pipe + self.emss as u64 <= self.cc.cwnd()
+        pipe == 0 || pipe + u64::from(self.emss) <= self.cc.cwnd()
     }
 
     /// How fast to send, if paced.
@@ -221,7 +221,7 @@ impl Sender {
             return None;
         }
         let trips = (self.rtt.srtt(), self.rack.min_rtt());
-        Pace::new(self.cc.cwnd(), self.emss as u64, trips, self.cc.in_slow_start())
+        Pace::new(self.cc.cwnd(), u64::from(self.emss), trips, self.cc.in_slow_start())
     }
 
     /// True where the acknowledgements clock what is sent, one by one: receivers that delay them for two
@@ -270,20 +270,26 @@ impl Sender {
 
     // --- segment size -------------------------------------------------------------------------------
 
+    /// Effective MSS: octets of payload in a segment.
+    #[inline]
+    pub(crate) fn emss(&self) -> usize {
+        self.emss as usize
+    }
+
     /// What the SYNs settled (RFC 9293 §3.7.1).
     pub(crate) fn set_mss(&mut self, peer_mss: u16, timestamps: bool) {
         self.peer_mss = peer_mss;
         self.options_len = if timestamps { TIMESTAMPS_LEN as u8 } else { 0 };
-        self.emss = self.computed_emss();
+        self.emss = self.computed_emss() as u32;
     }
 
     /// The path takes segments of `mss` (RFC 1191). Returns whether the effective MSS shrank.
     pub(crate) fn set_path_mss(&mut self, mss: u16) -> bool {
         self.path_mss = mss;
         let emss = self.computed_emss();
-        let shrank = emss < self.emss;
-        if emss != self.emss {
-            self.emss = emss;
+        let shrank = emss < self.emss();
+        if emss != self.emss() {
+            self.emss = emss as u32;
             self.cc.set_smss(emss);
             self.emss_news = true;
         }

@@ -72,15 +72,9 @@ pub struct ReceiverStats {
 pub struct Receiver {
     checks: Checks,
     on_bad_crc: OnBadCrc,
-    /// Most tries of an FPDU with a wrong CRC, and those of the next FPDU in order so far.
+    /// Most tries of an FPDU with a wrong CRC.
     max_tries: u8,
-    tries: u8,
     hold_limit: u32,
-    /// Octets of FPDUs ahead of a gap that were verified in vain, less those that have come since.
-    vain: u32,
-    /// Octets of FPDUs ahead of a gap that were verified and that the sink had no room for, less those
-    /// that have come since.
-    unwanted: u32,
     /// What the core had left to hold when the last span came; no window is half as large as the most that
     /// fits here.
     core_room: u32,
@@ -154,10 +148,7 @@ impl Receiver {
             },
             on_bad_crc: config.on_bad_crc,
             max_tries: config.bad_crc_tries,
-            tries: 0,
             hold_limit: config.hold_limit,
-            vain: 0,
-            unwanted: 0,
             core_room: u32::MAX,
             next: start,
             stop: None,
@@ -178,8 +169,10 @@ impl Receiver {
         sink: &mut impl UlpduSink,
         budget: &mut HoldBudget,
     ) -> Taken {
-        self.vain = self.vain.saturating_sub(octets.len() as u32);
-        self.unwanted = self.unwanted.saturating_sub(octets.len() as u32);
+        if let Some(pieces) = self.pieces.get_mut() {
+            pieces.vain = pieces.vain.saturating_sub(octets.len() as u32);
+            pieces.unwanted = pieces.unwanted.saturating_sub(octets.len() as u32);
+        }
         let taken = self.take_before_stop(offset, octets, sink, budget);
         self.core_room = u32::try_from(budget.room()).unwrap_or(u32::MAX);
         taken
@@ -291,7 +284,7 @@ impl Receiver {
 
     /// Nothing has come for a while: gives back memory that nothing is in.
     pub fn relax(&mut self) {
-        if self.pieces.is_empty() {
+        if self.pieces.has_nothing() {
             self.pieces.release();
         }
     }
@@ -357,7 +350,7 @@ impl Receiver {
         match in_order {
             // The next FPDU is whole. What brings nothing to it does not cost its CRC once more.
             true => self.blocked,
-            false => self.pieces.is_full(self.stats.held) || self.unwanted > self.patience(),
+            false => self.pieces.is_full(self.stats.held) || self.pieces.unwanted > self.patience(),
         }
     }
 
@@ -376,7 +369,8 @@ impl Receiver {
             return fpdu.end.min(end);
         }
         if !whole {
-            self.unwanted = self.unwanted.saturating_add((fpdu.end - fpdu.start) as u32);
+            let unwanted = &mut self.pieces.unwanted;
+            *unwanted = unwanted.saturating_add((fpdu.end - fpdu.start) as u32);
         }
         // As if it had never arrived: the peer sends it again.
         fpdu.start.clamp(offset, end)
@@ -403,11 +397,11 @@ impl Receiver {
                 Some(pieces) => {
                     let next = pieces.absorb(pass.to);
                     pieces.shrink();
+                    pieces.tries = 0;
                     next
                 }
                 None => pass.to,
             };
-            self.tries = 0;
             if self.next > pass.to {
                 sink.order_complete(OrderKey(self.next));
             }
@@ -479,18 +473,19 @@ impl Receiver {
             // Ahead of a gap nothing is certain yet: the peer sends it again. Not for ever, where what is
             // held makes little octets cost the CRC of many.
             _ if !span.in_order => {
-                self.vain = self.vain.saturating_add((pass.fault_end - pass.to) as u32);
-                if self.vain > self.patience() { Verdict::Remember } else { Verdict::Drop }
+                let (patience, vain) = (self.patience(), &mut self.pieces.vain);
+                *vain = vain.saturating_add((pass.fault_end - pass.to) as u32);
+                if *vain > patience { Verdict::Remember } else { Verdict::Drop }
             }
             // RFC 5044 §8: dropped silently only while no octet of it was acknowledged.
             Fault::Crc { .. } | Fault::TooLong { .. }
                 if self.on_bad_crc == OnBadCrc::Retransmit
                     && self.checks.crc
-                    && self.tries < self.max_tries
+                    && self.pieces.tries < self.max_tries
                     && (span.offset..span.end()).contains(&pass.to)
                     && pass.fault_end.min(span.extent_end) <= span.end() =>
             {
-                self.tries += 1;
+                self.pieces.tries += 1;
                 Verdict::Drop
             }
             _ => Verdict::Fail,

@@ -88,16 +88,28 @@ pub(super) struct Run {
 #[derive(Clone, Debug)]
 pub(super) struct Pieces {
     list: VecDeque<Piece>,
+    /// Octets of FPDUs ahead of a gap that were verified in vain, less those that have come since.
+    pub(super) vain: u32,
+    /// Octets of FPDUs ahead of a gap that were verified and that the sink had no room for, less those
+    /// that have come since.
+    pub(super) unwanted: u32,
+    /// Tries of the next FPDU in order, which had a wrong CRC.
+    pub(super) tries: u8,
 }
 
 impl Blank for Pieces {
     fn blank() -> &'static Self {
-        static BLANK: Pieces = Pieces { list: VecDeque::new() };
+        static BLANK: Pieces = Pieces { list: VecDeque::new(), vain: 0, unwanted: 0, tries: 0 };
         &BLANK
     }
 }
 
 impl Pieces {
+    /// True when there is nothing to remember.
+    pub(super) fn has_nothing(&self) -> bool {
+        self.list.is_empty() && self.vain == 0 && self.unwanted == 0 && self.tries == 0
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

@@ -81,9 +81,13 @@ impl Receiver {
                 }
             }
             self.fpdus += 1;
-            self.tries = 0;
             self.next = fpdu.end;
             sink.order_complete(OrderKey(fpdu.end));
+        }
+        if self.next > start
+            && let Some(pieces) = self.pieces.get_mut()
+        {
+            pieces.tries = 0;
         }
         End { at: self.next, refused }
     }

@@ -48,7 +48,7 @@ pub struct Sender {
     framing: Framing,
     crc: bool,
     /// MULPDU follows from it (RFC 5044 §4.5).
-    emss: u32,
+    emss: u16,
     /// Start of the first record's FPDU.
     base: u64,
     /// Octets before this have been written at least once.
@@ -124,7 +124,7 @@ impl Sender {
         Sender {
             framing: Framing::new(start, params.markers_tx),
             crc: params.crc,
-            emss: emss as u32,
+            emss: emss as u16,
             base: start,
             sent: start,
             end: start,
@@ -142,7 +142,7 @@ impl Sender {
 
     /// The effective maximum segment size has changed.
     pub fn emss_changed(&mut self, emss: usize) {
-        self.emss = emss as u32;
+        self.emss = emss as u16;
     }
 
     /// True when [`fill`](Self::fill) with room enough would write octets.
@@ -173,7 +173,7 @@ impl Sender {
     }
 
     fn emss(&self) -> usize {
-        self.emss as usize
+        self.emss.into()
     }
 
     /// Writes the octets of the next segment into `out` and returns how many:

@@ -44,8 +44,8 @@ fn an_idle_stream_keeps_to_its_size() {
     let rdmap = octets(Pairing::established(1448, true, rdmap::Config::default().into()));
     let used = octets(Pairing::new(1448, true));
     println!("an endpoint itself: {ENDPOINT}");
-    holds("bare DDP, set up", fresh, 912);
-    holds("RDMAP, set up", rdmap, 1120);
-    holds("bare DDP, after writes", used, 1056);
+    holds("bare DDP, set up", fresh, 832);
+    holds("RDMAP, set up", rdmap, 1040);
+    holds("bare DDP, after writes", used, 976);
     drop(counting);
 }

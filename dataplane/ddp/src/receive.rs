@@ -257,18 +257,31 @@ impl Receiver {
         }
         let mut octets = [0; MAX_DDP_HEADER];
         let seen = ulpdu.copy_prefix(&mut octets);
-        match self.take(key, in_order, &octets[..seen], ulpdu, env) {
-            Ok(segment) => {
+        // A segment is written once and then looked at where it is: copied, it would have to wait for all stores
+        // before it, among them those of the payload before.
+        let taken = match parse(&octets[..seen], ulpdu.len()) {
+            Ok(header) => {
+                let len = (ulpdu.len() - header.len()) as u32;
+                let mut segment = Segment { header, len, queue: 0 };
+                let taken = self.take(key, in_order, &mut segment, ulpdu, env);
+                if taken.is_ok() && !in_order {
+                    self.records.insert(at, Record { key, segment });
+                }
+                taken.map(|()| len)
+            }
+            Err(reject) => Err(reject),
+        };
+        match taken {
+            Ok(len) => {
                 env.counters.segments_received += 1;
                 if in_order {
                     self.order = OrderKey(key.0 + 1);
                     self.catch_up(env);
                 } else {
-                    self.records.insert(at, Record { key, segment });
                     let max = &mut env.counters.ooo_records_max;
                     *max = (*max).max(self.records.len() as u64);
                 }
-                Disposition::Placed(segment.len as usize)
+                Disposition::Placed(len as usize)
             }
             Err(Reject::Refused) => {
                 env.counters.segments_refused += 1;
@@ -308,30 +321,28 @@ impl Receiver {
         &mut self,
         key: OrderKey,
         in_order: bool,
-        octets: &[u8],
+        segment: &mut Segment,
         ulpdu: Ulpdu<'_>,
         env: &mut Env<'_, M>,
-    ) -> Result<Segment, Reject> {
-        let header = parse(octets, ulpdu.len())?;
-        self.check_version(&header)?;
-        let len = (ulpdu.len() - header.len()) as u32;
-        let mut segment = Segment { header, len, queue: 0 };
-        match header {
+    ) -> Result<(), Reject> {
+        self.check_version(&segment.header)?;
+        let len = segment.len;
+        match &segment.header {
             HeaderRepr::Tagged(tagged) => {
                 let needed =
-                    env.ulp.as_ref().map_or(Access::REMOTE_WRITE, |_| Checks::needs(&tagged));
-                let target = check_tagged(&tagged, len, needed, env)?;
+                    env.ulp.as_ref().map_or(Access::REMOTE_WRITE, |_| Checks::needs(tagged));
+                let target = check_tagged(tagged, len, needed, env)?;
                 if let Some(checks) = &env.ulp {
-                    checks.admit(&header, len)?;
+                    checks.admit(&segment.header, len)?;
                 }
-                let complete = in_order && self.advance(&segment, env.ulp.as_deref_mut())?;
+                let complete = in_order && self.advance(segment, env.ulp.as_deref_mut())?;
                 if let Some((entry, offset)) = target {
                     let pieces = ulpdu.pieces_from(TAGGED_HEADER_LEN);
                     entry.memory.write_pieces(offset, len as usize, pieces);
                 }
                 self.count_placed(len, in_order, env.counters);
                 if complete {
-                    self.deliver(&segment, env);
+                    self.deliver(segment, env);
                 }
             }
             HeaderRepr::Untagged(untagged) => {
@@ -341,41 +352,41 @@ impl Receiver {
                     Mismatch::never(Field::Qn, untagged.qn.0.into()),
                 ))?;
                 segment.queue = index as u16;
-                if in_order && self.queues[index].would_complete(&untagged) {
-                    return self.take_whole(segment, &untagged, ulpdu, env);
+                if in_order && self.queues[index].would_complete(untagged) {
+                    return self.take_whole(segment, untagged, ulpdu, env);
                 }
                 self.queues[index].prepare(
                     key,
-                    &untagged,
+                    untagged,
                     len,
                     in_order,
                     env.buffers,
                     self.unfinished.account_of(self.peer),
                 )?;
                 if let Some(checks) = &env.ulp {
-                    checks.admit(&header, len)?;
+                    checks.admit(&segment.header, len)?;
                 }
-                let complete = in_order && self.advance(&segment, env.ulp.as_deref_mut())?;
+                let complete = in_order && self.advance(segment, env.ulp.as_deref_mut())?;
                 let pieces = ulpdu.pieces_from(UNTAGGED_HEADER_LEN);
-                self.queues[index].place(&untagged, len, pieces);
+                self.queues[index].place(untagged, len, pieces);
                 self.count_placed(len, in_order, env.counters);
                 if complete {
-                    self.deliver(&segment, env);
+                    self.deliver(segment, env);
                 }
             }
         }
-        Ok(segment)
+        Ok(())
     }
 
     /// An untagged message of one segment, in order, with nothing under way in its queue: it goes to the ULP
     /// at once, and never counts as unfinished.
     fn take_whole<M: RegionMemory>(
         &mut self,
-        segment: Segment,
+        segment: &Segment,
         header: &UntaggedRepr,
         ulpdu: Ulpdu<'_>,
         env: &mut Env<'_, M>,
-    ) -> Result<Segment, Reject> {
+    ) -> Result<(), Reject> {
         let queue = &mut self.queues[usize::from(segment.queue)];
         queue.admit_whole(header, segment.len, env.buffers)?;
         if let Some(checks) = &env.ulp {
@@ -387,8 +398,8 @@ impl Receiver {
         ulpdu.pieces_from(UNTAGGED_HEADER_LEN).for_each(|piece| data.extend_from_slice(piece));
         queue.use_up();
         self.count_placed(segment.len, true, env.counters);
-        self.deliver_untagged(&segment, header, data, env);
-        Ok(segment)
+        self.deliver_untagged(segment, header, data, env);
+        Ok(())
     }
 
     #[inline]
@@ -416,15 +427,15 @@ impl Receiver {
     fn advance(&mut self, segment: &Segment, ulp: Option<&mut Checks>) -> Result<bool, Reject> {
         self.check_version(&segment.header)?;
         self.version = Some(segment.header.version());
-        match segment.header {
+        match &segment.header {
             HeaderRepr::Tagged(tagged) => {
                 if let Some(checks) = ulp {
-                    checks.advance(&tagged, segment.len)?;
+                    checks.advance(tagged, segment.len)?;
                 }
-                self.advance_tagged(&tagged, segment.len)
+                self.advance_tagged(tagged, segment.len)
             }
             HeaderRepr::Untagged(untagged) => {
-                self.queues[usize::from(segment.queue)].advance(&untagged, segment.len)
+                self.queues[usize::from(segment.queue)].advance(untagged, segment.len)
             }
         }
     }
@@ -451,8 +462,8 @@ impl Receiver {
 
     /// The message that this segment completes goes to the ULP (RFC 5041 §5.4).
     fn deliver<M>(&mut self, segment: &Segment, env: &mut Env<'_, M>) {
-        match segment.header {
-            HeaderRepr::Tagged(TaggedRepr { rsvd_ulp, stag, to, .. }) => {
+        match &segment.header {
+            &HeaderRepr::Tagged(TaggedRepr { rsvd_ulp, stag, to, .. }) => {
                 if let Some(checks) = &mut env.ulp {
                     checks.delivered(segment.header, segment.len);
                 }
@@ -469,7 +480,7 @@ impl Receiver {
                 let queue = &mut self.queues[usize::from(segment.queue)];
                 let account = self.unfinished.account_of(self.peer);
                 let data = queue.deliver(env.buffers, account);
-                self.deliver_untagged(segment, &header, data, env);
+                self.deliver_untagged(segment, header, data, env);
             }
         }
     }

@@ -336,10 +336,10 @@ impl<Io: PortIo> Core<Io> {
         if unverified && checksum::segment(source, destination, TCP, octets) != 0 {
             return self.counters.drops.count(DropReason::L4Checksum);
         }
-        let segment = match Segment::parse(octets) {
-            Ok(segment) => Segment { ce, ..segment },
-            Err(reason) => return self.counters.drops.count_tcp(reason),
-        };
+        let mut segment = Segment { ce, ..Segment::default() };
+        if let Err(reason) = segment.read(octets) {
+            return self.counters.drops.count_tcp(reason);
+        }
         // The burst itself may have opened or ended the stream meanwhile, and another's hash may be the same.
         let slot = arrival.slot.filter(|&slot| self.is_flow(slot, &arrival.flow));
         let Some(slot) = slot.or_else(|| self.find_flow(arrival.hash, &arrival.flow)) else {

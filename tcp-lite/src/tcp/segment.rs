@@ -122,26 +122,33 @@ impl<'a> Segment<'a> {
     /// [`DropReason::BadHeader`] when the header does not fit the octets or a port is zero,
     /// [`DropReason::BadOption`] when an option has an illegal length (RFC 9293 §3.2 MUST-7).
     pub fn parse(octets: &'a [u8]) -> Result<Segment<'a>, DropReason> {
+        let mut segment = Segment::default();
+        segment.read(octets)?;
+        Ok(segment)
+    }
+
+    /// As [`parse`](Self::parse), into a new one: a segment copied after it was read has to wait for all stores
+    /// before it, among them those of the payload before.
+    ///
+    /// # Errors
+    /// As `parse`; then what is in it means nothing.
+    #[inline]
+    pub fn read(&mut self, octets: &'a [u8]) -> Result<(), DropReason> {
         let fixed = octets.first_chunk::<HEADER_LEN>().ok_or(DropReason::BadHeader)?;
         let header_len = usize::from(fixed[OFFSET_AT] >> 4) * 4;
         let options = octets.get(HEADER_LEN..header_len).ok_or(DropReason::BadHeader)?;
         let short = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
         let word = |at: usize| u32::from(short(at)) << 16 | u32::from(short(at + 2));
-        let (src_port, dst_port) = (short(SRC_PORT_AT), short(DST_PORT_AT));
-        if src_port == 0 || dst_port == 0 {
+        (self.src_port, self.dst_port) = (short(SRC_PORT_AT), short(DST_PORT_AT));
+        if self.src_port == 0 || self.dst_port == 0 {
             return Err(DropReason::BadHeader);
         }
-        Ok(Segment {
-            src_port,
-            dst_port,
-            seq: SeqNumber(word(SEQ_AT)),
-            ack: SeqNumber(word(ACK_AT)),
-            flags: Flags(fixed[FLAGS_AT]),
-            window: short(WINDOW_AT),
-            options: Options::parse(options)?,
-            payload: &octets[header_len..],
-            ce: false,
-        })
+        self.seq = SeqNumber(word(SEQ_AT));
+        self.ack = SeqNumber(word(ACK_AT));
+        self.flags = Flags(fixed[FLAGS_AT]);
+        self.window = short(WINDOW_AT);
+        self.payload = &octets[header_len..];
+        self.options.read(options)
     }
 
     /// Octets of header and options when written.
@@ -232,20 +239,20 @@ const WINDOW_AT: usize = 14;
 const CHECKSUM_AT: usize = 16;
 
 impl Options {
-    /// Reads the options of a header.
+    /// Reads the options of a header into none.
     ///
     /// # Errors
     /// [`DropReason::BadOption`] when a length is illegal.
-    pub fn parse(mut octets: &[u8]) -> Result<Options, DropReason> {
-        let mut options = Options::default();
+    #[inline]
+    fn read(&mut self, mut octets: &[u8]) -> Result<(), DropReason> {
         if let [OPT_NOP, OPT_NOP, kind, len, v0, v1, v2, v3, e0, e1, e2, e3] = *octets
             && (kind, usize::from(len)) == OPT_TIMESTAMPS
         {
             // RFC 7323 appendix A: what nearly every segment has.
             let val = u32::from_be_bytes([v0, v1, v2, v3]);
             let ecr = u32::from_be_bytes([e0, e1, e2, e3]);
-            options.timestamps = Some(Timestamps { val, ecr });
-            return Ok(options);
+            self.timestamps = Some(Timestamps { val, ecr });
+            return Ok(());
         }
         while let [kind, rest @ ..] = octets {
             if *kind == OPT_END {
@@ -258,10 +265,10 @@ impl Options {
             // RFC 9293 §3.2 MUST-7: a length may be illegal, zero for example.
             let len = usize::from(*rest.first().ok_or(DropReason::BadOption)?);
             let data = octets.get(2..len).ok_or(DropReason::BadOption)?;
-            options.set(*kind, len, data)?;
+            self.set(*kind, len, data)?;
             octets = &octets[len..];
         }
-        Ok(options)
+        Ok(())
     }
 
     fn set(&mut self, kind: u8, len: usize, data: &[u8]) -> Result<(), DropReason> {

@@ -242,11 +242,12 @@ fn goodput(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     let before = Sample::take(rig);
     pause(rig, cell.time())?;
     let after = Sample::take(rig);
-    if let Some(asked) = &rig.asked {
-        row.extra.insert("held_octets_max".into(), asked.count("held_octets_max") as f64);
-    }
+    let held = rig.asked.as_ref().map_or(0.0, |asked| asked.count("held_octets_max") as f64);
+    row.extra.insert("held_octets_max".into(), held);
     if let Some(StreamStats::Tcp(stats)) = rig.asked_stats()? {
-        row.extra.insert("unlocatable_octets_max".into(), stats.mpa_rx.unlocatable_max as f64);
+        let unlocatable = stats.mpa_rx.unlocatable_max as f64;
+        row.extra.insert("unlocatable_octets_max".into(), unlocatable);
+        row.extra.insert("located_held_octets_max".into(), (held - unlocatable).max(0.0));
     }
     if let Some(stats) = rig.asking_stats()? {
         let (retransmitted, timeouts, recoveries, kept) = match stats {

@@ -305,7 +305,6 @@ impl Plan<'_> {
                             markers: !sctp,
                             loss_ppm,
                             delay_us: 50,
-                            sleepy: true,
                             slots: 1024,
                             ..rig()
                         };

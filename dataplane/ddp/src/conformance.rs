@@ -110,10 +110,10 @@ fn delivered(events: &[Event]) -> Vec<Vec<u8>> {
 
 fn sent(events: &[Event]) -> Vec<u64> {
     let of = |event: &Event| match event {
-        Event::Sent { cookie, .. } => Some(*cookie),
-        _ => None,
+        Event::Sent { cookie, messages } => core::iter::repeat_n(*cookie, *messages as usize),
+        _ => core::iter::repeat_n(0, 0),
     };
-    events.iter().filter_map(of).collect()
+    events.iter().flat_map(of).collect()
 }
 
 /// A pair, with what was counted before the test.

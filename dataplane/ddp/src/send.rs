@@ -71,8 +71,8 @@ enum ReadFrom {
 /// Messages from one region, among which others may be that are from none: one handle for all of them.
 #[derive(Debug)]
 struct Run<M> {
-    /// Number of its first message.
-    begin: u32,
+    /// Number behind its last message, which is still there: numbers of those that are gone would come round.
+    end: u32,
     memory: M,
     stable: bool,
 }
@@ -205,12 +205,20 @@ impl<M: RegionMemory> Sender<M> {
     /// The next message is read from this region.
     #[inline]
     fn read_from(&mut self, memory: &M) {
-        if self.runs.back().is_some_and(|run| run.memory.is_same(memory)) {
+        let end = self.first.wrapping_add(self.queue.len() as u32 + 1);
+        let last = self.runs.len().wrapping_sub(1);
+        if let Some(run) = self.runs.get_mut(last).filter(|run| run.memory.is_same(memory)) {
+            run.end = end;
             return;
         }
-        let begin = self.first.wrapping_add(self.queue.len() as u32);
         let (memory, stable) = (memory.clone(), memory.is_stable());
-        self.runs.push_back(Run { begin, memory, stable });
+        self.runs.push_back(Run { end, memory, stable });
+    }
+
+    /// How many messages from the one at the front a number is.
+    #[inline]
+    fn ahead(&self, number: u32) -> u32 {
+        number.wrapping_sub(self.first)
     }
 
     /// The run that a message which is read from a region belongs to.
@@ -219,21 +227,32 @@ impl<M: RegionMemory> Sender<M> {
         if self.runs.len() <= 1 {
             return self.runs.front();
         }
-        // The first may have begun with a message that is gone.
-        let ahead = |number: u32| number.wrapping_sub(self.first) as i32;
-        let behind = self.runs.partition_point(|run| ahead(run.begin) <= ahead(number));
-        self.runs.get(behind.checked_sub(1)?)
+        let before = self.runs.partition_point(|run| self.ahead(run.end) <= self.ahead(number));
+        self.runs.get(before)
     }
 
     /// Lets go of regions that no message is read from any more.
     #[inline]
     fn leave_runs(&mut self) {
-        if self.queue.is_empty() && !self.runs.is_empty() {
-            return self.runs.clear();
-        }
-        while self.runs.get(1).is_some_and(|next| self.first.wrapping_sub(next.begin) as i32 >= 0) {
+        while self.runs.front().is_some_and(|run| self.ahead(run.end) as i32 <= 0) {
             self.runs.pop_front();
         }
+    }
+
+    /// Only the first `keep` messages are read any more.
+    fn cut_runs(&mut self, keep: u32) {
+        let end = self.first.wrapping_add(keep);
+        let mut last = self.runs.len();
+        while last > 1 && self.ahead(self.runs[last - 2].end) >= keep {
+            self.runs.pop_back();
+            last -= 1;
+        }
+        if let Some(run) = self.runs.get_mut(last.wrapping_sub(1))
+            && run.end.wrapping_sub(self.first) > keep
+        {
+            run.end = end;
+        }
+        self.leave_runs();
     }
 
     /// Nothing more of the posted messages is given to the LLP, but what is missing of one that has
@@ -250,10 +269,7 @@ impl<M: RegionMemory> Sender<M> {
                 self.unsent = keep as u32;
             }
         }
-        let end = self.first.wrapping_add(keep as u32);
-        while self.runs.back().is_some_and(|run| run.begin.wrapping_sub(end) as i32 >= 0) {
-            self.runs.pop_back();
-        }
+        self.cut_runs(keep as u32);
         for waiting in self.queue.drain(keep..) {
             flush(&waiting, events, counters);
         }

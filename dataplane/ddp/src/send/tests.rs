@@ -408,3 +408,43 @@ fn a_region_is_held_while_a_message_from_it_is_under_way() {
     stream.post_last(untagged(2, 8, 9)).unwrap();
     assert_eq!(stream.runs_held(), 0, "what has not begun is flushed");
 }
+
+// A handle goes with the last message from its region, whatever follows that.
+#[test]
+fn a_region_is_let_go_though_the_queue_never_empties() {
+    let mut stream = S::new(StreamId(1), PdId(1), StreamConfig::default());
+    stream.post_lent(from_region(&region(1))).unwrap();
+    stream.post(untagged(0, 8, 8)).unwrap();
+    let segments = all(&mut stream, 1500);
+    stream.acknowledged(segments[0].token, 8);
+    assert_eq!((stream.runs_held(), stream.outstanding()), (0, 1));
+}
+
+// What has begun is still read from its own region when what waits behind it is cut.
+#[test]
+fn a_cut_lets_go_of_what_only_waiting_messages_are_read_from() {
+    let regions = [region(1), region(2), region(3)];
+    for (begun, held) in [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3)] {
+        let mut stream = S::new(StreamId(1), PdId(1), StreamConfig::default());
+        stream.start_messages_at(u32::MAX - 1);
+        for region in [0, 1, 1, 2] {
+            stream.post_lent(from_region(&regions[region])).unwrap();
+        }
+        let segments: Vec<_> = (0..begun).map(|_| stream.next(1500).unwrap()).collect();
+        stream.post_last(untagged(2, 8, 9)).unwrap();
+        assert_eq!(stream.runs_held(), held, "{begun} have begun");
+        for (segment, fill) in segments.iter().zip([1, 2, 2, 3]) {
+            assert_eq!((payload(&stream, segment), segment.stable), (vec![fill; 8], true));
+        }
+    }
+}
+
+fn region(fill: u8) -> VecMemory {
+    VecMemory::from_vec(vec![fill; 64]).into_stable()
+}
+
+/// The first eight octets of a region.
+fn from_region(memory: &VecMemory) -> Message<&VecMemory> {
+    let source = Source::Region { memory, offset: 0, len: 8 };
+    Message::Tagged { stag: Stag(5), to: TaggedOffset(0), rsvd_ulp: 0, source, cookie: 7 }
+}

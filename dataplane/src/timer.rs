@@ -47,13 +47,16 @@ struct Node {
 
 const _: () = assert!(size_of::<Node>() == 16);
 
-/// A tick; those of all instants fit, low octets first.
+/// A tick; those that instants lie in fit, low octets first.
 #[derive(Clone, Copy, Debug)]
 struct Tick([u16; 3]);
 
-const _: () = assert!(TICK_BITS >= u64::BITS - 48);
+const _: () = assert!(u64::MAX >> TICK_BITS <= Tick::LAST);
 
 impl Tick {
+    /// The last one that fits.
+    const LAST: u64 = (1 << 48) - 1;
+
     fn new(tick: u64) -> Tick {
         Tick([tick as u16, (tick >> 16) as u16, (tick >> 32) as u16])
     }
@@ -269,9 +272,9 @@ impl TimerWheel {
     }
 }
 
-/// The first tick that begins at or after `at`.
+/// The first tick that begins at or after `at`; after the last one there is none, and it stands for "never".
 fn tick_after(at: Instant) -> u64 {
-    at.as_nanos().div_ceil(1 << TICK_BITS)
+    at.as_nanos().div_ceil(1 << TICK_BITS).min(Tick::LAST)
 }
 
 #[cfg(test)]

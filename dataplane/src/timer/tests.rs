@@ -93,3 +93,14 @@ fn a_timer_set_for_the_past_is_due_at_once() {
     assert_eq!(wheel.pop(Instant::from_millis(10)), Some(0));
     assert_eq!(wheel.pop(Instant::from_millis(10)), None);
 }
+
+#[test]
+fn a_timer_for_the_end_of_time_is_not_due() {
+    let mut wheel = TimerWheel::new(Instant::ZERO);
+    wheel.set(0, Instant::from_nanos(u64::MAX));
+    for now in [Instant::ZERO, Instant::from_millis(10), Instant::from_millis(86_400_000)] {
+        assert_eq!(wheel.pop(now), None);
+    }
+    assert_eq!(wheel.len(), 1);
+    assert!(wheel.deadline(0).is_some_and(|at| at > Instant::from_nanos(u64::MAX >> 1)));
+}

@@ -173,8 +173,14 @@ impl Conn {
         }
     }
 
-    /// Nothing has happened for a while: gives back the memory of what waits, if nothing does.
+    /// Gives back the memory of what does not wait: of each queue that is empty, and of all if nothing does.
     pub(super) fn relax(&mut self) {
+        let Some(Pending { sources, answers, withheld, .. }) = self.pending.get_mut() else {
+            return;
+        };
+        sources.relax();
+        answers.relax();
+        withheld.relax();
         if self.pending.is_empty() {
             self.pending.release();
         }

@@ -39,12 +39,16 @@ impl<Io: PortIo> Core<Io> {
             let slot = self.hand.next % places;
             self.hand.next = slot + 1;
             let Some(conn) = self.conns.get_mut(slot as u32) else { continue };
-            if let Lower::Tcp(endpoint) = &mut conn.lower
-                && now.saturating_since(endpoint.idle_since()) >= SILENCE
-            {
-                endpoint.relax(now);
-                conn.relax();
+            match &mut conn.lower {
+                Lower::Tcp(endpoint) if now.saturating_since(endpoint.idle_since()) < SILENCE => {
+                    continue;
+                }
+                Lower::Tcp(endpoint) => endpoint.relax(now),
+                // What is in flight is the association's. Nobody knows how long the session has been silent:
+                // what it wants back at once costs it an allocation each round.
+                Lower::Sctp(_) => {}
             }
+            conn.relax();
         }
     }
 }

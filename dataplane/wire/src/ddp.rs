@@ -141,6 +141,30 @@ mod field {
     pub(super) const MSN: usize = 10;
     pub(super) const MO: usize = 14;
 
+    // How a packed header holds them, each number big-endian:
+    //
+    //  head, 6      | middle, 8 | tail, 4
+    //  tagged       | TO        |
+    //   C R STAG    |           |
+    //  untagged     | QN MSN    | MO
+    //   C RSVD_ULP  |           |
+    pub(super) const HEAD_LEN: usize = 6;
+    pub(super) const MIDDLE_LEN: usize = 8;
+    pub(super) const TAIL_LEN: usize = 4;
+
+    /// How far left the octet at `at` stands in the number that the head is.
+    pub(super) const fn head_shift(at: usize) -> usize {
+        8 * (HEAD_LEN - 1 - at)
+    }
+
+    const _: () = assert!(CONTROL == 0 && RSVD_ULP == 1);
+    const _: () = assert!(STAG == 2 && STAG + 4 == HEAD_LEN);
+    const _: () = assert!(TO == HEAD_LEN && TO + 8 == HEAD_LEN + MIDDLE_LEN);
+    const _: () = assert!(QN == HEAD_LEN && MSN == QN + 4 && MSN + 4 == HEAD_LEN + MIDDLE_LEN);
+    const _: () = assert!(MO == HEAD_LEN + MIDDLE_LEN);
+    const _: () = assert!(super::TAGGED_HEADER_LEN == HEAD_LEN + MIDDLE_LEN);
+    const _: () = assert!(super::UNTAGGED_HEADER_LEN == HEAD_LEN + MIDDLE_LEN + TAIL_LEN);
+
     const _: () = assert!(TAGGED ^ LAST ^ RSVD ^ DV == 0xff);
     const _: () = assert!(RSVD_ULP + UNTAGGED_RSVD_ULP_LEN == QN);
     const _: () = assert!(super::TAGGED_HEADER_LEN == 14);
@@ -216,28 +240,6 @@ impl<T: AsRef<[u8]>> TaggedHeader<T> {
     }
 }
 
-impl<T: AsRef<[u8]> + AsMut<[u8]>> TaggedHeader<T> {
-    /// Writes the control octet.
-    pub fn set_control(&mut self, control: Control) {
-        self.0.as_mut()[field::CONTROL] = control.0;
-    }
-
-    /// Writes RsvdULP.
-    pub fn set_rsvd_ulp(&mut self, rsvd_ulp: u8) {
-        self.0.as_mut()[field::RSVD_ULP] = rsvd_ulp;
-    }
-
-    /// Writes STag.
-    pub fn set_stag(&mut self, stag: Stag) {
-        be::put(self.0.as_mut(), field::STAG, &stag.0.to_be_bytes());
-    }
-
-    /// Writes TO.
-    pub fn set_to(&mut self, to: TaggedOffset) {
-        be::put(self.0.as_mut(), field::TO, &to.0.to_be_bytes());
-    }
-}
-
 /// View of an untagged header at the start of some octets (RFC 5041 §4.3). Does not look at T.
 #[derive(Clone, Copy, Debug)]
 pub struct UntaggedHeader<T>(T);
@@ -274,33 +276,6 @@ impl<T: AsRef<[u8]>> UntaggedHeader<T> {
     }
 }
 
-impl<T: AsRef<[u8]> + AsMut<[u8]>> UntaggedHeader<T> {
-    /// Writes the control octet.
-    pub fn set_control(&mut self, control: Control) {
-        self.0.as_mut()[field::CONTROL] = control.0;
-    }
-
-    /// Writes RsvdULP.
-    pub fn set_rsvd_ulp(&mut self, rsvd_ulp: [u8; 5]) {
-        be::put(self.0.as_mut(), field::RSVD_ULP, &rsvd_ulp);
-    }
-
-    /// Writes QN.
-    pub fn set_qn(&mut self, qn: Qn) {
-        be::put(self.0.as_mut(), field::QN, &qn.0.to_be_bytes());
-    }
-
-    /// Writes MSN.
-    pub fn set_msn(&mut self, msn: Msn) {
-        be::put(self.0.as_mut(), field::MSN, &msn.0.to_be_bytes());
-    }
-
-    /// Writes MO.
-    pub fn set_mo(&mut self, mo: MessageOffset) {
-        be::put(self.0.as_mut(), field::MO, &mo.0.to_be_bytes());
-    }
-}
-
 /// A tagged header's values (RFC 5041 §4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaggedRepr {
@@ -334,8 +309,9 @@ impl TaggedRepr {
     #[inline]
     pub fn pack(&self) -> PackedHeader {
         let control = Control::new(true, self.last, self.version);
-        let first = u16::from_be_bytes([control.0, self.rsvd_ulp]);
-        let head = u64::from(first) << 32 | u64::from(self.stag.0);
+        let head = u64::from(control.0) << field::head_shift(field::CONTROL)
+            | u64::from(self.rsvd_ulp) << field::head_shift(field::RSVD_ULP)
+            | u64::from(self.stag.0);
         PackedHeader { head, middle: self.to.0, tail: 0, len: TAGGED_HEADER_LEN as u8 }
     }
 
@@ -448,14 +424,14 @@ impl HeaderRepr {
 }
 
 /// A header ready for the wire, or none, held in numbers: octets put down one by one and read again together
-/// would have to reach the cache first, behind all that was written before.
+/// would have to reach the cache first, behind all that was written before. Which field is where: `field`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PackedHeader {
-    /// The first six octets.
+    /// The first [`field::HEAD_LEN`] octets.
     head: u64,
-    /// The next eight.
+    /// The next [`field::MIDDLE_LEN`].
     middle: u64,
-    /// The last four of an untagged header.
+    /// The last [`field::TAIL_LEN`] of an untagged header.
     tail: u32,
     len: u8,
 }
@@ -474,22 +450,25 @@ impl PackedHeader {
 
     /// Its control octet.
     pub const fn control(&self) -> Control {
-        Control((self.head >> 40) as u8)
+        Control((self.head >> field::head_shift(field::CONTROL)) as u8)
     }
 
     /// The octet behind it: RsvdULP or its first octet.
     pub const fn rsvd_ulp(&self) -> u8 {
-        (self.head >> 32) as u8
+        (self.head >> field::head_shift(field::RSVD_ULP)) as u8
     }
 
     /// Writes it into `out`, which has exactly its octets.
     #[inline]
     pub fn write(&self, out: &mut [u8]) {
-        let Some((head, rest)) = out.split_first_chunk_mut::<6>() else { return };
-        head.copy_from_slice(&self.head.to_be_bytes()[2..]);
-        let Some((middle, tail)) = rest.split_first_chunk_mut::<8>() else { return };
+        debug_assert_eq!(out.len(), self.len());
+        let Some((head, rest)) = out.split_first_chunk_mut::<{ field::HEAD_LEN }>() else { return };
+        head.copy_from_slice(&self.head.to_be_bytes()[8 - field::HEAD_LEN..]);
+        let Some((middle, tail)) = rest.split_first_chunk_mut::<{ field::MIDDLE_LEN }>() else {
+            return;
+        };
         *middle = self.middle.to_be_bytes();
-        if let Some(tail) = tail.first_chunk_mut::<4>() {
+        if let Some(tail) = tail.first_chunk_mut::<{ field::TAIL_LEN }>() {
             *tail = self.tail.to_be_bytes();
         }
     }

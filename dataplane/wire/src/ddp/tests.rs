@@ -63,32 +63,68 @@ proptest! {
     }
 }
 
-/// Sets one field alone to zeros, ones and a pattern and looks that no other field moved.
+/// One field alone is all ones: no octet of another has a bit of it, nor is one of its own without.
 #[test]
 fn each_field_touches_its_own_octets_only() {
-    let mut octets = [0; UNTAGGED_HEADER_LEN];
-    let mut view = UntaggedHeader(octets.as_mut_slice());
-    view.set_rsvd_ulp([0xff; 5]);
-    view.set_msn(Msn(u32::MAX));
-    assert_eq!(view.control(), Control(0));
-    assert_eq!((view.qn(), view.mo()), (Qn(0), MessageOffset(0)));
-    view.set_rsvd_ulp([0; 5]);
-    view.set_msn(Msn(0));
-    view.set_control(Control(0xff));
-    view.set_qn(Qn(u32::MAX));
-    view.set_mo(MessageOffset(u32::MAX));
-    assert_eq!((view.rsvd_ulp(), view.msn()), ([0; 5], Msn(0)));
+    let version = DdpVersion::V0;
+    let zero = TaggedRepr { last: false, version, rsvd_ulp: 0, stag: Stag(0), to: TaggedOffset(0) };
+    let tagged = [
+        (TaggedRepr { last: true, ..zero }, [0xc0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        (
+            TaggedRepr { version: DdpVersion::V1, ..zero },
+            [0x81, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        (TaggedRepr { rsvd_ulp: 255, ..zero }, [0x80, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        (
+            TaggedRepr { stag: Stag(u32::MAX), ..zero },
+            [0x80, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        (
+            TaggedRepr { to: TaggedOffset(u64::MAX), ..zero },
+            [0x80, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255],
+        ),
+    ];
+    for (repr, octets) in tagged {
+        let packed = repr.pack();
+        assert_eq!(packed.octets()[..], octets, "{repr:?}");
+        assert_eq!((packed.control(), packed.rsvd_ulp()), (Control(octets[0]), octets[1]));
+        assert_eq!(TaggedRepr::parse(&octets), Ok(repr));
+    }
 
-    let mut octets = [0; TAGGED_HEADER_LEN];
-    let mut view = TaggedHeader(octets.as_mut_slice());
-    view.set_rsvd_ulp(0xff);
-    view.set_to(TaggedOffset(u64::MAX));
-    assert_eq!((view.control(), view.stag()), (Control(0), Stag(0)));
-    view.set_rsvd_ulp(0);
-    view.set_to(TaggedOffset(0));
-    view.set_stag(Stag(u32::MAX));
-    view.set_control(Control(0xff));
-    assert_eq!((view.rsvd_ulp(), view.to()), (0, TaggedOffset(0)));
+    let (qn, msn, mo) = (Qn(0), Msn(0), MessageOffset(0));
+    let zero = UntaggedRepr { last: false, version, rsvd_ulp: [0; 5], qn, msn, mo };
+    let untagged = [
+        (
+            UntaggedRepr { last: true, ..zero },
+            [0x40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        (
+            UntaggedRepr { version: DdpVersion::V1, ..zero },
+            [0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        (
+            UntaggedRepr { rsvd_ulp: [255; 5], ..zero },
+            [0, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        (
+            UntaggedRepr { qn: Qn(u32::MAX), ..zero },
+            [0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        (
+            UntaggedRepr { msn: Msn(u32::MAX), ..zero },
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0],
+        ),
+        (
+            UntaggedRepr { mo: MessageOffset(u32::MAX), ..zero },
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255],
+        ),
+    ];
+    for (repr, octets) in untagged {
+        let packed = repr.pack();
+        assert_eq!(packed.octets()[..], octets, "{repr:?}");
+        assert_eq!((packed.control(), packed.rsvd_ulp()), (Control(octets[0]), octets[1]));
+        assert_eq!(UntaggedRepr::parse(&octets), Ok(repr));
+    }
 }
 
 // RFC 5041 §4.1, figure 3

@@ -25,7 +25,8 @@ pub trait RegionMemory: Clone + 'static {
     /// Copies `octets` to `offset`.
     fn write(&self, offset: u64, octets: &[u8]);
 
-    /// Copies `pieces` to `offset`, one behind the other; together they have `len` octets.
+    /// Copies `pieces` to `offset`, one behind the other. Together they have `len` octets, which helps to choose how;
+    /// a wrong `len` costs time, and changes nothing of what is written.
     #[inline]
     fn write_pieces<'a>(
         &self,

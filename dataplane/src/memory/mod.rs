@@ -250,7 +250,7 @@ impl Memory {
         let mut at = offset;
         for piece in pieces {
             if whole.try_extend_from_slice(piece).is_err() {
-                // More than was said.
+                // More than was said, which is allowed.
                 self.write(at, &whole);
                 at += whole.len() as u64;
                 whole.clear();

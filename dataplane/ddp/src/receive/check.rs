@@ -1,0 +1,100 @@
+//! What is asked of one segment by itself, before anything is done with it: its header, and for a tagged one the
+//! buffer that it names (RFC 5041 §7.1, §8). What an untagged one has to be is its [queue](super::queue)'s.
+
+use arrayvec::ArrayVec;
+use wire::DdpVersion;
+use wire::ddp::{Control, HeaderError, HeaderRepr, TaggedRepr};
+
+use super::{Env, Reject};
+use crate::error::{ErrorCode, Field, Mismatch};
+use crate::llp::MAX_DDP_HEADER;
+use crate::memory::RegionMemory;
+use crate::stag::{Access, StagEntry, StagTable};
+
+/// The header, if there is a whole one of a known version.
+#[inline]
+pub(super) fn parse(octets: &[u8], segment_len: usize) -> Result<HeaderRepr, Reject> {
+    HeaderRepr::parse(octets).map_err(|error| {
+        let control = Control(octets.first().copied().unwrap_or(0));
+        let mismatch = match error {
+            HeaderError::Version(dv) => Mismatch::new(Field::Version, dv.into(), 0, 1),
+            // No number says "too short for a header": it is no segment of any version of DDP.
+            HeaderError::Truncated(_) | HeaderError::OtherModel => Mismatch::new(
+                Field::SegmentLength,
+                segment_len as u64,
+                control.header_len() as u64,
+                u64::from(u32::MAX),
+            ),
+        };
+        Reject::Error(version_code(control.is_tagged()), mismatch)
+    })
+}
+
+fn version_code(tagged: bool) -> ErrorCode {
+    if tagged { ErrorCode::TaggedVersion } else { ErrorCode::UntaggedVersion }
+}
+
+pub(super) fn wrong_version(header: &HeaderRepr, seen: u8, expected: DdpVersion) -> Reject {
+    let code = version_code(matches!(header, HeaderRepr::Tagged(_)));
+    Reject::Error(code, Mismatch::exact(Field::Version, seen.into(), expected.bits().into()))
+}
+
+/// RFC 5041 §7.1 and §8.2 for a tagged segment: where its payload goes, if it has any.
+pub(super) fn check_tagged<'a, M>(
+    header: &TaggedRepr,
+    len: u32,
+    needed: Access,
+    env: &Env<'a, M>,
+) -> Result<Option<(&'a StagEntry<M>, u64)>, Reject>
+where
+    M: RegionMemory,
+{
+    // RFC 5041 §5.2: STag and TO of a zero-length segment are not checked.
+    if len == 0 {
+        return Ok(None);
+    }
+    let error = |code, mismatch| Err(Reject::Error(code, mismatch));
+    let stags: &'a StagTable<M> = env.stags;
+    let Some(entry) = stags.get(header.stag) else {
+        let mismatch = Mismatch::never(Field::Stag, header.stag.0.into());
+        return error(ErrorCode::InvalidStag, mismatch);
+    };
+    // RFC 5041 §8.2: protection domain, then stream.
+    if entry.pd != env.pd {
+        let mismatch = Mismatch::exact(Field::ProtectionDomain, entry.pd.0.into(), env.pd.0.into());
+        return error(ErrorCode::StagNotAssociated, mismatch);
+    }
+    if let Some(stream) = entry.stream
+        && stream != env.id
+    {
+        let mismatch = Mismatch::exact(Field::Stream, stream.0, env.id.0);
+        return error(ErrorCode::StagNotAssociated, mismatch);
+    }
+    // RFC 5041 §7.1 (2), §8.3.1 (5): the buffer must allow placement.
+    if !entry.access.contains(needed) {
+        let (seen, needed) = (entry.access.bits().into(), needed.bits().into());
+        let mismatch = Mismatch::exact(Field::Access, seen, needed);
+        return error(ErrorCode::InvalidStag, mismatch);
+    }
+    // RFC 5041 §7.1 (5): no wrap; (3), (4): within the region, to the octet.
+    let (to, base) = (header.to.0, entry.base_to.0);
+    let limit = base + entry.len;
+    let Some(end) = to.checked_add(u64::from(len)) else {
+        let mismatch = Mismatch::new(Field::TaggedEnd, to.wrapping_add(len.into()), base, limit);
+        return error(ErrorCode::ToWrap, mismatch);
+    };
+    if to < base || to > limit {
+        let mismatch = Mismatch::new(Field::TaggedOffset, to, base, limit);
+        return error(ErrorCode::BaseOrBounds, mismatch);
+    }
+    if end > limit {
+        return error(ErrorCode::BaseOrBounds, Mismatch::new(Field::TaggedEnd, end, base, limit));
+    }
+    Ok(Some((entry, entry.memory_offset + (to - base))))
+}
+
+/// The DDP header at the start of a segment, as it came.
+pub(super) fn header_of(octets: &[u8]) -> ArrayVec<u8, MAX_DDP_HEADER> {
+    let len = octets.first().map_or(0, |first| Control(*first).header_len());
+    octets.iter().copied().take(len).collect()
+}

@@ -9,12 +9,11 @@ use ddp::{Message, Msn, PdId, Qn, Stag, StagEntry, StagError, StreamId, TaggedOf
 use tcp_lite::endpoint::UlpConfig;
 use tcp_lite::mpa::{EnhancedRepr, PrivateDataTooLong, Revision};
 
+use super::association::{AssociationInfo, AssociationStats};
 use super::config::ListenerConfig;
 use super::ids::{InterfaceId, ListenerId, Ticket, WorkerId};
 use super::load::{Load, LoadReport};
-use super::transport::{
-    AssociationStats, CloseReason, EndpointConfig, StreamParams, StreamStats, Transport,
-};
+use super::transport::{CloseReason, EndpointConfig, StreamParams, StreamStats, Transport};
 use crate::memory::Memory;
 use crate::net::icmp::Unreachable;
 
@@ -560,43 +559,6 @@ pub struct StreamInfo {
     pub age: Duration,
     /// What it did.
     pub stats: StreamStats,
-}
-
-/// An SCTP association as the operator sees it.
-#[derive(Clone, Debug)]
-pub struct AssociationInfo {
-    /// Its name, as [`StreamInfo::association`] has it.
-    pub association: StreamId,
-    /// Its interface.
-    pub interface: InterfaceId,
-    /// Local address and SCTP port.
-    pub local: SocketAddr,
-    /// The peer.
-    pub remote: SocketAddr,
-    /// UDP ports, ours and the peer's, where it goes in UDP (RFC 6951).
-    pub udp: Option<(u16, u16)>,
-    /// State of RFC 9260 §4.
-    pub state: &'static str,
-    /// Its streams now.
-    pub sessions: u32,
-    /// Pairs of streams that it has, so many sessions at most.
-    pub streams: u16,
-    /// Octets of the largest IP packet that its path is known to carry.
-    pub path_mtu: u16,
-    /// Smoothed round trip, once measured.
-    pub round_trip: Option<Duration>,
-    /// Retransmission time-out.
-    pub rto: Duration,
-    /// Congestion window, octets.
-    pub cwnd: u64,
-    /// Octets of DATA chunks that are thought to be in the network.
-    pub in_flight: u64,
-    /// The peer's window as it told last, octets.
-    pub peer_window: u64,
-    /// Retransmissions and heartbeats in a row that went unanswered (RFC 9260 §8.1).
-    pub unanswered: u32,
-    /// What it did.
-    pub stats: AssociationStats,
 }
 
 /// An entry of a neighbour cache.

@@ -1,5 +1,6 @@
 //! What the control thread sees of the dataplane: configuration, commands, events, counters.
 
+mod association;
 mod config;
 mod counters;
 mod handle;
@@ -8,6 +9,7 @@ mod load;
 mod message;
 mod transport;
 
+pub use association::{AssociationInfo, AssociationStats};
 pub use config::{
     DataplaneConfig, Idle, InterfaceConfig, Limits, ListenerConfig, PortAttachment, Route,
     SynCookieMode, WorkerConfig,
@@ -18,10 +20,9 @@ pub(crate) use handle::{Wake, WorkerLink, worker_link};
 pub use ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 pub use load::{LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Window};
 pub use message::{
-    AssociationInfo, Command, CommandError, Connect, ConnectError, Event, NeighbourInfo,
-    PostFailure, Service, Sources, StreamInfo,
+    Command, CommandError, Connect, ConnectError, Event, NeighbourInfo, PostFailure, Service,
+    Sources, StreamInfo,
 };
 pub use transport::{
-    AssociationStats, CloseReason, EndpointConfig, Origin, SctpConfig, StreamParams, StreamStats,
-    Transport,
+    CloseReason, EndpointConfig, Origin, SctpConfig, StreamParams, StreamStats, Transport,
 };

@@ -8,6 +8,8 @@ use ddp::enhanced::Agreed;
 use ddp::{DdpVersion, UlpKind, rdmap};
 use tcp_lite::mpa::Revision;
 
+use super::association::AssociationStats;
+
 /// A lower layer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Transport {
@@ -129,17 +131,6 @@ pub enum StreamStats {
     Tcp(tcp_lite::endpoint::EndpointStats),
     /// Over SCTP: the session's own, and what its association did for all of its sessions.
     Sctp(sctp_lite::endpoint::SessionStats, AssociationStats),
-}
-
-/// What an association did, without what its sessions did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct AssociationStats {
-    /// SCTP's handshakes, heartbeats and packets, and what of the DDP adaptation belongs to no session.
-    pub endpoint: sctp_lite::endpoint::EndpointStats,
-    /// SCTP's receive half.
-    pub receive: sctp_lite::sctp::receive::ReceiveStats,
-    /// SCTP's send half.
-    pub send: sctp_lite::sctp::send::SendStats,
 }
 
 impl Default for StreamStats {

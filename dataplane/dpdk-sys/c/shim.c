@@ -197,6 +197,9 @@ static struct rte_mempool *page_pool(const char *name, uint32_t buffers, uint32_
 /*
  * What was freed last is given out first: the buffers that go round stay few, and so near. DPDK's default is
  * a ring, which gives out the one that has lain longest. A platform's own operations are left alone.
+ *
+ * The stack's operations take a spinlock for each refill or flush of a thread's cache: a thread that is preempted
+ * inside makes the others spin until it runs again. AF_XDP's page_pool() keeps the default.
  */
 static struct rte_mempool *stack_pool(const char *name, uint32_t buffers, uint32_t cache, uint16_t room,
 				      int socket)
@@ -231,7 +234,10 @@ struct rte_mbuf *ddpd_mbuf_alloc(struct rte_mempool *pool)
 
 int ddpd_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **bufs, unsigned count)
 {
-	/* As rte_pktmbuf_alloc_bulk, which waits for each buffer's description in turn: who freed it had it last. */
+	/*
+	 * As rte_pktmbuf_alloc_bulk, which touches the buffers' descriptions, that who freed them had last, one miss
+	 * after the other; here they are fetched together.
+	 */
 	int rc = rte_mempool_get_bulk(pool, (void **)bufs, count);
 
 	if (rc != 0)

@@ -75,8 +75,8 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Mempool {
-    /// Most buffers that a registered thread keeps for itself, at most; more per queue are wanted. Few, for those
-    /// that go round between two threads lie in the caches of both.
+    /// Buffers that a registered thread keeps for itself, at most. Pools are sized for this many more per queue. Few,
+    /// for those that go round between two threads lie in the caches of both.
     pub const CACHE: u32 = 64;
 
     /// Makes a pool; every octet of it is touched, so that no later use faults.

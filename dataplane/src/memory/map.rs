@@ -16,10 +16,13 @@ use super::MemoryError;
 /// The size of a page in octets that a length is rounded up to with reserved hugepages.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// What follows a copied piece is most often copied soon: octets so far behind its begin, or its end if that is
-/// later, are brought near. What comes next needs no hint if pieces are small, for the piece before gave it.
-/// At most so many octets, too: more hints than the CPU has places for would stop it, and the rest it foresees by
-/// itself.
+/// What follows a piece is most often copied next, so that it is brought near: as many octets as the piece has.
+///
+/// They begin this many octets behind the piece's begin, or at its end if that lies further. Between the end of a
+/// small piece and there, the pieces before it have brought near what there is.
+///
+/// It is also the most that is brought near for one piece: the CPU has few places for fetches under way and waits
+/// when they are full, and it foresees the rest of a long copy by itself.
 const AHEAD: usize = 1536;
 
 /// Readable and writable memory of this process, mapped for as long as the value lives.

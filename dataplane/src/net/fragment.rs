@@ -86,8 +86,13 @@ fn extra(path: &Path) -> usize {
     if path.is_v6() { FRAGMENT_HEADER } else { 0 }
 }
 
-/// Makes identifications that no two packets between the same addresses share for long (RFC 6864 §4.3), and that
-/// nobody can guess from those to another host (RFC 7739 §5).
+/// Makes identifications: one count of all packets that this worker cuts, and a secret start for each pair of
+/// addresses, so that those to one host do not say what another's begin with (RFC 7739 §5). How many packets were
+/// cut between two to itself a host can see.
+///
+/// Between the same addresses one comes again after 2^16 packets that the worker cuts to anybody, in IPv6 after
+/// 2^32. In IPv4 that can be within the time that RFC 6864 §4.3 wants them to differ for: pieces of two packets are
+/// then told apart by SCTP's checksum alone. Each worker has its own, and nothing keeps those of two apart.
 #[derive(Debug)]
 pub struct Identifications {
     key: SipHasher13,

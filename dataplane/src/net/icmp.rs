@@ -118,7 +118,7 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
         return Err(DropReason::Icmp);
     }
     let ip = Ipv4Packet::new_unchecked(inner);
-    // What we send is never cut before it is too big for somebody.
+    // Only a first piece has ports; later pieces of what we cut are not believed.
     if ip.version() != 4 || ip.frag_offset() != 0 {
         return Err(DropReason::IcmpNotBelieved);
     }

@@ -1,5 +1,5 @@
-//! What the streams and associations of one worker have found out about the paths to their peers (RFC 1191 §3, RFC 8201
-//! §5.2), for those that come after: bounded, and forgotten after a while, since paths change.
+//! What the streams and associations of one worker have found out about the paths to their peers (RFC 1191 §3,
+//! RFC 8201 §5.2), for those that come after: bounded, and forgotten after a while, since paths change.
 
 use std::net::IpAddr;
 use std::time::Duration;

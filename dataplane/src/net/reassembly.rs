@@ -12,8 +12,8 @@
 //! overlap are never merged: the whole packet is thrown away, and what comes of it later (RFC 5722, for
 //! IPv4 too); a piece that comes twice is no overlap (RFC 8200 §4.5).
 //!
-//! Left out: no ICMP time exceeded is sent; only TCP's and SCTP's packets, SCTP's also in UDP, are put together, since nothing
-//! else that is used here is ever larger than a frame.
+//! Left out: no ICMP time exceeded is sent; only TCP's and SCTP's packets, SCTP's also in UDP, are put together,
+//! since nothing else that is used here is ever larger than a frame.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

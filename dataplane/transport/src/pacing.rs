@@ -11,6 +11,8 @@ use wire::Instant;
 
 /// Below this round trip the timers of a worker are too coarse to pace by.
 pub const MIN_RTT: Duration = Duration::from_micros(500);
+/// Each this much of the shortest round trip halves what bursts are longer by where the path is short.
+const NEAR: Duration = Duration::from_micros(200);
 /// Segments of the congestion window below which there is nothing to spread.
 const MIN_SEGMENTS: u64 = 10;
 /// A burst lasts this long at the paced rate.
@@ -55,7 +57,7 @@ impl Pace {
         }
         let window = if slow_start { 2 * cwnd } else { cwnd + cwnd / 5 };
         let rate = per_second(window, srtt).max(1);
-        let distance = min_rtt.unwrap_or(srtt).as_nanos() / MIN_RTT.as_nanos();
+        let distance = min_rtt.unwrap_or(srtt).as_nanos() / NEAR.as_nanos();
         let near = u32::try_from(distance).ok().and_then(|far| MAX_BURST.checked_shr(far));
         let burst = rate / (1_000_000_000 / BURST.as_nanos() as u64) + near.unwrap_or(0);
         Some(Pace { rate, burst: burst.min(MAX_BURST).max(MIN_BURST_SEGMENTS * smss) })
@@ -122,8 +124,8 @@ mod tests {
             |min_rtt| Pace::new(100_000, 1000, (Some(10 * MS), min_rtt), false).unwrap().burst;
         assert_eq!(burst(None), 1200);
         assert_eq!(burst(Some(10 * MS)), 1200);
-        assert_eq!(burst(Some(MS / 5)), MAX_BURST);
-        assert_eq!(burst(Some(MS)), 1200 + MAX_BURST / 4);
+        assert_eq!(burst(Some(MS / 10)), MAX_BURST);
+        assert_eq!(burst(Some(MS)), 1200 + MAX_BURST / 32);
     }
 
     /// The rate holds on average, with timers that come up to [`LATE`] late.

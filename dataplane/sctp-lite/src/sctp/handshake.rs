@@ -209,6 +209,7 @@ impl Association {
         self.causes.clear();
         self.heartbeats = Vec::new();
         self.heartbeat = super::heartbeat::Heartbeat::default();
+        self.path.restart();
         self.due = super::output::Due { cookie_ack: true, ..Default::default() };
         (self.errors, self.attempts) = (0, 0);
         self.heartbeat_after_silence(now);

@@ -100,6 +100,14 @@ impl PathMtu {
         self.found.as_ref()?.probe
     }
 
+    /// The peer has restarted, and answers nothing from before. The path is the same.
+    pub(super) fn restart(&mut self) {
+        self.longest = 0;
+        if let Some(found) = &mut self.found {
+            found.probe = None;
+        }
+    }
+
     /// A packet with data went out.
     pub(super) fn data_sent(&mut self, len: usize) {
         self.longest = self.longest.max(octets(len));

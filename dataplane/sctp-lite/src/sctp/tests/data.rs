@@ -93,6 +93,17 @@ fn a_restart_forgets_what_was_under_way() {
     let mut rig = Rig::established();
     rig.up.queue.push_back((1, 100));
     assert_eq!(rig.sent(), ["P: DATA(1)"]);
+    restart(&mut rig);
+    rig.up.queue.push_back((2, 100));
+    // Its first one: TSN 1 of the new numbers.
+    assert_eq!(rig.sent(), ["55555555: COOKIE-ACK DATA(1)"]);
+    sack(&mut rig, 1).expect("new");
+    assert_eq!(rig.up.acknowledged, [2]);
+    assert_eq!(rig.wait(Duration::from_secs(20)), []);
+}
+
+/// The peer restarts.
+fn restart(rig: &mut Rig) {
     let header = InitHeader { tag: Tag(0x5555_5555), initial_tsn: Tsn(70), ..peer_header() };
     rig.give_tagged(Tag::NONE, |b| b.init(&header, &[Parameter::Adaptation(1)]).expect("room"))
         .expect("answered");
@@ -100,13 +111,28 @@ fn a_restart_forgets_what_was_under_way() {
     let (ours, cookie) = super::listener::promised(&answer);
     rig.give_tagged(ours.tag, |b| b.cookie_echo(&cookie).expect("room")).expect("a restart");
     assert_eq!(rig.event(), Some(Event::Restarted { streams: 10 }));
-    rig.up.queue.push_back((2, 100));
-    // Its first one: TSN 1 of the new numbers.
     assert_eq!(rig.association.local_tsn, ours.initial_tsn);
-    assert_eq!(rig.sent(), ["55555555: COOKIE-ACK DATA(1)"]);
-    sack(&mut rig, 1).expect("new");
-    assert_eq!(rig.up.acknowledged, [2]);
-    assert_eq!(rig.wait(Duration::from_secs(20)), []);
+}
+
+// RFC 8899 §5.1.1: the answer to a probe of before never comes, and hinders none of the next ones.
+#[test]
+fn a_restart_forgets_a_probe_of_the_path() {
+    let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
+    rig.association.path_mtu(rig.now, 1180);
+    rig.now += Config::default().path_mtu_raise;
+    rig.up.queue.push_back((1, 100));
+    assert_eq!(rig.sent(), ["P: DATA(1)", "P: HEARTBEAT PAD"]);
+    restart(&mut rig);
+    rig.up.queue.push_back((2, 100));
+    let sent = rig.packets();
+    assert_eq!(rig.words(&sent[0]), "55555555: COOKIE-ACK DATA(1)");
+    assert_eq!(rig.words(&sent[1]), "55555555: HEARTBEAT PAD");
+    // It is answered, and the path carries more again.
+    let answer = super::rig::packet(rig.association.local_tag(), |b| {
+        b.heartbeat_ack(&sent[1][16..28]).expect("room");
+    });
+    rig.give_octets(&answer).expect("answers the probe");
+    assert_eq!(rig.association.path_len(), 1260);
 }
 
 // RFC 9260 §6, §6.2.1: a SACK of the past, or where none belongs, changes nothing.

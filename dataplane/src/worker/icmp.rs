@@ -67,12 +67,13 @@ impl<Io: PortIo> Core<Io> {
         self.counters.icmp_soft_errors.add(1);
     }
 
-    /// A stream's path carries less, or again more, than it was known to: others are told.
+    /// A stream's path carries less, or again more, than it was known to: others are told. Not of a guess: a peer
+    /// that is away for a while looks like a black hole.
     pub(super) fn look_at_path(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         let Lower::Tcp(endpoint) = &conn.lower else { return };
-        let mss = endpoint.connection().path_mss();
-        if mss != conn.path_mss {
+        let mss = endpoint.connection().known_path_mss();
+        if let Some(mss) = mss.filter(|&mss| mss != conn.path_mss) {
             conn.path_mss = mss;
             let mtu = mss + conn.path.tcp_headers();
             self.path_mtus.learn((conn.path.interface(), conn.peer()), mtu, now);
@@ -89,9 +90,9 @@ impl<Io: PortIo> Core<Io> {
         }
         let known = self.path_mtus.get(peer, now);
         let known = known.map(|mtu| mtu.saturating_sub(conn.path.tcp_headers()));
-        if let Some(mss) = known.filter(|&mss| mss < conn.path_mss) {
-            conn.path_mss = mss;
+        if let Some(mss) = known.filter(|&mss| mss < endpoint.connection().path_mss()) {
             endpoint.path_mtu(now, mss);
+            conn.path_mss = endpoint.connection().path_mss();
         }
     }
 

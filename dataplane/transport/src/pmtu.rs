@@ -54,6 +54,8 @@ pub struct Search {
     headers: u16,
     /// MTU that a black hole sends us to.
     base: u16,
+    /// Somebody said, or a probe has shown, what the path carries; `low` is neither a guess nor what the peer takes.
+    confirmed: bool,
     /// Losses of probes of one size.
     losses: u8,
     /// No probe before.
@@ -74,6 +76,7 @@ impl Search {
             floor: floor.saturating_sub(headers).max(1),
             headers,
             base: BASE_V4,
+            confirmed: false,
             losses: 0,
             not_before: Instant::ZERO,
             raise_at: NEVER,
@@ -90,6 +93,13 @@ impl Search {
         self.low
     }
 
+    /// True when the size in use is what the path is known to carry, and of use to others: not while nothing
+    /// is known, nor after a black hole until a probe has arrived or was lost for its size. What looks like a
+    /// black hole may be a peer that is away for a while.
+    pub fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
     /// The least size that is believed.
     pub fn floor(&self) -> u16 {
         self.floor
@@ -103,6 +113,7 @@ impl Search {
     /// The peer takes no more than this, whatever the path carries (RFC 9293 §3.7.1).
     pub fn limit_to(&mut self, size: u16) {
         self.limit = self.limit.min(size).max(1);
+        self.confirmed &= self.low <= self.limit;
         self.low = self.low.min(self.limit);
         self.high = self.high.min(self.limit);
     }
@@ -111,6 +122,7 @@ impl Search {
     pub fn set(&mut self, size: u16, raise_at: Instant) {
         self.low = size.min(self.limit);
         self.high = self.low;
+        self.confirmed = true;
         self.losses = 0;
         self.raise_at = if self.low < self.limit { raise_at } else { NEVER };
     }
@@ -125,6 +137,7 @@ impl Search {
         }
         self.low = to;
         self.high = self.limit;
+        self.confirmed = false;
         self.losses = 0;
         self.raise_at = NEVER;
         Change::Size(to)
@@ -153,6 +166,7 @@ impl Search {
         }
         self.low = size;
         self.high = self.high.max(size);
+        self.confirmed = true;
         Change::Size(size)
     }
 
@@ -166,6 +180,7 @@ impl Search {
         self.losses += 1;
         if self.losses >= LOSSES {
             self.losses = 0;
+            self.confirmed = true;
             self.high = self.high.min(size - 1).max(self.low);
             self.raise_at = raise_at;
         }
@@ -174,6 +189,7 @@ impl Search {
     /// A router says that a probe did not pass, and what would (RFC 4821 §7.6.2).
     pub fn probe_reported(&mut self, size: u16, raise_at: Instant) {
         self.losses = 0;
+        self.confirmed = true;
         self.high = size.clamp(self.low, self.limit);
         self.raise_at = raise_at;
     }
@@ -278,6 +294,42 @@ mod tests {
         assert_eq!(search.probe(Instant::from_millis(600)), Some(1452));
         search.probe_reported(1410, NEVER);
         assert_eq!(search.probe(Instant::from_millis(601)), None);
+    }
+
+    // What is in use after a black hole is a guess until the path has shown something.
+    #[test]
+    fn what_a_black_hole_leads_to_is_not_confirmed_by_itself() {
+        let fallen = || {
+            let mut search = search();
+            assert!(!search.is_confirmed(), "nothing is known");
+            search.set(1460, NEVER);
+            assert!(search.is_confirmed());
+            search.black_hole(false);
+            assert!(!search.is_confirmed());
+            search
+        };
+        let mut search = fallen();
+        search.arrived(900);
+        assert!(!search.is_confirmed(), "less than what is in use");
+        search.arrived(1240);
+        assert!(search.is_confirmed());
+        assert_eq!(search.black_hole(true), Change::Size(536));
+        assert!(!search.is_confirmed());
+        search.probe_reported(1240, NEVER);
+        assert!(search.is_confirmed());
+        let mut search = fallen();
+        search.lost(1240, false, Instant::ZERO, NEVER);
+        search.lost(1240, true, Instant::ZERO, NEVER);
+        assert!(!search.is_confirmed(), "it may have been lost by chance");
+        search.lost(1240, true, Instant::ZERO, NEVER);
+        assert!(search.is_confirmed());
+        assert_eq!(search.black_hole(false), Change::Nothing);
+        assert!(search.is_confirmed(), "it is in use already");
+        // RFC 9293 §3.7.1: what the peer takes says nothing of the path.
+        search.limit_to(984);
+        assert!(search.is_confirmed());
+        search.limit_to(800);
+        assert!(!search.is_confirmed());
     }
 
     #[test]

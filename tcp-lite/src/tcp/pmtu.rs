@@ -168,6 +168,12 @@ impl Connection {
         self.path.mss()
     }
 
+    /// The same, once reports or probes have shown it, or others have told: not a guess in a black hole.
+    pub fn known_path_mss(&self) -> Option<u16> {
+        let search = &self.path.found.as_ref()?.search;
+        search.is_confirmed().then(|| search.size())
+    }
+
     fn probe_reported(&mut self, now: Instant, mss: u16, payload: usize) -> TooBig {
         if payload < self.send.emss() {
             return TooBig::NoNews;

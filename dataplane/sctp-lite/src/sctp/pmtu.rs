@@ -135,6 +135,18 @@ impl Association {
         self.use_path_len();
     }
 
+    /// The least size that [`path_mtu`](Self::path_mtu) takes, octets of SCTP packets.
+    pub fn least_path_len(&self) -> usize {
+        self.path.floor().into()
+    }
+
+    /// The size in use, once reports or probes have shown that the path carries it, or others have told: not a
+    /// guess in a black hole.
+    pub fn known_path_len(&self) -> Option<usize> {
+        let search = &self.path.found.as_ref()?.search;
+        search.is_confirmed().then(|| search.size().into())
+    }
+
     /// A router says that the path carries packets of at most `len` octets. Says whether that was news.
     pub fn packet_too_big(&mut self, now: Instant, len: usize) -> bool {
         if let Some(probe) = self.path.probe()

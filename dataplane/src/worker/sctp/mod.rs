@@ -62,7 +62,7 @@ struct Association {
     tag: Tag,
     endpoint: Endpoint<Memory>,
     carrier: Carrier,
-    /// What others were told of its path: octets of SCTP packets that it carries.
+    /// What others were told of its path, or have told: octets of SCTP packets that it carries.
     path_len: usize,
     /// What it was opened with; `None` for accepted ones.
     opened: Option<Arc<SctpConfig>>,
@@ -212,10 +212,10 @@ impl Associations {
         Some((association.carrier.path.interface(), association.key.remote.ip()))
     }
 
-    /// The MTU of its path, if that has changed since it was asked last.
+    /// The MTU of its path, if that is known and has changed since it was asked last.
     pub(super) fn path_news(&mut self, at: u32) -> Option<(Peer, u16)> {
         let association = self.all.get_mut(at)?;
-        let len = association.endpoint.association().path_len();
+        let len = association.endpoint.association().known_path_len()?;
         if len == association.path_len {
             return None;
         }
@@ -227,8 +227,9 @@ impl Associations {
     /// Others have found out that its path carries no more than `mtu`.
     pub(super) fn tell_path(&mut self, at: u32, mtu: u16, now: Instant) {
         let Some(association) = self.all.get_mut(at) else { return };
-        let limit = association.carrier.packet_limit(mtu);
-        if limit < association.path_len {
+        let sctp = association.endpoint.association();
+        let limit = association.carrier.packet_limit(mtu).max(sctp.least_path_len());
+        if limit < sctp.path_len() {
             association.path_len = limit;
             association.endpoint.path_mtu(now, limit);
         }

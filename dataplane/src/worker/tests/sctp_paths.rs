@@ -14,8 +14,10 @@ use crate::api::{Event, SctpConfig};
 use crate::memory::Memory;
 use crate::net::demux::ICMPV6;
 use crate::net::{checksum, path};
+use crate::worker::lower::Lower;
 
 const PORT: u16 = 7471;
+const TCP_PORT: u16 = 7472;
 const UDP: u16 = 9899;
 
 /// Which way the association goes.
@@ -139,6 +141,36 @@ fn what_is_under_way_when_the_path_narrows_is_cut_by_ip() {
     }
 }
 
+// RFC 8899 §4.6.1, RFC 9260 §10: who does not know the verification tag changes nothing.
+#[test]
+fn a_report_of_another_association_is_ignored() {
+    for way in WAYS {
+        let (mut net, here) = way.open(sctp::Config::default());
+        let whole = path_len(&net);
+        let (long, _) = narrow(&mut net, 1300);
+        begin(&mut net, here, 10_000);
+        net.until("a long packet", |_| (!long.borrow().is_empty()).then_some(()));
+        let frame = long.borrow()[0].clone();
+        let tag = 14 + if way.v6 { 40 } else { 20 } + if way.udp { 8 } else { 0 } + 4;
+        for bit in 0..32 {
+            let mut guess = frame.clone();
+            guess[tag + bit / 8] ^= 1 << (bit % 8);
+            net.hosts[0].arrive(report(1300, &guess));
+            // As many as are listened to in this time.
+            net.pass(Duration::from_millis(1));
+        }
+        net.settle();
+        let host = &net.hosts[0];
+        let (ignored, limited) =
+            (host.count("icmp_not_in_flight"), host.count("icmp_rate_limited"));
+        assert!(ignored > 0 && ignored + limited == 32, "{way:?}: {ignored} and {limited}");
+        assert_eq!((host.count("path_mtu_updates"), path_len(&net)), (0, whole), "{way:?}");
+        net.hosts[0].arrive(report(1300, &frame));
+        net.pass(Duration::from_secs(1));
+        assert_eq!(net.hosts[0].count("path_mtu_updates"), 1, "{way:?}");
+    }
+}
+
 // Fragments that are lost are sent again with their packet, in new ones.
 #[test]
 fn lost_fragments_are_repaired() {
@@ -210,7 +242,7 @@ fn a_black_hole_is_left() {
             net.pass(Duration::from_millis(100));
         }
         assert_eq!(path_len(&net), mtu - around, "{way:?}");
-        // RFC 9260 §7.3, RFC 1191 §3: another association to that peer knows it, and TCP does.
+        // RFC 9260 §7.3, RFC 1191 §3: another association to that peer knows it, and so does TCP.
         assert_eq!(net.hosts[0].count("path_mtus"), 1);
         if !way.udp && way.workers == 1 {
             let peer = if way.v6 { v6(2) } else { v4(2) };
@@ -219,9 +251,78 @@ fn a_black_hole_is_left() {
             let config = way.config(sctp::Config::default());
             net.open_as(0, 0, 1, (peer, PORT).into(), config);
             assert_eq!(net.hosts[0].count("associations"), 2);
-            path_len(&net);
+            assert_eq!(path_len(&net), mtu - around, "{way:?}");
+            net.hosts[1].listen(TCP_PORT);
+            net.settle();
+            let (stream, _) = net.open(0, 0, 1, (peer, TCP_PORT).into());
+            assert_eq!(path_mss(&net, stream), mtu - around - 20, "{way:?}");
         }
     }
+}
+
+/// The size of segments that a stream of host 0 over TCP takes its path to carry.
+fn path_mss(net: &Net, stream: StreamId) -> usize {
+    let conns = &net.hosts[0].cores[0].conns;
+    let conn = conns.find(stream).and_then(|slot| conns.get(slot)).expect("it is there");
+    match &conn.lower {
+        Lower::Tcp(endpoint) => endpoint.connection().path_mss().into(),
+        Lower::Sctp(_) => panic!("a stream over TCP"),
+    }
+}
+
+// RFC 8899 §4.3: a peer that is away for a while looks like a black hole. Whoever speaks to it when it is back
+// begins with what the interface carries.
+#[test]
+fn a_peer_that_was_away_has_no_narrow_path() {
+    for (v6, lasts) in [(false, 1), (true, 1), (false, 60), (true, 60)] {
+        let way = Way { v6, ..WAYS[0] };
+        let (mut net, here) = way.open(sctp::Config::default());
+        net.hosts[1].listen(TCP_PORT);
+        net.settle();
+        let peer = if v6 { self::v6(2) } else { v4(2) };
+        let (over_tcp, _) = net.open(0, 0, 1, (peer, TCP_PORT).into());
+        net.settle();
+        let (full_len, full_mss) = (path_len(&net), path_mss(&net, over_tcp));
+        // The next hop is there, the peer is not.
+        net.loses = Box::new(move |_, frame| {
+            let asks_for_neighbours = frame[12..14] == [8, 6] || (v6 && frame[20] == 58);
+            !asks_for_neighbours
+        });
+        net.hosts[0].send(here, &[1; 4000]);
+        net.hosts[0].send(over_tcp, &[2; 4000]);
+        net.until("a fall of the one", |net| (path_len(net) < full_len).then_some(()));
+        net.until("and the other", |net| (path_mss(net, over_tcp) < full_mss).then_some(()));
+        net.pass(Duration::from_secs(lasts));
+        assert_eq!(net.hosts[0].count("path_mtus"), 0, "{way:?}");
+        // The longer time was too long for the association.
+        assert_eq!(net.hosts[0].count("associations"), u64::from(lasts == 1));
+        net.loses = Box::new(|_, _| false);
+        let (_, _) = net.open_as(0, 0, 1, (peer, PORT).into(), way.config(sctp::Config::default()));
+        let (second, _) = net.open(0, 0, 1, (peer, TCP_PORT).into());
+        assert_eq!(path_mss(&net, second), full_mss, "{way:?}");
+        let all = &net.hosts[0].cores[0].associations;
+        let mut newest =
+            (0..16).rev().filter_map(|at| all.endpoint(at)).map(|e| e.association().path_len());
+        assert_eq!(newest.next(), Some(full_len), "{way:?}");
+    }
+}
+
+// RFC 5043 §9: what TCP has learned of a narrow path stays known, though no association goes below its least.
+#[test]
+fn a_path_below_the_least_packet_stays_known() {
+    let way = WAYS[0];
+    let (mut net, here) = way.open(sctp::Config { min_path_mtu: 68, ..sctp::Config::default() });
+    let mtu = 500;
+    let now = net.now;
+    net.hosts[0].cores[0].path_mtus.learn((0, v4(2)), mtu, now);
+    net.loses = Box::new(|from, frame| from == 0 && frame[12..14] == [8, 0]);
+    net.hosts[0].send(here, &[1; 1000]);
+    net.pass(Duration::from_secs(10));
+    assert_eq!(path_len(&net), sctp::MIN_PACKET);
+    let core = &net.hosts[0].cores[0];
+    assert_eq!(core.path_mtus.get((0, v4(2)), net.now), Some(mtu));
+    let stats = core.associations.endpoint(0).expect("it is there").association().stats();
+    assert_eq!((stats.path_mtu_reductions, stats.path_mtu_black_holes), (1, 0));
 }
 
 // RFC 8899 §6.2.1.4, §4.6.2: a report about a probe ends the search there, one that asks for more than the probe

@@ -8,7 +8,8 @@
 //!                                    length, identification, hop limit, ECN, checksum
 //! ```
 //!
-//! Headers of other lengths take the long way, [`demux`](super::demux).
+//! Headers of other lengths take the long way, [`demux`](super::demux), and so do frames of less than 64 octets: what
+//! is compared is always as many.
 
 use core::ops::Range;
 
@@ -161,26 +162,41 @@ mod tests {
         }
     }
 
+    /// Makes the checksum of the IPv4 header between `l3` and `start` right.
+    fn mend(frame: &mut [u8], l3: usize, start: usize) {
+        frame[l3 + 10..l3 + 12].fill(0);
+        let sum = !checksum::sum(&frame[l3..start]);
+        frame[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
+    }
+
+    /// What the long way says of `next`: what it says of `last`, but for where the segment lies.
+    fn as_demux_says(next: &[u8], last: &[u8], found: Range<usize>, own: &[Interface; 1]) {
+        let mut expected = demux(last, 0, L4Check::Good, own).unwrap();
+        match &mut expected.kind {
+            Kind::Tcp { segment, .. } => *segment = found,
+            other => panic!("{other:?}"),
+        }
+        // Interface, source's link-layer address, both ends.
+        assert_eq!(demux(next, 0, L4Check::Good, own), Ok(expected), "{next:02x?}");
+    }
+
     #[test]
     fn no_bit_of_a_header_passes_unseen_that_must_be_the_same() {
         for (vlan, v6) in ways() {
             let (last, own) = frame(vlan, v6, false, &[1; 20]);
             let start = last.len() - 40;
+            let l3 = start - if v6 { IPV6 } else { IPV4 };
             let own = [own];
             for bit in 0..8 * (start + PORTS) {
+                let at = bit / 8;
                 let mut next = last.clone();
-                next[bit / 8] ^= 1 << (bit % 8);
-                let found = segment(&next, &last, start);
-                let Some(found) = found else { continue };
-                let packet = demux(&next, 0, L4Check::Good, &own).unwrap();
-                let known = demux(&last, 0, L4Check::Good, &own).unwrap();
-                assert_eq!(packet.source_mac, known.source_mac, "bit {bit}");
-                match (packet.kind, known.kind) {
-                    (
-                        Kind::Tcp { source, destination, segment },
-                        Kind::Tcp { source: s, destination: d, .. },
-                    ) => assert_eq!((source, destination, segment), (s, d, found), "bit {bit}"),
-                    other => panic!("bit {bit}: {other:?}"),
+                next[at] ^= 1 << (bit % 8);
+                if !v6 && (l3..start).contains(&at) && !(l3 + 10..l3 + 12).contains(&at) {
+                    // Else the checksum alone would give it away.
+                    mend(&mut next, l3, start);
+                }
+                if let Some(found) = segment(&next, &last, start) {
+                    as_demux_says(&next, &last, found, &own);
                 }
             }
         }
@@ -202,20 +218,11 @@ mod tests {
             changes.into_iter().for_each(|(at, to)| next[at] = to);
             let l3 = start - if v6 { IPV6 } else { IPV4 };
             if fix && !v6 {
-                next[l3 + 10..l3 + 12].fill(0);
-                let sum = !checksum::sum(&next[l3..start]);
-                next[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
+                mend(&mut next, l3, start);
             }
             next.truncate(next.len() - cut);
             if let Some(found) = segment(&next, &last, start) {
-                let packet = demux(&next, 0, L4Check::Good, &[own]).unwrap();
-                match packet.kind {
-                    Kind::Tcp { source, destination, segment } => {
-                        prop_assert_eq!((source.port(), destination.port()), (700, 800));
-                        prop_assert_eq!(segment, found);
-                    }
-                    other => prop_assert!(false, "{:?}", other),
-                }
+                as_demux_says(&next, &last, found, &[own]);
             }
         }
     }

@@ -21,7 +21,7 @@ use crate::mesh::Message;
 use crate::net::Notice;
 use crate::net::alike;
 use crate::net::checksum;
-use crate::net::demux::{Kind, L4Check, TCP, demux};
+use crate::net::demux::{self, Kind, L4Check, TCP, demux};
 use crate::net::ecn;
 use crate::net::icmp::Quote;
 use crate::net::neighbour::{Claim, ClaimOutcome, Mac};
@@ -89,6 +89,8 @@ impl<F: Frame> Packet<F> {
 /// A segment or an SCTP packet on its way through the stages.
 pub(super) struct Arrival<F> {
     pub(super) frame: Packet<F>,
+    /// The port it came in by.
+    pub(super) port: u16,
     pub(super) flow: FlowKey,
     pub(super) hash: FlowHash,
     /// Where in the frame it is.
@@ -123,6 +125,30 @@ impl<F> Arrival<F> {
 }
 
 pub(super) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
+
+/// Takes a frame whose headers say the same as those of the last arrival, from the same port: it is of the same flow
+/// then, and this worker owns it still. Returns any other.
+#[inline]
+pub(super) fn recognise<F: Frame>(
+    port: usize,
+    frame: Packet<F>,
+    unverified: bool,
+    arrivals: &mut Arrivals<F>,
+) -> Option<Packet<F>> {
+    // Frames from other workers are of any port, and what tells interfaces apart is the port.
+    let alike = arrivals
+        .last()
+        .filter(|last| usize::from(last.port) == port && !last.is_sctp())
+        .and_then(|last| {
+            let span = alike::segment(frame.octets(), last.frame.octets(), last.span.start)?;
+            Some((last.flow, last.hash, last.source_mac, span))
+        });
+    let Some((flow, hash, source_mac, span)) = alike else { return Some(frame) };
+    let carries = Carries::Segment { ce: ecn::is_marked(frame.octets()), unverified };
+    let port = port as u16;
+    arrivals.push(Arrival { frame, port, flow, hash, span, source_mac, carries, slot: None });
+    None
+}
 
 impl<Io: PortIo> Core<Io> {
     /// One burst of each port. Returns whether there was any frame.
@@ -194,6 +220,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// First stage: reads the headers and computes the hash. What is neither TCP's nor SCTP's is dealt with at
     /// once; what `may_forward` and belongs to another worker goes there.
+    #[inline]
     fn sort(
         &mut self,
         port: usize,
@@ -203,58 +230,51 @@ impl<Io: PortIo> Core<Io> {
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
         let Some(Some(slot)) = self.ports.get(port) else { return };
-        let facts = &slot.facts;
-        let check = match facts.rx_checksum {
-            ChecksumBy::Nobody => L4Check::Good,
-            ChecksumBy::Software => L4Check::Unknown,
+        // A segment's checksum waits for its turn: the headers alone are read here.
+        let unverified = match slot.facts.rx_checksum {
+            ChecksumBy::Nobody => false,
+            ChecksumBy::Software => true,
             ChecksumBy::Device => match frame.checksum() {
-                RxChecksum::Good => L4Check::Good,
-                RxChecksum::Unknown => L4Check::Unknown,
+                RxChecksum::Good => false,
+                RxChecksum::Unknown => true,
                 RxChecksum::Bad => return self.counters.drops.count(DropReason::L4Checksum),
             },
         };
-        // A segment's checksum waits for its turn: the headers alone are read here.
-        let unverified = check == L4Check::Unknown;
-        if may_forward
-            && let Some(last) = arrivals.last().filter(|last| !last.is_sctp())
-            // All of them are from this port; who owns the flow of the one before owns it still.
-            && let Some(span) = alike::segment(frame.octets(), last.frame.octets(), last.span.start)
-        {
-            let Arrival { flow, hash, source_mac, .. } = *last;
-            let carries = Carries::Segment { ce: ecn::is_marked(frame.octets()), unverified };
-            arrivals.push(Arrival { frame, flow, hash, span, source_mac, carries, slot: None });
-            return;
-        }
+        let Some(frame) = recognise(port, frame, unverified, arrivals) else { return };
         let packet = match demux(frame.octets(), port, L4Check::Good, &self.stack.interfaces) {
             Ok(packet) => packet,
             Err(reason) => return self.counters.drops.count(reason),
         };
-        if let Kind::Fragment(fragment) = &packet.kind {
-            let (source, destination) = (fragment.source, fragment.destination);
-            // Pieces have no ports: those of one packet meet at the owner of the addresses.
-            let owner =
-                facts.steering.owner(SocketAddr::new(source, 0), SocketAddr::new(destination, 0));
-            if may_forward && owner.0 != self.index {
-                let message = frame.message(port);
-                return self.mesh.send(usize::from(owner.0), message, &self.counters);
+        match packet.kind {
+            Kind::Tcp { .. } => {
+                self.sort_segment(port, &packet, frame, unverified, may_forward, arrivals);
             }
-            return self.fragment(port, packet.interface, fragment, &frame, now, arrivals);
-        }
-        if let Kind::Sctp { source, destination, .. } = packet.kind {
-            let ends = (source, destination);
-            return self.sort_sctp(port, &packet, ends, frame, may_forward, arrivals);
-        }
-        let Kind::Tcp { source, destination, ref segment } = packet.kind else {
-            let waiting = self.outbox.len();
-            let notice = self.stack.control(&packet, frame.octets(), now, &mut self.outbox);
-            if notice != Ok(Notice::Echoed) {
-                self.counters.neighbour_answers.add((self.outbox.len() - waiting) as u64);
+            Kind::Sctp { source, destination, .. } => {
+                let ends = (source, destination);
+                self.sort_sctp(port, &packet, ends, frame, may_forward, arrivals);
             }
-            return match notice {
-                Ok(notice) => self.notice(port, notice, now),
-                Err(reason) => self.counters.drops.count(reason),
-            };
-        };
+            Kind::Fragment(ref fragment) => {
+                let of = (port, packet.interface);
+                self.sort_fragment(of, fragment, frame, now, may_forward, arrivals);
+            }
+            _ => self.sort_rest(port, &packet, &frame, now),
+        }
+    }
+
+    /// A segment that demultiplexing found.
+    #[inline]
+    fn sort_segment(
+        &mut self,
+        port: usize,
+        found: &demux::Packet,
+        frame: Packet<Io::Frame>,
+        unverified: bool,
+        may_forward: bool,
+        arrivals: &mut Arrivals<Io::Frame>,
+    ) {
+        let Kind::Tcp { source, destination, ref segment } = found.kind else { return };
+        let Some(Some(slot)) = self.ports.get(port) else { return };
+        let facts = &slot.facts;
         if may_forward && facts.steering.only().is_none() {
             let owner = match frame.hash().filter(|_| facts.device_hash) {
                 Some(hash) => facts.steering.owner_of_hash(hash),
@@ -265,27 +285,38 @@ impl<Io: PortIo> Core<Io> {
                 return self.mesh.send(usize::from(owner.0), message, &self.counters);
             }
         }
-        let interface = packet.interface as u16;
+        let interface = found.interface as u16;
         let flow = FlowKey { interface, local: destination, remote: source };
         // Frames of one flow often follow each other.
         let same = arrivals.last().filter(|last| last.flow == flow && !last.is_sctp());
         let hash = same.map_or_else(|| self.flows.hash(&flow), |last| last.hash);
-        let (span, source_mac) = (segment.clone(), packet.source_mac);
+        let (span, source_mac) = (segment.clone(), found.source_mac);
         let ce = ecn::is_marked(frame.octets());
         let carries = Carries::Segment { ce, unverified };
-        arrivals.push(Arrival { frame, flow, hash, span, source_mac, carries, slot: None });
+        let port = port as u16;
+        arrivals.push(Arrival { frame, port, flow, hash, span, source_mac, carries, slot: None });
     }
 
-    /// A piece of a packet: the whole goes through the stages once the last piece has come.
-    fn fragment(
+    /// A piece of a packet, of a port and an interface: the whole goes through the stages once the last piece has
+    /// come.
+    fn sort_fragment(
         &mut self,
-        port: usize,
-        interface: usize,
+        (port, interface): (usize, usize),
         fragment: &Fragment,
-        frame: &Packet<Io::Frame>,
+        frame: Packet<Io::Frame>,
         now: Instant,
+        may_forward: bool,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
+        let Some(Some(slot)) = self.ports.get(port) else { return };
+        let (source, destination) = (fragment.source, fragment.destination);
+        // Pieces have no ports: those of one packet meet at the owner of the addresses.
+        let (source, destination) = (SocketAddr::new(source, 0), SocketAddr::new(destination, 0));
+        let owner = slot.facts.steering.owner(source, destination);
+        if may_forward && owner.0 != self.index {
+            let message = frame.message(port);
+            return self.mesh.send(usize::from(owner.0), message, &self.counters);
+        }
         match self.reassembly.input(interface, fragment, frame.octets(), now) {
             Ok((outcome, evicted)) => {
                 self.counters.reassembly_evicted.add(evicted);
@@ -294,6 +325,25 @@ impl<Io: PortIo> Core<Io> {
                     self.sort(port, Packet::Whole(octets), now, true, arrivals);
                 }
             }
+            Err(reason) => self.counters.drops.count(reason),
+        }
+    }
+
+    /// What no stream and no association takes.
+    fn sort_rest(
+        &mut self,
+        port: usize,
+        found: &demux::Packet,
+        frame: &Packet<Io::Frame>,
+        now: Instant,
+    ) {
+        let waiting = self.outbox.len();
+        let notice = self.stack.control(found, frame.octets(), now, &mut self.outbox);
+        if notice != Ok(Notice::Echoed) {
+            self.counters.neighbour_answers.add((self.outbox.len() - waiting) as u64);
+        }
+        match notice {
+            Ok(notice) => self.notice(port, notice, now),
             Err(reason) => self.counters.drops.count(reason),
         }
     }

@@ -69,7 +69,8 @@ impl<Io: PortIo> Core<Io> {
         let hash = same.map_or_else(|| self.associations.flows.hash(&flow), |last| last.hash);
         let (span, source_mac) = (packet.clone(), found.source_mac);
         let carries = Carries::Packet { udp };
-        arrivals.push(Arrival { frame, flow, hash, span, source_mac, carries, slot: None });
+        let port = port as u16;
+        arrivals.push(Arrival { frame, port, flow, hash, span, source_mac, carries, slot: None });
     }
 
     /// A packet, looked up.

@@ -3,9 +3,13 @@
 use std::collections::BTreeSet;
 
 use ddp::{Access, RegionMemory, Stag};
+use tcp_lite::tcp::Flags;
 
+use super::floods::forged;
 use super::wire_pair::*;
 use crate::api::Event;
+use crate::flow::FlowKey;
+use crate::worker::input::{Arrival, Arrivals, Carries, Packet, recognise};
 
 const PORT: u16 = 4791;
 const SINK: Stag = Stag(9);
@@ -104,4 +108,28 @@ fn a_full_mesh_ring_loses_and_counts() {
     }
     let events = net.hosts[1].events.iter();
     assert!(!events.clone().any(|(_, e)| matches!(e, Event::Error { .. } | Event::Closed { .. })));
+}
+
+#[test]
+fn a_frame_is_like_the_last_one_only_if_it_came_by_the_same_port() {
+    let mut frame = forged((1, 700), PORT, Flags::ACK);
+    frame.0.resize(64, 0);
+    let flow = FlowKey { interface: 0, local: (v4(2), PORT).into(), remote: (v4(1), 700).into() };
+    let host = Host::new(&Plan::new(2));
+    let mut arrivals = Arrivals::new();
+    arrivals.push(Arrival {
+        frame: Packet::Frame(frame.clone()),
+        port: 1,
+        flow,
+        hash: host.cores[0].flows.hash(&flow),
+        span: 34..58,
+        source_mac: [2, 0, 0, 0, 0, 1],
+        carries: Carries::Segment { ce: false, unverified: true },
+        slot: None,
+    });
+    // As it comes from another worker, in one burst with those of other ports.
+    assert!(recognise(0, Packet::Frame(frame.clone()), true, &mut arrivals).is_some());
+    assert_eq!(arrivals.len(), 1);
+    assert!(recognise(1, Packet::Frame(frame), true, &mut arrivals).is_none());
+    assert_eq!((arrivals[1].port, arrivals[1].flow, arrivals[1].span.clone()), (1, flow, 34..58));
 }

@@ -138,6 +138,7 @@ impl Sender {
     ) -> Told {
         let mut told = self.told(now, una, source.has_data());
         self.heard = true;
+        self.probes_unanswered = 0;
         self.advance(&mut told, source);
         let blocks = self.sack(una, sack.gaps(), &mut told.delivery);
         told.sack_news = blocks.news;
@@ -157,7 +158,7 @@ impl Sender {
                 *acknowledged += u64::from(message.len);
                 source.acknowledged(message);
             });
-            self.timeouts_in_a_row = 0;
+            (self.timeouts_in_a_row, self.probes_unanswered) = (0, 0);
         }
         told.delivery.highest = told.delivery.highest.max(self.board.una);
     }

@@ -88,6 +88,8 @@ pub struct Sender {
     burst: u64,
     /// Time-outs in a row without progress.
     timeouts_in_a_row: u32,
+    /// Probes of a closed window in a row without any answer.
+    probes_unanswered: u32,
     /// A SACK came since the last time-out.
     heard: bool,
     /// SACKs in a row that lacked what had been reported (RFC 9260 §6.2.1 D iii).
@@ -134,6 +136,7 @@ impl Sender {
             probing: false,
             burst: u64::from(config.max_burst),
             timeouts_in_a_row: 0,
+            probes_unanswered: 0,
             heard: false,
             reneging: 0,
             last_sent: now,
@@ -154,14 +157,16 @@ impl Sender {
         self.board.is_empty()
     }
 
-    /// Time-outs in a row without progress.
+    /// Time-outs in a row without progress, and probes of a closed window in a row without an answer.
     pub fn timeouts_in_a_row(&self) -> u32 {
-        self.timeouts_in_a_row
+        self.timeouts_in_a_row.saturating_add(self.probes_unanswered)
     }
 
     /// True while nothing is thought to be lost.
     pub fn is_lossless(&self) -> bool {
-        self.phase == Phase::Open && !self.board.awaits_retransmission()
+        self.phase == Phase::Open
+            && !self.board.awaits_retransmission()
+            && self.probes_unanswered == 0
     }
 
     /// True when the peer has reported messages that are shorter than the oldest one, which it lacks.

@@ -75,6 +75,8 @@ impl Sender {
                 if closed {
                     self.probe_due = true;
                     self.rtt.back_off();
+                    // RFC 8899 §4.3: perhaps they are too long for the path.
+                    self.probes_unanswered += u32::from(!answered);
                 } else {
                     self.on_timeout(now);
                 }

@@ -71,6 +71,59 @@ fn a_peer_that_acknowledges_nothing() {
     assert!(rig.up.acknowledged.is_empty());
 }
 
+/// A peer that has closed its window, and a long message that waits.
+fn with_a_closed_window() -> Rig {
+    let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
+    rig.up.queue.push_back((1, 100));
+    rig.sent();
+    closed(&mut rig).expect("new");
+    rig.up.queue.push_back((2, 1400));
+    assert_eq!(rig.sent(), [""; 0]);
+    rig
+}
+
+/// The first message is there, and there is no room.
+fn closed(rig: &mut Rig) -> Result<(), DropReason> {
+    let header = SackHeader { cumulative: rig.association.local_tsn, a_rwnd: 0 };
+    rig.give(|b| b.sack(header, &[], &[]).expect("room"))
+}
+
+// RFC 8899 §4.3, RFC 9260 §6.1 A: probes of a closed window may be too long for the path as well; they are for IP
+// to cut then, before the peer is given up.
+#[test]
+fn a_black_hole_behind_a_closed_window() {
+    let mut rig = with_a_closed_window();
+    let mut sent = Vec::new();
+    while rig.association.stats().path_mtu_black_holes == 0 {
+        assert_eq!(rig.state(), State::Established);
+        sent.extend(rig.wait(Duration::from_millis(20)));
+    }
+    assert_eq!((rig.association.errors, rig.association.path_len()), (4, 1180));
+    assert_eq!(rig.association.known_path_len(), None, "a guess");
+    // The first one, five more, and nothing larger before an answer has come: the SACK that closed the window
+    // counts as one to the first.
+    assert_eq!(sent.len(), 6);
+    assert!(sent.iter().all(|(_, words)| words == "P: DATA(2)"), "{sent:?}");
+    sack(&mut rig, 2).expect("it has arrived, in pieces");
+    assert_eq!(rig.association.errors, 0);
+    rig.up.queue.push_back((3, 1100));
+    assert_eq!(rig.sent(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
+}
+
+// RFC 9260 §6.1 A: a peer that answers, though it keeps its window closed, has got the probes.
+#[test]
+fn answered_probes_of_a_closed_window_tell_of_no_black_hole() {
+    let mut rig = with_a_closed_window();
+    for _ in 0..30 {
+        closed(&mut rig).expect("nothing new");
+        rig.wait(rig.association.sender().rto());
+    }
+    assert!(rig.association.sender().stats().window_probes >= 10);
+    assert_eq!(rig.association.stats().path_mtu_black_holes, 0);
+    assert_eq!((rig.association.path_len(), rig.association.errors), (super::rig::PACKET, 0));
+    assert!(!rig.association.is_timing_out());
+}
+
 // RFC 9260 §8.1: the count starts anew with each acknowledgement of DATA.
 #[test]
 fn an_acknowledgement_starts_the_count_anew() {

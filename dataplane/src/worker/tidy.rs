@@ -44,8 +44,8 @@ impl<Io: PortIo> Core<Io> {
                     continue;
                 }
                 Lower::Tcp(endpoint) => endpoint.relax(now),
-                // What is in flight is the association's. Nobody knows how long the session has been silent:
-                // what it wants back at once costs it an allocation each round.
+                // What is in flight is the association's. How long the session has been silent nobody knows:
+                // what it wants again at once costs an allocation, as often as the hand comes by.
                 Lower::Sctp(_) => {}
             }
             conn.relax();

@@ -1,13 +1,16 @@
 //! The main job, from ARP to octets in their place, over each kind of network layer; and the ways in
 //! which streams begin and end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ddp::{Access, RegionMemory, Stag, TaggedOffset};
 use tcp_lite::endpoint::{CloseReason, EndpointConfig, OnPeerClose};
 
 use super::wire_pair::*;
-use crate::api::{Command, CommandError, ConnectError, Event, PostFailure, Sources};
+use crate::api::{
+    self, Command, CommandError, ConnectError, Event, PostFailure, SctpConfig, Sources,
+};
 
 const PORT: u16 = 4791;
 const SINK: Stag = Stag(0x1234);
@@ -427,4 +430,27 @@ fn drain_ends_streams_gracefully_and_stop_by_force() {
     net.until("the reset", |net| {
         net.hosts[1].take(|e| matches!(e, Event::Closed { .. }).then_some(()))
     });
+}
+
+#[test]
+fn a_silent_stream_keeps_no_memory_for_what_waits() {
+    let (sctp, endpoint) = (Arc::default(), Arc::default());
+    let sctp = SctpConfig { sctp, endpoint, udp: None };
+    for config in [api::EndpointConfig::from(EndpointConfig::default()), sctp.into()] {
+        let mut net = pair();
+        net.hosts[1].listen_as(PORT, 100, 100, config.clone());
+        net.hosts[1].region(SINK.0, 5000, Access::REMOTE_WRITE);
+        let source = net.hosts[0].region(SOURCE.0, 5000, Access::NONE);
+        let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config.clone());
+        let ticket = net.hosts[0].write(here, (SOURCE, &source), SINK, 5000);
+        let keeps = |net: &Net| {
+            let conns = &net.hosts[0].cores[0].conns;
+            let conn = conns.find(here).and_then(|slot| conns.get(slot)).unwrap();
+            !conn.pending.is_blank()
+        };
+        net.until("posting", |net| keeps(net).then_some(()));
+        net.wait_sent(0, ticket);
+        net.pass(Duration::from_secs(3));
+        assert!(!keeps(&net), "{config:?}");
+    }
 }

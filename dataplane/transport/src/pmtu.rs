@@ -29,6 +29,14 @@ const MIN_V6: u16 = 1280;
 /// needs one; a second one tells random loss apart.
 const LOSSES: u8 = 2;
 
+/// Time-outs in a row of what is long after which the path is taken for a black hole (RFC 4821 §7.7, RFC 8899
+/// §4.3).
+const BLACK_HOLE: u32 = 4;
+/// The same when something shorter that was sent behind it has arrived.
+const BLACK_HOLE_EVIDENT: u32 = 3;
+/// Further time-outs after which the base is too big as well.
+const DEEP: u32 = 2;
+
 /// A gap between `low` and `high` that is this part of `low` is not worth a probe.
 const WORTH: u16 = 8;
 
@@ -41,6 +49,24 @@ pub enum Change {
     Size(u16),
     /// It stays.
     Nothing,
+}
+
+/// Where a black hole sends us to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fall {
+    /// What passes nearly everywhere.
+    Base,
+    /// What passes yet more surely.
+    Deep,
+}
+
+/// What so many time-outs in a row of something long say about the path: `None` while it may be congested.
+/// `evident` when something shorter that was sent behind it has arrived. At most `patience` of them are waited
+/// for: the peer is given up after more.
+pub fn fall(timeouts: u32, evident: bool, patience: u32) -> Option<Fall> {
+    let threshold = if evident { BLACK_HOLE_EVIDENT } else { BLACK_HOLE };
+    let further = timeouts.checked_sub(threshold.min(patience))?;
+    Some(if further < DEEP { Fall::Base } else { Fall::Deep })
 }
 
 /// The range, and when to probe it.
@@ -127,10 +153,13 @@ impl Search {
         self.raise_at = if self.low < self.limit { raise_at } else { NEVER };
     }
 
-    /// Segments of the size in use vanish without a report (RFC 4821 §7.7): base is used, or what passes
-    /// yet more surely when `deep`, and what is above is searched.
-    pub fn black_hole(&mut self, deep: bool) -> Change {
-        let mtu = if deep { DEEP_V4 } else { self.base };
+    /// Segments of the size in use vanish without a report (RFC 4821 §7.7): less is used, and what is above is
+    /// searched.
+    pub fn black_hole(&mut self, fall: Fall) -> Change {
+        let mtu = match fall {
+            Fall::Base => self.base,
+            Fall::Deep => DEEP_V4,
+        };
         let to = mtu.saturating_sub(self.headers).max(self.floor);
         if to >= self.low {
             return Change::Nothing;
@@ -246,7 +275,7 @@ mod tests {
     fn a_black_hole_is_left_by_common_sizes() {
         for (mtu, found) in [(1500, 1500), (1400, 1400), (1420, 1400), (9000, 9000), (1100, 1024)] {
             let mut search = search();
-            assert_eq!(search.black_hole(false), Change::Size(984));
+            assert_eq!(search.black_hole(Fall::Base), Change::Size(984));
             settle(&mut search, mtu - V4);
             assert!(search.size() >= found - V4, "{mtu}: {search:?}");
             assert!(search.size() <= mtu - V4);
@@ -256,24 +285,34 @@ mod tests {
     #[test]
     fn a_second_fall_goes_deeper_and_no_further() {
         let mut search = search();
-        assert_eq!(search.black_hole(false), Change::Size(984));
-        assert_eq!(search.black_hole(false), Change::Nothing);
-        assert_eq!(search.black_hole(true), Change::Size(536));
-        assert_eq!(search.black_hole(true), Change::Nothing);
+        assert_eq!(search.black_hole(Fall::Base), Change::Size(984));
+        assert_eq!(search.black_hole(Fall::Base), Change::Nothing);
+        assert_eq!(search.black_hole(Fall::Deep), Change::Size(536));
+        assert_eq!(search.black_hole(Fall::Deep), Change::Nothing);
         // RFC 8899 §5.1.2
         let mut search = self::search().with_base(1200);
-        assert_eq!(search.black_hole(false), Change::Size(1160));
+        assert_eq!(search.black_hole(Fall::Base), Change::Size(1160));
         // RFC 8200 §5: IPv6 carries 1280 everywhere.
         let mut search = Search::new(1440, 60, true, 576);
-        assert_eq!(search.black_hole(false), Change::Size(1220));
-        assert_eq!(search.black_hole(true), Change::Nothing);
+        assert_eq!(search.black_hole(Fall::Base), Change::Size(1220));
+        assert_eq!(search.black_hole(Fall::Deep), Change::Nothing);
+    }
+
+    // RFC 4821 §7.7, RFC 8899 §4.3
+    #[test]
+    fn time_outs_in_a_row_tell_of_a_black_hole() {
+        let falls = |evident, patience| [2, 3, 4, 5, 6].map(|n| fall(n, evident, patience));
+        let (base, deep) = (Some(Fall::Base), Some(Fall::Deep));
+        assert_eq!(falls(false, u32::MAX), [None, None, base, base, deep]);
+        assert_eq!(falls(true, u32::MAX), [None, base, base, deep, deep]);
+        assert_eq!(falls(false, 3), [None, base, base, deep, deep], "before the peer is given up");
     }
 
     // RFC 4821 §7.6.2, §7.6.4: one loss, or losses among others, prove nothing.
     #[test]
     fn a_size_is_too_big_when_its_probe_alone_was_lost_again() {
         let mut search = search();
-        search.black_hole(false);
+        search.black_hole(Fall::Base);
         search.lost(1240, false, Instant::ZERO, NEVER);
         search.lost(1240, true, Instant::ZERO, NEVER);
         assert_eq!(search.probe(Instant::ZERO), Some(1240));
@@ -304,7 +343,7 @@ mod tests {
             assert!(!search.is_confirmed(), "nothing is known");
             search.set(1460, NEVER);
             assert!(search.is_confirmed());
-            search.black_hole(false);
+            search.black_hole(Fall::Base);
             assert!(!search.is_confirmed());
             search
         };
@@ -313,7 +352,7 @@ mod tests {
         assert!(!search.is_confirmed(), "less than what is in use");
         search.arrived(1240);
         assert!(search.is_confirmed());
-        assert_eq!(search.black_hole(true), Change::Size(536));
+        assert_eq!(search.black_hole(Fall::Deep), Change::Size(536));
         assert!(!search.is_confirmed());
         search.probe_reported(1240, NEVER);
         assert!(search.is_confirmed());
@@ -323,7 +362,7 @@ mod tests {
         assert!(!search.is_confirmed(), "it may have been lost by chance");
         search.lost(1240, true, Instant::ZERO, NEVER);
         assert!(search.is_confirmed());
-        assert_eq!(search.black_hole(false), Change::Nothing);
+        assert_eq!(search.black_hole(Fall::Base), Change::Nothing);
         assert!(search.is_confirmed(), "it is in use already");
         // RFC 9293 §3.7.1: what the peer takes says nothing of the path.
         search.limit_to(984);
@@ -346,7 +385,7 @@ mod tests {
         fn any_path_is_found(passes in 984u16..=8960, peer in 984u16..=8960) {
             let mut search = search();
             search.limit_to(peer);
-            search.black_hole(false);
+            search.black_hole(Fall::Base);
             settle(&mut search, passes);
             let best = passes.min(peer);
             prop_assert!(search.size() <= best);

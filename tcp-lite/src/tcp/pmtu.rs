@@ -10,7 +10,7 @@
 
 use core::time::Duration;
 
-use transport::pmtu::{Change, Search, pause};
+use transport::pmtu::{Change, Search, fall, pause};
 use wire::Instant;
 
 use super::connection::Connection;
@@ -18,13 +18,6 @@ use super::recovery::Phase;
 use super::scoreboard::ProbeFate;
 use super::segment::HEADER_LEN;
 use super::seq::{ExtSeq, SeqNumber};
-
-/// Time-outs in a row of a long segment after which the path is taken for a black hole (RFC 4821 §7.7).
-const BLACK_HOLE: u32 = 4;
-/// The same when shorter segments sent behind it have arrived.
-const BLACK_HOLE_EVIDENT: u32 = 3;
-/// Further time-outs after which base is too big as well.
-const DEEP: u32 = 2;
 
 /// Octets of IP headers without options.
 const IPV4: u16 = 20;
@@ -226,15 +219,12 @@ impl Connection {
         if !self.config.path_mtu_probing {
             return;
         }
-        let count = self.send.timeouts_in_a_row;
         let evident = self.send.out.board.shorter_arrived();
-        let threshold = if evident { BLACK_HOLE_EVIDENT } else { BLACK_HOLE };
+        let fall = fall(self.send.timeouts_in_a_row, evident, u32::MAX);
         let longest = self.send.out.board.head().map_or(0, |head| head.len);
-        if count < threshold || longest <= self.send.payload_of(self.path.floor()) {
-            return;
-        }
-        let deep = count >= threshold + DEEP;
-        if let Change::Size(_) = self.path.found().search.black_hole(deep) {
+        let is_long = longest > self.send.payload_of(self.path.floor());
+        let Some(fall) = fall.filter(|_| is_long) else { return };
+        if let Change::Size(_) = self.path.found().search.black_hole(fall) {
             self.stats.more().path_mtu_black_holes += 1;
             self.use_path_mss();
             // What was lost was too long: the shorter one is new to the path, and no reason to wait for

@@ -13,7 +13,7 @@
 
 use core::time::Duration;
 
-use transport::pmtu::{Change, Search, pause};
+use transport::pmtu::{Change, Search, fall, pause};
 use wire::Instant;
 use wire::sctp::{CHUNK_HEADER_LEN, COMMON_HEADER_LEN, PacketBuilder, chunk_type};
 
@@ -24,12 +24,6 @@ use crate::seam::TxBatch;
 
 /// MTU that is used after a black hole over IPv4 (BASE_PLPMTU, RFC 8899 §5.1.2).
 const BASE: u16 = 1200;
-/// Time-outs in a row of a long packet after which the path is taken for a black hole (RFC 8899 §4.3).
-const BLACK_HOLE: u32 = 4;
-/// The same when shorter messages sent behind it have arrived.
-const BLACK_HOLE_EVIDENT: u32 = 3;
-/// Further time-outs after which the base is too big as well.
-const DEEP: u32 = 2;
 /// The least time that a probe may take (PROBE_TIMER, RFC 8899 §5.1.1).
 const PROBE_TIMER: Duration = Duration::from_secs(1);
 
@@ -192,18 +186,11 @@ impl Association {
             return;
         }
         let evident = self.sender.shorter_arrived();
-        let threshold = if evident { BLACK_HOLE_EVIDENT } else { BLACK_HOLE };
-        // Before the peer is given up.
-        let threshold = threshold.min(self.config.max_retransmits);
-        let count = self.sender.timeouts_in_a_row();
-        if count < threshold
-            || usize::from(longest).min(self.packet_len) <= self.path.floor().into()
-        {
-            return;
-        }
-        let deep = count >= threshold + DEEP;
+        let fall = fall(self.sender.timeouts_in_a_row(), evident, self.config.max_retransmits);
+        let is_long = usize::from(longest).min(self.packet_len) > self.path.floor().into();
+        let Some(fall) = fall.filter(|_| is_long) else { return };
         let found = self.path.found();
-        if let Change::Size(_) = found.search.black_hole(deep) {
+        if let Change::Size(_) = found.search.black_hole(fall) {
             found.probe = None;
             self.timers.stop(Timer::Probe);
             self.stats.path_mtu_black_holes += 1;

@@ -54,6 +54,17 @@ impl Watch {
             && copied.is_some_and(|rate| rate >= self.best * NOISY_COPY)
     }
 
+    /// What the slower core copied when it was looked at last, in gigaoctets per second.
+    pub fn last_copied(&self) -> Option<f64> {
+        self.copies.last().copied()
+    }
+
+    /// A copying rate at which somebody else was on the core, as is known in the end: what was the fastest at the
+    /// time may have been slow already.
+    pub fn was_shared(&self, copied: f64) -> bool {
+        copied < self.best * NOISY_COPY
+    }
+
     /// Waits for quiet as long as there is time for it; false when it did not come.
     pub fn wait(&mut self) -> bool {
         let begin = Instant::now();

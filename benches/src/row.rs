@@ -36,8 +36,11 @@ pub struct Row {
     pub latency: Quantiles,
     /// Why it did not run, in a sentence.
     pub not_run: Option<String>,
-    /// The cores' ping-pong time around it was too long for absolute numbers to mean anything.
+    /// The cores were too far apart around it, or not ours alone, for absolute numbers to mean anything.
     pub noisy: bool,
+    /// The slowest copying of the slower core before or after one of its samples, in gigaoctets per second.
+    #[serde(default)]
+    pub copied: Option<f64>,
 }
 
 impl Row {
@@ -78,6 +81,7 @@ impl Row {
             }
             self.left_out += u32::try_from(self.samples.len()).unwrap_or(u32::MAX);
             self.samples.clear();
+            self.copied = None;
             self.extra.clear();
             self.extra_samples.clear();
         }
@@ -98,6 +102,10 @@ impl Row {
         }
         if other.value.is_some() {
             self.noisy = other.noisy;
+            self.copied = match (self.copied, other.copied) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
         }
         if self.value.is_none() {
             self.not_run = self.not_run.take().or(other.not_run);

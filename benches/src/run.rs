@@ -65,6 +65,9 @@ pub fn run(means: &Means, only: &[String]) -> anyhow::Result<Results> {
         headings.push((group.name.to_owned(), group.title.to_owned()));
         rows.extend(runner.group(group));
     }
+    for row in &mut rows {
+        row.noisy |= row.copied.is_some_and(|copied| runner.watch.was_shared(copied));
+    }
     Ok(Results {
         machine,
         quick: means.quick,
@@ -105,9 +108,11 @@ impl Runner {
         for attempt in 0..=AGAIN {
             let begin = Instant::now();
             let before = self.watch.wait();
+            let copied = self.watch.last_copied();
             let waited = begin.elapsed();
             let mut row = task_in_process(task);
             row.noisy = !(before && self.watch.is_quiet());
+            row.copied = copied.into_iter().chain(self.watch.last_copied()).reduce(f64::min);
             let done = !row.noisy || row.value.is_none();
             take(row);
             if attempt > 0 {

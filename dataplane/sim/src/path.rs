@@ -11,9 +11,11 @@
 //! other end and the segment dropped. Hidden damage happens before the checksum is computed, as in a
 //! host with bad memory: only MPA's CRC notices it.
 
+use core::time::Duration;
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 
-use link::{FaultyLink, Probability, Rng};
+use link::{FaultyLink, Loss, Probability, Rate, Rng};
 use wire::Instant;
 
 use crate::middlebox::{self, Middlebox};
@@ -57,6 +59,20 @@ impl Config {
             middlebox: middlebox::Config::transparent(),
             link,
         }
+    }
+
+    /// A path of so many bits per second, with a queue of 200 000 octets, 2 ms long, that loses `percent` of what
+    /// it carries.
+    ///
+    /// # Panics
+    /// When the rate is zero or `percent` is none.
+    pub fn slow(mtu: usize, seed: u64, bits_per_second: u64, percent: f64) -> Self {
+        let bits_per_second = NonZeroU64::new(bits_per_second).expect("a rate");
+        let rate = Some(Rate { bits_per_second, queue_octets: 200_000 });
+        let lost = Probability::from_percent(percent).expect("a percentage");
+        let loss = if percent > 0.0 { Loss::Random(lost) } else { Loss::None };
+        let delay = Duration::from_millis(2);
+        Config::new(mtu, link::Config { loss, rate, delay, ..link::Config::seeded(seed) })
     }
 }
 

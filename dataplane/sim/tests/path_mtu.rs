@@ -2,11 +2,10 @@
 //! transfer goes on, with the right octets, and segments begin with an FPDU again.
 
 use core::time::Duration;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use ddp::VecMemory;
-use link::{Loss, Probability, Rate, Rng};
+use link::Rng;
 use sim::host::HostConfig;
 use sim::pair::{Config, Pair};
 use sim::path;
@@ -18,17 +17,7 @@ const LEN: usize = 8 << 20;
 
 /// A path of 200 Mbit/s and 2 ms each way.
 fn direction(seed: u64, mtu: usize, loss: f64) -> path::Config {
-    let rate = Rate {
-        bits_per_second: NonZeroU64::new(200_000_000).expect("not zero"),
-        queue_octets: 200_000,
-    };
-    let percent = |p| Probability::from_percent(p).expect("a percentage");
-    let loss = if loss > 0.0 { Loss::Random(percent(loss)) } else { Loss::None };
-    let delay = Duration::from_millis(2);
-    path::Config::new(
-        mtu,
-        link::Config { loss, rate: Some(rate), delay, ..link::Config::seeded(seed) },
-    )
+    path::Config::slow(mtu, seed, 200_000_000, loss)
 }
 
 /// How it goes.

@@ -2,9 +2,7 @@
 //! §6.9, §7.3; RFC 8899): the transfer goes on, with the right octets, in packets as long as the path carries.
 
 use core::time::Duration;
-use std::num::NonZeroU64;
 
-use link::{Loss, Probability, Rate};
 use sctp_lite::sctp::Stats;
 use sim::end::End;
 use sim::pair::{Config, Pair};
@@ -38,15 +36,7 @@ const CASE: Case = Case {
 
 /// A path of 20 Mbit/s and 2 ms each way.
 fn direction(seed: u64, case: Case) -> path::Config {
-    let rate = Rate {
-        bits_per_second: NonZeroU64::new(20_000_000).expect("not zero"),
-        queue_octets: 200_000,
-    };
-    let percent = |p| Probability::from_percent(p).expect("a percentage");
-    let loss = if case.loss > 0.0 { Loss::Random(percent(case.loss)) } else { Loss::None };
-    let delay = Duration::from_millis(2);
-    let link = link::Config { loss, rate: Some(rate), delay, ..link::Config::seeded(seed) };
-    path::Config::new(case.mtu, link)
+    path::Config::slow(case.mtu, seed, 20_000_000, case.loss)
 }
 
 /// Runs `octets` through and gives what is left of it.

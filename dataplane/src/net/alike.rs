@@ -97,31 +97,15 @@ mod tests {
     use tcp_lite::tcp::{Flags, Segment, SeqNumber};
 
     use super::*;
-    use crate::api::{InterfaceConfig, InterfaceId, PortId};
     use crate::net::demux::{Kind, L4Check, demux};
     use crate::net::interface::Interface;
-    use crate::net::neighbour::Mac;
     use crate::net::path::{Path, TxChecksum};
-
-    fn interface(vlan: Option<u16>, mac: Mac, addresses: [&str; 2]) -> Interface {
-        let addresses =
-            addresses.map(|a| (a.parse().unwrap(), if a.contains(':') { 64 } else { 24 }));
-        let config = InterfaceConfig {
-            name: String::new(),
-            port: PortId(0),
-            vlan,
-            addresses: addresses.to_vec(),
-            routes: Vec::new(),
-            mtu: 1500,
-        };
-        Interface::new(InterfaceId(0), &config, mac, 16, [0; 16])
-    }
 
     /// A frame to the interface that comes with it.
     fn frame(vlan: bool, v6: bool, ect: bool, payload: &[u8]) -> (Vec<u8>, Interface) {
         let vlan = vlan.then_some(42);
-        let a = interface(vlan, [2, 0, 0, 0, 0, 1], ["10.0.0.1", "2001:db8::1"]);
-        let b = interface(vlan, [2, 0, 0, 0, 0, 2], ["10.0.0.2", "2001:db8::2"]);
+        let a = Interface::with_addresses(vlan, [2, 0, 0, 0, 0, 1], ["10.0.0.1", "2001:db8::1"]);
+        let b = Interface::with_addresses(vlan, [2, 0, 0, 0, 0, 2], ["10.0.0.2", "2001:db8::2"]);
         let (from, to) = if v6 { ("2001:db8::1", "2001:db8::2") } else { ("10.0.0.1", "10.0.0.2") };
         let end = |address: &str, port| SocketAddr::new(address.parse().unwrap(), port);
         let mut path = Path::new(0, &a, end(from, 700), end(to, 800)).unwrap();

@@ -105,22 +105,13 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
-    use crate::api::{DropReason, InterfaceConfig, InterfaceId, PortId};
+    use crate::api::DropReason;
     use crate::net::demux::{Kind, L4Check, demux};
     use crate::net::interface::Interface;
 
     fn interface(host: u8) -> Interface {
-        let addresses = [format!("10.0.0.{host}"), format!("2001:db8::{host}")];
-        let prefix = |a: &String| if a.contains(':') { 64 } else { 24 };
-        let config = InterfaceConfig {
-            name: String::new(),
-            port: PortId(0),
-            vlan: None,
-            addresses: addresses.iter().map(|a| (a.parse().unwrap(), prefix(a))).collect(),
-            routes: Vec::new(),
-            mtu: 1500,
-        };
-        Interface::new(InterfaceId(0), &config, [2, 0, 0, 0, 0, host], 16, [0; 16])
+        let [v4, v6] = [format!("10.0.0.{host}"), format!("2001:db8::{host}")];
+        Interface::with_addresses(None, [2, 0, 0, 0, 0, host], [&v4, &v6])
     }
 
     /// SCTP ports 700 and 800, a tag, a checksum, and a chunk's header.

@@ -194,6 +194,24 @@ fn contains(network: IpAddr, prefix: u8, address: IpAddr) -> bool {
 }
 
 #[cfg(test)]
+impl Interface {
+    /// One with addresses in prefixes of 24 and 64 bits, and an MTU of 1500.
+    pub(crate) fn with_addresses(vlan: Option<u16>, mac: Mac, addresses: [&str; 2]) -> Interface {
+        let addresses =
+            addresses.map(|a| (a.parse().unwrap(), if a.contains(':') { 64 } else { 24 }));
+        let config = InterfaceConfig {
+            name: String::new(),
+            port: crate::api::PortId(0),
+            vlan,
+            addresses: addresses.to_vec(),
+            routes: Vec::new(),
+            mtu: 1500,
+        };
+        Interface::new(InterfaceId(0), &config, mac, 16, [0; 16])
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::PortId;

@@ -352,23 +352,8 @@ pub fn ip_frame(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{InterfaceConfig, InterfaceId, PortId};
     use crate::net::demux::{Kind, L4Check, demux};
     use tcp_lite::tcp::{Flags, Segment, SeqNumber};
-
-    fn interface(vlan: Option<u16>, mac: Mac, addresses: [&str; 2]) -> Interface {
-        let addresses =
-            addresses.map(|a| (a.parse().unwrap(), if a.contains(':') { 64 } else { 24 }));
-        let config = InterfaceConfig {
-            name: String::new(),
-            port: PortId(0),
-            vlan,
-            addresses: addresses.to_vec(),
-            routes: Vec::new(),
-            mtu: 1500,
-        };
-        Interface::new(InterfaceId(0), &config, mac, 16, [0; 16])
-    }
 
     #[test]
     fn what_is_written_is_understood() {
@@ -385,8 +370,16 @@ mod tests {
         };
         for vlan in [None, Some(42)] {
             for (from, to) in [("10.0.0.1", "10.0.0.2"), ("2001:db8::1", "2001:db8::2")] {
-                let a = interface(vlan, [2, 0, 0, 0, 0, 1], ["10.0.0.1", "2001:db8::1"]);
-                let b = interface(vlan, [2, 0, 0, 0, 0, 2], ["10.0.0.2", "2001:db8::2"]);
+                let a = Interface::with_addresses(
+                    vlan,
+                    [2, 0, 0, 0, 0, 1],
+                    ["10.0.0.1", "2001:db8::1"],
+                );
+                let b = Interface::with_addresses(
+                    vlan,
+                    [2, 0, 0, 0, 0, 2],
+                    ["10.0.0.2", "2001:db8::2"],
+                );
                 let (local, remote) = (
                     SocketAddr::new(from.parse().unwrap(), 700),
                     SocketAddr::new(to.parse().unwrap(), 800),
@@ -408,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_device_finds_what_it_wants_in_the_fields() {
-        let a = interface(None, [2, 0, 0, 0, 0, 1], ["10.0.0.1", "2001:db8::1"]);
+        let a = Interface::with_addresses(None, [2, 0, 0, 0, 0, 1], ["10.0.0.1", "2001:db8::1"]);
         let (local, remote) = ("10.0.0.1:7".parse().unwrap(), "10.0.0.2:8".parse().unwrap());
         let path = Path::new(0, &a, local, remote).unwrap();
         let written = |how| {

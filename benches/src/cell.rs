@@ -214,7 +214,8 @@ struct Sample {
     at: Instant,
     messages: u64,
     octets: u64,
-    frames: u64,
+    /// Frames sent by both.
+    frames: [u64; 2],
     cpu: [f64; 2],
     /// Seconds that the asking and the asked worker had something to do.
     busy: [f64; 2],
@@ -226,7 +227,8 @@ impl Sample {
         Sample {
             messages: counters("load_messages"),
             octets: counters("load_octets"),
-            frames: counters("tx_frames"),
+            frames: [Some(&rig.asking), rig.asked.as_ref()]
+                .map(|end| end.map_or(0, |end| end.count("tx_frames"))),
             cpu: worker_seconds(),
             busy: [Some(&rig.asking), rig.asked.as_ref()]
                 .map(|end| end.map_or(0.0, |end| end.count("busy_nanoseconds") as f64 * 1e-9)),
@@ -272,7 +274,10 @@ fn goodput(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     row.sample(octets * 8e-9 / seconds);
     let messages = (after.messages - before.messages) as f64 / seconds;
     row.extra.insert("messages_per_s".into(), messages);
-    row.extra.insert("frames_per_s".into(), (after.frames - before.frames) as f64 / seconds);
+    for (side, name) in ["frames_per_s", "answering_frames_per_s"].into_iter().enumerate() {
+        let frames = after.frames[side] - before.frames[side];
+        row.extra.insert(name.into(), frames as f64 / seconds);
+    }
     for (side, name) in ["asking_cpu_ns_per_octet", "asked_cpu_ns_per_octet"].iter().enumerate() {
         let used = after.cpu[side] - before.cpu[side];
         row.extra.insert((*name).into(), used * 1e9 / octets);

@@ -4,6 +4,8 @@ use wire::Blank;
 
 use crate::error::ErrorCode;
 
+wire::near!(Counters:);
+
 /// Counters of one stream. Octets are payload octets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {

@@ -126,6 +126,8 @@ pub(crate) struct Receiver {
     peer: PeerId,
 }
 
+wire::near!(Receiver: queues);
+
 /// What there is of messages that are not complete.
 #[derive(Clone, Debug)]
 struct Unfinished {

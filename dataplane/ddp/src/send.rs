@@ -101,6 +101,8 @@ pub(crate) struct Sender<M> {
     closed: bool,
 }
 
+wire::near!(Sender<M> [M]: queue, runs);
+
 /// MSN of the next message to each queue of the peer.
 #[derive(Debug)]
 struct Msns {

@@ -53,6 +53,8 @@ pub struct Stream<M> {
     failure: Option<Failure>,
 }
 
+wire::near!(Stream<M> [M: RegionMemory]: receiver, sender, events, counters);
+
 impl<M: RegionMemory> Stream<M> {
     /// A stream that takes and sends from now on (RFC 5041 §6.1).
     pub fn new(id: StreamId, pd: PdId, config: StreamConfig) -> Self {

@@ -1,6 +1,6 @@
 //! What an LLP carries: bare DDP, or RDMAP above it. One type for the LLP's endpoint to store.
 
-use wire::DdpVersion;
+use wire::{DdpVersion, Near};
 
 use crate::buffers::{BufferPool, PeerId};
 use crate::config::{StreamConfig, VersionPolicy};
@@ -120,6 +120,16 @@ pub enum Ulp<M> {
     Ddp(Box<Stream<M>>),
     /// RDMAP.
     Rdmap(Box<rdmap::Stream<M>>),
+}
+
+impl<M: RegionMemory> Near for Ulp<M> {
+    #[inline]
+    fn near(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
+        match self {
+            Ulp::Ddp(stream) => stream.near(steps, hint),
+            Ulp::Rdmap(stream) => stream.near(steps, hint),
+        }
+    }
 }
 
 impl<M: RegionMemory> Ulp<M> {

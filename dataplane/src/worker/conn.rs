@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, Qn, Stag, StreamId};
-use wire::{Blank, Instant, Lazy, LazyDeque, MaybeInstant};
+use wire::{Blank, Instant, Lazy, LazyDeque, MaybeInstant, Near};
 
 use super::listen::Progress;
 use super::load::Running;
@@ -51,6 +51,18 @@ pub(super) struct Conn {
     pub(super) pending: Lazy<Pending>,
     /// The load that the worker makes on it.
     pub(super) load: Option<Box<Running>>,
+}
+
+wire::near!(Running:);
+
+impl Near for Conn {
+    #[inline]
+    fn near(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
+        if let Lower::Tcp(endpoint) = &self.lower {
+            endpoint.near(steps, hint);
+        }
+        self.load.near(steps, hint);
+    }
 }
 
 /// What waits for something.

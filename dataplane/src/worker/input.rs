@@ -365,6 +365,8 @@ impl<Io: PortIo> Core<Io> {
             };
             last = Some((arrival.flow, sctp, arrival.slot));
         }
+        let segments = arrivals.iter().filter(|arrival| !arrival.is_sctp());
+        self.bring_near(segments.filter_map(|arrival| arrival.slot));
         for (at, arrival) in arrivals.iter().enumerate() {
             match arrivals.get(at + AHEAD) {
                 Some(later) => later.frame.prefetch(),

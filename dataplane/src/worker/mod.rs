@@ -26,6 +26,7 @@ mod input;
 mod listen;
 mod load;
 mod lower;
+mod near;
 mod output;
 mod rdmap;
 mod report;

@@ -30,6 +30,10 @@ pub struct Rack {
     persist: u8,
 }
 
+wire::near!(Rack: track);
+
+wire::near!(Track:);
+
 /// What says something only of segments that are in flight.
 #[derive(Clone, Copy, Debug)]
 struct Track {

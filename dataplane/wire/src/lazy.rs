@@ -12,7 +12,7 @@ pub trait Blank: Clone + 'static {
 
 /// A part of a larger state, eight octets as long as it is blank. It reads as blank then; the first
 /// change makes the memory for it, and [`release`](Self::release) gives that back.
-pub struct Lazy<T>(Option<Box<T>>);
+pub struct Lazy<T>(pub(crate) Option<Box<T>>);
 
 impl<T> Lazy<T> {
     /// Blank.
@@ -81,7 +81,7 @@ impl<T: Blank> DerefMut for Lazy<T> {
 /// A queue that takes eight octets until something is put into it.
 #[derive(Clone)]
 #[expect(clippy::box_collection, reason = "eight octets instead of 32")]
-pub struct LazyDeque<T>(Option<Box<VecDeque<T>>>);
+pub struct LazyDeque<T>(pub(crate) Option<Box<VecDeque<T>>>);
 
 impl<T> LazyDeque<T> {
     /// Empty.

@@ -12,12 +12,14 @@ pub mod crc32c;
 pub mod ddp;
 mod lazy;
 pub mod mpa;
+mod near;
 pub mod rdmap;
 pub mod sctp;
 mod time;
 
 pub use ddp::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
 pub use lazy::{Blank, Lazy, LazyDeque};
+pub use near::Near;
 pub use time::{Instant, MaybeInstant};
 
 /// The octets are fewer than the header needs.

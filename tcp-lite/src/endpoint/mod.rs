@@ -130,6 +130,8 @@ pub struct Endpoint<M: RegionMemory> {
     report: bool,
 }
 
+wire::near!(Endpoint<M> [M: RegionMemory]: conn, upper, events);
+
 /// What a stream needs before it is established, while it ends, or when its ULP has no room.
 #[derive(Clone, Debug)]
 struct Rare {
@@ -150,6 +152,8 @@ impl Blank for Rare {
         &BLANK
     }
 }
+
+wire::near!(Told:);
 
 /// An event that the owner has not taken, and those behind it: seldom more than one.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use ddp::{
     UlpConfig, UlpKind, VersionPolicy,
 };
 use std::sync::Arc;
-use wire::Instant;
+use wire::{Instant, Near};
 
 /// Octets behind a request that are kept until it is accepted.
 pub(super) const MAX_BACKLOG: usize = 16 * 1024;
@@ -46,6 +46,15 @@ pub(super) struct Upper<M: RegionMemory> {
     prologue_sent: u16,
     pub(super) stage: Stage<M>,
     begin: Option<Box<Beginning>>,
+}
+
+impl<M: RegionMemory> Near for Upper<M> {
+    #[inline]
+    fn near(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
+        if let Stage::Full(full) = &self.stage {
+            full.near(steps, hint);
+        }
+    }
 }
 
 /// What a stream forgets soon after its start-up.
@@ -109,6 +118,8 @@ pub(super) struct Full<M: RegionMemory> {
     /// The ready-to-receive message of this end is not complete.
     rtr: bool,
 }
+
+wire::near!(Full<M> [M: RegionMemory]: sender, stream);
 
 impl<M: RegionMemory> Full<M> {
     /// RFC 5044 §7.1.2 (4): a responder sends no FPDU before it has verified one.

@@ -88,6 +88,8 @@ pub struct Connection {
     pub(super) v6: bool,
 }
 
+wire::near!(Connection: send, timers, stats);
+
 /// What is added to the millisecond clock for TSval (RFC 7323 §5.4).
 pub(super) fn timestamp_offset(iss: SeqNumber) -> u32 {
     iss.0.rotate_left(16) ^ 0x9e37_79b9

@@ -71,6 +71,8 @@ pub(crate) struct Scoreboard {
     longest_acked: u16,
 }
 
+wire::near!(Scoreboard: records);
+
 impl Scoreboard {
     /// Nothing is in flight. Takes no memory.
     pub(crate) const fn new() -> Self {

@@ -73,6 +73,8 @@ pub(crate) struct Sender {
     options_len: u8,
 }
 
+wire::near!(Sender: out, rack);
+
 /// What matters only while something is in flight: it is blank in a connection that is idle.
 #[derive(Clone, Debug)]
 pub(crate) struct Outstanding {
@@ -93,6 +95,8 @@ pub(crate) struct Outstanding {
     /// SND.NXT when the last recovery began (RFC 6582 §3.2, recover).
     pub(super) recover: ExtSeq,
 }
+
+wire::near!(Outstanding: board);
 
 impl Blank for Outstanding {
     fn blank() -> &'static Self {

@@ -90,6 +90,10 @@ pub(crate) struct Counts {
     rare: Option<Box<Rare>>,
 }
 
+wire::near!(Counts: rare);
+
+wire::near!(Rare:);
+
 /// What is counted, and remembered, of what seldom happens.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rare {

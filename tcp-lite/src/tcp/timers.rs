@@ -44,6 +44,8 @@ impl Timer {
 
 const OFF: Instant = Instant::from_nanos(u64::MAX);
 
+wire::near!(Table:);
+
 /// An idle connection has none, unless it sends keepalives.
 #[derive(Clone, Debug)]
 struct Table([Instant; Timer::ALL.len()]);
@@ -60,6 +62,8 @@ impl Blank for Table {
 pub(crate) struct Timers {
     at: Lazy<Table>,
 }
+
+wire::near!(Timers: at);
 
 impl Timers {
     pub(crate) fn new() -> Self {

@@ -65,6 +65,8 @@ pub struct Stream<M> {
     pub(super) received: Option<Box<Terminate>>,
 }
 
+wire::near!(Stream<M> [M: RegionMemory]: ddp, events);
+
 impl<M: RegionMemory> Stream<M> {
     /// A stream that takes and sends from now on.
     pub fn new(id: StreamId, pd: PdId, config: Config) -> Self {

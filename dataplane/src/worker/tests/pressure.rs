@@ -39,17 +39,17 @@ fn a_control_thread_that_does_not_listen_stops_the_peers_and_misses_nothing() {
     }
 }
 
-/// Five streams at once through a port with so little room; returns how often it was full and empty.
-fn squeeze(room: usize, buffers: usize) -> (u64, u64) {
+/// So many streams at once through a port with so little room; returns how often it was full and empty.
+fn squeeze(streams: u32, room: usize, buffers: usize) -> (u64, u64) {
     let plan = |n| Plan { room, ..Plan::new(n) };
     let mut net = Net::new(&[plan(1), plan(2)]);
     net.hosts[0].cores[0].port_mut(0).buffers = buffers;
-    net.hosts[1].listen_with(PORT, 10, 10);
-    let len = 200_000;
+    net.hosts[1].listen_with(PORT, streams, streams);
+    let len = 1_000_000 / streams as usize;
     let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
     source.write(0, &pattern(len));
     let mut writes = Vec::new();
-    for n in 0..5 {
+    for n in 0..streams {
         let stag = Stag(SINK.0 + n);
         let sink = net.hosts[1].region(stag.0, len, Access::REMOTE_WRITE);
         let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
@@ -65,13 +65,20 @@ fn squeeze(room: usize, buffers: usize) -> (u64, u64) {
 
 #[test]
 fn a_small_transmit_ring_only_slows_streams_down() {
-    let (stalls, _) = squeeze(3, 4096);
+    let (stalls, _) = squeeze(5, 3, 4096);
+    assert!(stalls > 0);
+}
+
+/// More of them than the worker leaves to its caches.
+#[test]
+fn many_streams_wait_in_line_for_a_small_transmit_ring() {
+    let (stalls, _) = squeeze(300, 3, 4096);
     assert!(stalls > 0);
 }
 
 #[test]
 fn a_small_pool_only_slows_streams_down() {
-    let (_, empty) = squeeze(256, 2);
+    let (_, empty) = squeeze(5, 256, 2);
     assert!(empty > 0);
 }
 

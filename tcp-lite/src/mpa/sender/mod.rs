@@ -63,6 +63,8 @@ pub struct Sender {
     stats: Lazy<SenderStats>,
 }
 
+wire::near!(Sender: unacked);
+
 impl Blank for SenderStats {
     fn blank() -> &'static Self {
         static BLANK: SenderStats =
@@ -78,6 +80,8 @@ struct Unacked {
     /// The octets of those of them that are kept.
     kept: VecDeque<Kept>,
 }
+
+wire::near!(Unacked: records);
 
 impl Blank for Unacked {
     fn blank() -> &'static Self {

@@ -162,8 +162,19 @@ pub trait UlpduSource {
     /// The ULPDU of an earlier [`next`](Self::next) again, to send it once more.
     fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing;
 
-    /// Copies the octets `at..at + out.len()` of that ULPDU's payload.
-    fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]);
+    /// Copies that ULPDU's payload from `at` on into the pieces, one after the other.
+    fn read_pieces<'a>(
+        &self,
+        token: UlpduToken,
+        at: usize,
+        pieces: impl Iterator<Item = &'a mut [u8]>,
+    );
+
+    /// Copies the octets `at..at + out.len()` of it.
+    #[inline]
+    fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
+        self.read_pieces(token, at, core::iter::once(out));
+    }
 
     /// The peer's LLP has acknowledged this ULPDU whole. Called once per ULPDU, in order.
     fn acknowledged(&mut self, token: UlpduToken, payload_len: usize);

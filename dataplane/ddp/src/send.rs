@@ -385,19 +385,26 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     #[inline]
-    pub(crate) fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
-        let Some(posted) = self.find(token) else {
-            out.fill(0);
-            return;
-        };
-        let at = token.offset as usize + at;
-        match &posted.from {
-            ReadFrom::Region { offset } => match self.run_of(token.message) {
-                Some(run) => run.memory.read(offset + at as u64, out),
-                None => out.fill(0),
-            },
-            ReadFrom::Octets(octets) => out.copy_from_slice(&octets[at..at + out.len()]),
-        }
+    pub(crate) fn read_pieces<'a>(
+        &self,
+        token: UlpduToken,
+        at: usize,
+        pieces: impl Iterator<Item = &'a mut [u8]>,
+    ) {
+        let mut at = token.offset as usize + at;
+        let from = self.find(token).map(|posted| &posted.from);
+        let run = self.run_of(token.message);
+        pieces.for_each(|piece| {
+            let end = at + piece.len();
+            match (from, run) {
+                (Some(ReadFrom::Region { offset }), Some(run)) => {
+                    run.memory.read(offset + at as u64, piece);
+                }
+                (Some(ReadFrom::Octets(octets)), _) => piece.copy_from_slice(&octets[at..end]),
+                _ => piece.fill(0),
+            }
+            at = end;
+        });
     }
 
     #[inline]

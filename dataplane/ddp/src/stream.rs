@@ -340,8 +340,13 @@ impl<M: RegionMemory> UlpduSource for Stream<M> {
     }
 
     #[inline]
-    fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
-        self.sender.read_payload(token, at, out);
+    fn read_pieces<'a>(
+        &self,
+        token: UlpduToken,
+        at: usize,
+        pieces: impl Iterator<Item = &'a mut [u8]>,
+    ) {
+        self.sender.read_pieces(token, at, pieces);
     }
 
     #[inline]

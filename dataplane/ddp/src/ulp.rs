@@ -397,10 +397,16 @@ impl<M: RegionMemory> UlpduSource for Ulp<M> {
         }
     }
 
-    fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
+    #[inline]
+    fn read_pieces<'a>(
+        &self,
+        token: UlpduToken,
+        at: usize,
+        pieces: impl Iterator<Item = &'a mut [u8]>,
+    ) {
         match self {
-            Ulp::Ddp(stream) => stream.read_payload(token, at, out),
-            Ulp::Rdmap(stream) => stream.read_payload(token, at, out),
+            Ulp::Ddp(stream) => stream.read_pieces(token, at, pieces),
+            Ulp::Rdmap(stream) => stream.read_pieces(token, at, pieces),
         }
     }
 

@@ -20,10 +20,11 @@ const HUGE_PAGE: usize = 2 << 20;
 ///
 /// They begin this many octets behind the piece's begin, or at its end if that lies further. Between the end of a
 /// small piece and there, the pieces before it have brought near what there is.
-///
-/// It is also the most that is brought near for one piece: the CPU has few places for fetches under way and waits
-/// when they are full, and it foresees the rest of a long copy by itself.
-const AHEAD: usize = 1536;
+const AHEAD: usize = 4096;
+
+/// The most that is brought near for one piece: the CPU has few places for fetches under way and waits when they are
+/// full, and it foresees the rest of a long copy by itself.
+const MOST: usize = 1536;
 
 /// Readable and writable memory of this process, mapped for as long as the value lives.
 pub(super) struct Mapping {
@@ -131,10 +132,10 @@ impl Mapping {
         dpdk::prefetch::read(ahead, len);
     }
 
-    /// What to bring near when `len` octets at `at` have been copied: as many, [`AHEAD`] at most.
+    /// What to bring near when `len` octets at `at` have been copied: as many, [`MOST`] at most.
     fn ahead(&self, at: usize, len: usize) -> (*const u8, usize) {
         let from = (at + len.max(AHEAD)).min(self.len);
-        (self.start.as_ptr().wrapping_add(from), len.min(self.len - from).min(AHEAD))
+        (self.start.as_ptr().wrapping_add(from), len.min(self.len - from).min(MOST))
     }
 
     /// Replaces the 64 bits at `at`, a multiple of 8, by what `update` makes of them, in one step for

@@ -561,8 +561,14 @@ impl<M: RegionMemory> UlpduSource for Stream<M> {
         keep_response(self.ddp.again(token, payload_len))
     }
 
-    fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
-        self.ddp.read_payload(token, at, out);
+    #[inline]
+    fn read_pieces<'a>(
+        &self,
+        token: UlpduToken,
+        at: usize,
+        pieces: impl Iterator<Item = &'a mut [u8]>,
+    ) {
+        self.ddp.read_pieces(token, at, pieces);
     }
 
     fn acknowledged(&mut self, token: UlpduToken, payload_len: usize) {

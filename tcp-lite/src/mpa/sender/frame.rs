@@ -4,7 +4,7 @@
 use super::super::framing::Framing;
 use ddp::llp::{Outgoing, UlpduSource};
 use wire::crc32c;
-use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_LEN, Marker, pad_len};
+use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker, pad_len};
 
 /// Writes the FPDU that begins at stream offset `fpdu` into `out`, which has exactly its octets.
 #[inline]
@@ -23,12 +23,8 @@ pub(super) fn frame(
     let mut writer = Writer { framing, header, at: fpdu, out, done: 0 };
     writer.put(&(outgoing.len() as u16).to_be_bytes());
     writer.put(&outgoing.header.octets());
-    let mut payload = 0;
-    while payload < outgoing.payload_len {
-        let room = writer.run(outgoing.payload_len - payload);
-        let n = room.len();
-        source.read_payload(outgoing.token, payload, room);
-        payload += n;
+    if outgoing.payload_len > 0 {
+        source.read_pieces(outgoing.token, 0, writer.pieces(outgoing.payload_len));
     }
     writer.put(&[0; 3][..pad_len(outgoing.len())]);
     // A marker between pad and CRC is a part of this FPDU.
@@ -76,6 +72,27 @@ impl Writer<'_> {
             room.copy_from_slice(now);
             octets = later;
         }
+    }
+
+    /// Room for `len` octets, which are not none, with the markers between them written.
+    fn pieces(&mut self, len: usize) -> impl Iterator<Item = &mut [u8]> {
+        const INTERVAL: usize = MARKER_INTERVAL as usize;
+        self.marker();
+        let first = self.framing.run(self.at).min(len);
+        let left = len - first;
+        let markers = left.div_ceil(INTERVAL - MARKER_LEN);
+        let all = first + left + markers * MARKER_LEN;
+        let mut pointer = self.at + first as u64 - self.header;
+        let (first, rest) = self.out[self.done..self.done + all].split_at_mut(first);
+        self.at += all as u64;
+        self.done += all;
+        let rest = rest.chunks_mut(INTERVAL).map(move |chunk| {
+            let (marker, room) = chunk.split_at_mut(MARKER_LEN);
+            marker.copy_from_slice(&Marker::new(pointer as u16).emit());
+            pointer += MARKER_INTERVAL;
+            room
+        });
+        core::iter::once(first).chain(rest)
     }
 
     /// Room for at most `want` octets, up to the next marker.

@@ -65,13 +65,21 @@ impl UlpduSource for Source {
         Outgoing { token, header: Self::header(token), payload_len, stable }
     }
 
-    fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
+    fn read_pieces<'a>(
+        &self,
+        token: UlpduToken,
+        at: usize,
+        pieces: impl Iterator<Item = &'a mut [u8]>,
+    ) {
         let (message, stable) = &self.messages[token.message as usize];
-        let at = token.offset as usize + at;
-        out.copy_from_slice(&message[at..at + out.len()]);
-        if !stable {
-            self.reads.set(self.reads.get().wrapping_add(1));
-            out.iter_mut().for_each(|octet| *octet ^= self.reads.get());
+        let mut at = token.offset as usize + at;
+        for out in pieces {
+            out.copy_from_slice(&message[at..at + out.len()]);
+            at += out.len();
+            if !stable {
+                self.reads.set(self.reads.get().wrapping_add(1));
+                out.iter_mut().for_each(|octet| *octet ^= self.reads.get());
+            }
         }
     }
 
@@ -172,9 +180,18 @@ fn figures_are_encoded() {
             let header = HeaderRepr::parse(&self.0[token.message as usize]).unwrap().pack();
             Outgoing { token, header, payload_len, stable: true }
         }
-        fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
-            let payload = &self.0[token.message as usize][18..];
-            out.copy_from_slice(&payload[at..at + out.len()]);
+        fn read_pieces<'a>(
+            &self,
+            token: UlpduToken,
+            at: usize,
+            pieces: impl Iterator<Item = &'a mut [u8]>,
+        ) {
+            let mut payload = &self.0[token.message as usize][18 + at..];
+            for out in pieces {
+                let (piece, rest) = payload.split_at(out.len());
+                out.copy_from_slice(piece);
+                payload = rest;
+            }
         }
         fn acknowledged(&mut self, _: UlpduToken, _: usize) {}
     }

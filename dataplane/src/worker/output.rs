@@ -38,11 +38,6 @@ impl<Io: PortIo> Core<Io> {
         let before = self.counters.tx_frames.get();
         let mut busy = false;
         for port in 0..self.blocked.len() {
-            if !self.blocked[port].is_empty() && self.is_full(port) {
-                self.counters.tx_stalls.add(1);
-                busy = true;
-                continue;
-            }
             for _ in 0..self.blocked[port].len() {
                 busy = true;
                 self.bring_next_near(&self.blocked[port]);
@@ -76,12 +71,6 @@ impl<Io: PortIo> Core<Io> {
             }
         }
         busy
-    }
-
-    /// True when a port's transmit ring has no room.
-    fn is_full(&mut self, port: usize) -> bool {
-        let slot = self.ports.get_mut(port).and_then(Option::as_mut);
-        slot.is_some_and(|slot| slot.io.room() == 0)
     }
 
     /// The first of a port's line found no room again, and now stands behind all others: that is undone.

@@ -214,24 +214,25 @@ struct Sample {
     at: Instant,
     messages: u64,
     octets: u64,
-    /// Frames sent by both.
+    /// Frames sent by the asking and the asked worker; zero for one in another process, as below.
     frames: [u64; 2],
     cpu: [f64; 2],
-    /// Seconds that the asking and the asked worker had something to do.
+    /// Seconds that the two had something to do.
     busy: [f64; 2],
 }
 
 impl Sample {
     fn take(rig: &Rig) -> Sample {
         let counters = |name| rig.asking.count(name);
+        let both = |name| {
+            [Some(&rig.asking), rig.asked.as_ref()].map(|end| end.map_or(0, |end| end.count(name)))
+        };
         Sample {
             messages: counters("load_messages"),
             octets: counters("load_octets"),
-            frames: [Some(&rig.asking), rig.asked.as_ref()]
-                .map(|end| end.map_or(0, |end| end.count("tx_frames"))),
+            frames: both("tx_frames"),
             cpu: worker_seconds(),
-            busy: [Some(&rig.asking), rig.asked.as_ref()]
-                .map(|end| end.map_or(0.0, |end| end.count("busy_nanoseconds") as f64 * 1e-9)),
+            busy: both("busy_nanoseconds").map(|nanoseconds| nanoseconds as f64 * 1e-9),
             at: Instant::now(),
         }
     }
@@ -274,9 +275,10 @@ fn goodput(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     row.sample(octets * 8e-9 / seconds);
     let messages = (after.messages - before.messages) as f64 / seconds;
     row.extra.insert("messages_per_s".into(), messages);
-    for (side, name) in ["frames_per_s", "answering_frames_per_s"].into_iter().enumerate() {
-        let frames = after.frames[side] - before.frames[side];
-        row.extra.insert(name.into(), frames as f64 / seconds);
+    let frames = |side: usize| (after.frames[side] - before.frames[side]) as f64 / seconds;
+    row.extra.insert("frames_per_s".into(), frames(0));
+    if rig.asked.is_some() {
+        row.extra.insert("asked_frames_per_s".into(), frames(1));
     }
     for (side, name) in ["asking_cpu_ns_per_octet", "asked_cpu_ns_per_octet"].iter().enumerate() {
         let used = after.cpu[side] - before.cpu[side];

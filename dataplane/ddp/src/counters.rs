@@ -4,8 +4,6 @@ use wire::Blank;
 
 use crate::error::ErrorCode;
 
-wire::near!(Counters:);
-
 /// Counters of one stream. Octets are payload octets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
@@ -38,6 +36,8 @@ pub struct Counters {
     /// Peers' errors reported, by [`ErrorCode::index`]: one at most, with which reception ends.
     pub errors: [u8; ErrorCode::ALL.len()],
 }
+
+wire::near!(Counters:);
 
 impl Blank for Counters {
     fn blank() -> &'static Self {

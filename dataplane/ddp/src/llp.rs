@@ -7,7 +7,7 @@
 //! ```text
 //!  receive                                   send
 //!  LLP --ulpdu(key, ulpdu)-----> DDP         LLP --next(mulpdu)---------------> DDP
-//!  LLP --order_complete(key)---> DDP         LLP --read_payload(token, at)----> DDP
+//!  LLP --order_complete(key)---> DDP         LLP --read_pieces(token, at)-----> DDP
 //!                                            LLP --again(token, len)----------> DDP  (retransmission)
 //!                                            LLP --acknowledged(token, len)---> DDP
 //! ```
@@ -132,7 +132,7 @@ pub struct Outgoing {
     pub header: PackedHeader,
     /// Payload octets after the header.
     pub payload_len: usize,
-    /// True when `read_payload` gives the same octets until the message is acknowledged; if false, the
+    /// True when `read_pieces` gives the same octets until the message is acknowledged; if false, the
     /// LLP keeps what it has sent.
     pub stable: bool,
 }
@@ -162,7 +162,8 @@ pub trait UlpduSource {
     /// The ULPDU of an earlier [`next`](Self::next) again, to send it once more.
     fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing;
 
-    /// Copies that ULPDU's payload from `at` on into the pieces, one after the other.
+    /// Copies that ULPDU's payload from `at` on into the pieces, one after the other. Takes every piece; together
+    /// they end with the payload or before.
     fn read_pieces<'a>(
         &self,
         token: UlpduToken,
@@ -170,7 +171,7 @@ pub trait UlpduSource {
         pieces: impl Iterator<Item = &'a mut [u8]>,
     );
 
-    /// Copies the octets `at..at + out.len()` of it.
+    /// Copies the octets `at..at + out.len()` of that ULPDU's payload.
     #[inline]
     fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
         self.read_pieces(token, at, core::iter::once(out));

@@ -19,7 +19,8 @@ const HUGE_PAGE: usize = 2 << 20;
 /// What follows a piece is most often copied next, so that it is brought near: as many octets as the piece has.
 ///
 /// They begin this many octets behind the piece's begin, or at its end if that lies further. Between the end of a
-/// small piece and there, the pieces before it have brought near what there is.
+/// small piece and there, the pieces before it have brought near what there is, if they are of one message or of
+/// messages that lie one behind the other; at the begin of one that does not, the CPU is on its own.
 const AHEAD: usize = 4096;
 
 /// The most that is brought near for one piece: the CPU has few places for fetches under way and waits when they are

@@ -53,8 +53,6 @@ pub(super) struct Conn {
     pub(super) load: Option<Box<Running>>,
 }
 
-wire::near!(Running:);
-
 impl Near for Conn {
     #[inline]
     fn near(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {

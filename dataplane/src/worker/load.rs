@@ -57,6 +57,8 @@ pub(super) struct Running {
     failure: Option<PostFailure>,
 }
 
+wire::near!(Running:);
+
 impl<Io: PortIo> Core<Io> {
     /// Begins a load. Whatever comes of it, an [`Event::LoadDone`] follows.
     pub(super) fn load(&mut self, stream: StreamId, load: Load, ticket: Ticket, now: Instant) {

@@ -40,10 +40,10 @@ impl<Io: PortIo> Core<Io> {
         for port in 0..self.blocked.len() {
             for _ in 0..self.blocked[port].len() {
                 busy = true;
-                self.bring_next_near(&self.blocked[port]);
                 if self.counters.tx_frames.get() - before >= FRAMES {
                     return true;
                 }
+                self.bring_next_near(&self.blocked[port]);
                 let Some(slot) = self.blocked[port].pop_front() else { break };
                 self.report(slot, now);
                 if let Some(conn) = self.conns.get_mut(slot) {
@@ -55,7 +55,7 @@ impl<Io: PortIo> Core<Io> {
                 }
             }
         }
-        self.bring_first_near();
+        self.bring_first_near(&self.ready);
         for _ in 0..self.ready.len() {
             busy = true;
             self.bring_next_near(&self.ready);

@@ -11,8 +11,8 @@ const FRONT: usize = 512;
 
 /// What can tell where its state lies.
 pub trait Near {
-    /// Tells `hint` of the memory that is `steps` pointers further than what lies in `self`: address and octets.
-    /// Reads what is nearer, and of the memory it tells of nothing.
+    /// Tells `hint` of allocations, address and octets: with `steps` 0 of those that `self` names, with 1 of those
+    /// that these name, and so on. Reads what is nearer, and nothing of what it tells of.
     fn near(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize));
 }
 
@@ -51,13 +51,13 @@ impl<T> Near for Box<[T]> {
     }
 }
 
-/// What is at its front, or where the next one goes.
+/// What is at its front; of an empty one nothing, because nobody can see where the next one goes.
 impl<T> Near for VecDeque<T> {
     #[inline]
     fn near(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
-        if steps == 0 {
-            let (front, _) = self.as_slices();
-            hint(front.as_ptr().cast(), size_of_val(front).clamp(size_of::<T>(), FRONT));
+        let (front, _) = self.as_slices();
+        if steps == 0 && !front.is_empty() {
+            hint(front.as_ptr().cast(), size_of_val(front).min(FRONT));
         }
     }
 }
@@ -160,5 +160,7 @@ mod tests {
         let mut told = Vec::new();
         queue.near(0, &mut |at, len| told.push((at, len)));
         assert_eq!(told, [((&raw const queue[0]).cast(), FRONT)]);
+        queue.clear();
+        queue.near(0, &mut |_, _| panic!("of an empty one"));
     }
 }

@@ -153,14 +153,14 @@ impl Blank for Rare {
     }
 }
 
-wire::near!(Told:);
-
 /// An event that the owner has not taken, and those behind it: seldom more than one.
 #[derive(Debug)]
 struct Told {
     event: Event,
     next: Option<Box<Told>>,
 }
+
+wire::near!(Told:);
 
 impl<M: RegionMemory> Endpoint<M> {
     /// Active open: sends a SYN, and then the MPA request that `config` says. `iss` and `mss` as for

@@ -44,11 +44,11 @@ impl Timer {
 
 const OFF: Instant = Instant::from_nanos(u64::MAX);
 
-wire::near!(Table:);
-
 /// An idle connection has none, unless it sends keepalives.
 #[derive(Clone, Debug)]
 struct Table([Instant; Timer::ALL.len()]);
+
+wire::near!(Table:);
 
 impl Blank for Table {
     fn blank() -> &'static Self {

@@ -43,6 +43,8 @@ pub struct Counters {
     pub errors: [u64; ErrorCode::ALL.len()],
 }
 
+wire::near!(Counters:);
+
 impl Blank for Counters {
     fn blank() -> &'static Self {
         static BLANK: Counters = Counters {

@@ -65,7 +65,7 @@ pub struct Stream<M> {
     pub(super) received: Option<Box<Terminate>>,
 }
 
-wire::near!(Stream<M> [M: RegionMemory]: ddp, events);
+wire::near!(Stream<M> [M: RegionMemory]: ddp, events, counters);
 
 impl<M: RegionMemory> Stream<M> {
     /// A stream that takes and sends from now on.

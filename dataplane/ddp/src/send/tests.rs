@@ -166,11 +166,16 @@ proptest! {
     // all of the data is sent, L on the last segment only.
     #[test]
     fn segments_tile_the_message_whatever_mulpdu_does(
-        len in 0usize..5000, is_tagged: bool, to in 0u64..1 << 60,
+        len in 0usize..5000, is_tagged: bool, is_region: bool, to in 0u64..1 << 60, cut in 1usize..600,
         mulpdus in proptest::collection::vec(128usize..700, 1..8),
     ) {
         let mut stream = stream();
-        let message = if is_tagged { tagged(to, len, 1) } else { untagged(3, len, 1) };
+        let mut message = if is_tagged { tagged(to, len, 1) } else { untagged(3, len, 1) };
+        if is_region {
+            let (Message::Tagged { source, .. } | Message::Untagged { source, .. }) = &mut message;
+            let memory = VecMemory::from_vec([vec![0xdd; 70], octets(len)].concat());
+            *source = Source::Region { memory, offset: 70, len: len as u32 };
+        }
         stream.post(message).unwrap();
         let mut mulpdus = mulpdus.into_iter().cycle();
         let mut collected = Vec::new();
@@ -198,6 +203,9 @@ proptest! {
             let mut tail = vec![0; out.payload_len - at];
             stream.read_payload(out.token, at, &mut tail);
             prop_assert_eq!(&tail[..], &payload(&stream, &again)[at..]);
+            let mut pieces = vec![0; tail.len()];
+            stream.read_pieces(out.token, at, pieces.chunks_mut(cut));
+            prop_assert_eq!(pieces, tail);
         }
         for (i, out) in sent.iter().enumerate() {
             prop_assert_eq!(events(&mut stream), []);
@@ -303,7 +311,7 @@ fn failure_flushes_everything_that_is_outstanding() {
     assert!(stream.next(200).is_none());
     assert!(stream.again(first.token, first.payload_len).is_empty());
     let mut out = [1; 4];
-    stream.read_payload(first.token, 0, &mut out);
+    stream.read_pieces(first.token, 0, out.chunks_mut(3));
     assert_eq!(out, [0; 4]);
     stream.acknowledged(first.token, first.payload_len);
     assert_eq!(events(&mut stream), []);

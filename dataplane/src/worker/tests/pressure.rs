@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ddp::{Access, RegionMemory, Stag};
 
+use super::super::near::FEW;
 use super::wire_pair::*;
 use crate::api::Event;
 
@@ -39,8 +40,9 @@ fn a_control_thread_that_does_not_listen_stops_the_peers_and_misses_nothing() {
     }
 }
 
-/// So many streams at once through a port with so little room; returns how often it was full and empty.
-fn squeeze(streams: u32, room: usize, buffers: usize) -> (u64, u64) {
+/// So many streams at once through a port with so little room; returns how often it was full and empty, and the
+/// longest line before it.
+fn squeeze(streams: u32, room: usize, buffers: usize) -> (u64, u64, usize) {
     let plan = |n| Plan { room, ..Plan::new(n) };
     let mut net = Net::new(&[plan(1), plan(2)]);
     net.hosts[0].cores[0].port_mut(0).buffers = buffers;
@@ -48,37 +50,46 @@ fn squeeze(streams: u32, room: usize, buffers: usize) -> (u64, u64) {
     let len = 1_000_000 / streams as usize;
     let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
     source.write(0, &pattern(len));
+    let ends: Vec<_> = (0..streams).map(|_| net.open(0, 0, 1, (v4(2), PORT).into()).0).collect();
     let mut writes = Vec::new();
-    for n in 0..streams {
-        let stag = Stag(SINK.0 + n);
+    for (n, here) in ends.into_iter().enumerate() {
+        let stag = Stag(SINK.0 + n as u32);
         let sink = net.hosts[1].region(stag.0, len, Access::REMOTE_WRITE);
-        let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
         let ticket = net.hosts[0].write(here, (SOURCE, &source), stag, len as u32);
         writes.push((ticket, sink));
     }
+    let mut longest = 0;
+    net.until("a line", |net| {
+        let core = &net.hosts[0].cores[0];
+        let (line, ready) = (core.blocked[0].len(), core.ready.len());
+        longest = longest.max(line);
+        (longest > 0 && line + ready == 0).then_some(())
+    });
     for (ticket, sink) in writes {
         net.wait_sent(0, ticket);
         assert!(octets_of(&sink) == pattern(len));
     }
-    (net.hosts[0].count("tx_stalls"), net.hosts[0].count("tx_no_buffer"))
+    (net.hosts[0].count("tx_stalls"), net.hosts[0].count("tx_no_buffer"), longest)
 }
 
 #[test]
 fn a_small_transmit_ring_only_slows_streams_down() {
-    let (stalls, _) = squeeze(5, 3, 4096);
+    let (stalls, ..) = squeeze(5, 3, 4096);
     assert!(stalls > 0);
 }
 
 /// More of them than the worker leaves to its caches.
 #[test]
 fn many_streams_wait_in_line_for_a_small_transmit_ring() {
-    let (stalls, _) = squeeze(300, 3, 4096);
+    let many = FEW as u32 + 44;
+    let (stalls, _, longest) = squeeze(many, 3, 4096);
     assert!(stalls > 0);
+    assert!(longest > FEW / 2, "{longest}");
 }
 
 #[test]
 fn a_small_pool_only_slows_streams_down() {
-    let (_, empty) = squeeze(5, 256, 2);
+    let (_, empty, _) = squeeze(5, 256, 2);
     assert!(empty > 0);
 }
 

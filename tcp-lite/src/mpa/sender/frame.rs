@@ -74,7 +74,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Room for `len` octets, which are not none, with the markers between them written.
+    /// Room for `len` octets, which are not none; the marker before each piece is written as the piece is taken.
     fn pieces(&mut self, len: usize) -> impl Iterator<Item = &mut [u8]> {
         const INTERVAL: usize = MARKER_INTERVAL as usize;
         self.marker();

@@ -240,6 +240,18 @@ fn a_long_message_fills_segments() {
     }
 }
 
+/// RFC 5044 §4.3: wherever a payload begins between two markers, and wherever it ends.
+#[test]
+fn payloads_begin_and_end_anywhere_between_markers() {
+    for before in 0..512 {
+        for len in [0, 1, 3, 4, 507, 508, 509, 1016] {
+            let mut bench = Bench::new(true, 8948, Source::of(&[before, len]));
+            bench.fill_all(8948);
+            assert!(bench.sent == bench.expected(true).octets, "{len} behind {before}");
+        }
+    }
+}
+
 /// RFC 5044 §7.1.2 (7): the first octets of Full Operation are the marker 0, or the length field.
 #[test]
 fn the_first_octets() {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::plots::{Axis, Bar, Numbers, Series, bars, lines};
 use crate::row::Row;
-use crate::run::{Results, number, ratio, typical_ping_pong};
+use crate::run::{Results, measured, number, ratio, typical_ping_pong};
 
 const PAGE: &str = include_str!("../templates/report.html");
 const SECTION: &str = include_str!("../templates/readme.md");
@@ -78,6 +78,7 @@ fn section(results: &Results, plots: &[Plot]) -> anyhow::Result<String> {
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.add_filter("number", |value: f64| number(value));
+    environment.add_filter("measured", |value: f64, target: f64| measured(value, target));
     environment.add_filter("ratio", |value: f64| ratio(value));
     environment
 }

@@ -210,7 +210,7 @@ pub fn table(results: &Results) -> Table {
     table.set_header(["what", "target", "measured", "ratio", ""]);
     for target in &results.targets {
         let bound = if target.at_most { "≤" } else { "≥" };
-        let number = |value: Option<f64>| value.map_or("—".to_owned(), number);
+        let value = target.value.map(|value| measured(value, target.target));
         let verdict = match (target.value, target.met, target.noisy) {
             (None, ..) => "not run",
             (_, true, _) => "met",
@@ -220,8 +220,8 @@ pub fn table(results: &Results) -> Table {
         let right = |text: String| TableCell::new(text).set_alignment(CellAlignment::Right);
         table.add_row([
             TableCell::new(&target.name),
-            right(format!("{bound} {} {}", self::number(target.target), target.unit)),
-            right(number(target.value)),
+            right(format!("{bound} {} {}", number(target.target), target.unit)),
+            right(value.unwrap_or("—".to_owned())),
             right(target.ratio.map_or("—".to_owned(), ratio)),
             TableCell::new(verdict),
         ]);
@@ -242,6 +242,16 @@ pub fn number(value: f64) -> String {
         v if v >= 10.0 => 1,
         _ => 2,
     };
+    format!("{value:.digits$}")
+}
+
+/// What was measured beside a promise: with another two digits where the two would read the same and are not.
+pub fn measured(value: f64, target: f64) -> String {
+    let text = number(value);
+    if text != number(target) || value == target || value.abs() >= 1000.0 {
+        return text;
+    }
+    let digits = text.split_once('.').map_or(0, |(_, digits)| digits.len()) + 2;
     format!("{value:.digits$}")
 }
 
@@ -274,5 +284,15 @@ mod tests {
         assert_eq!(number(123.4), "123");
         assert_eq!(number(1_234_567.0), "1\u{202f}234\u{202f}567");
         assert_eq!(ratio(f64::MAX), "∞");
+    }
+
+    #[test]
+    fn what_misses_a_promise_by_little_does_not_read_like_it() {
+        assert_eq!(measured(0.8449, 0.85), "0.84");
+        assert_eq!(measured(0.8451, 0.85), "0.8451");
+        assert_eq!(measured(39.96, 40.0), "39.960");
+        assert_eq!(measured(40.0, 40.0), "40.0");
+        assert_eq!(measured(0.0, 0.0), "0");
+        assert_eq!(measured(1017.0, 1024.0), "1\u{202f}017");
     }
 }

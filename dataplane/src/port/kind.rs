@@ -100,8 +100,8 @@ pub(super) fn check_host(config: &PortConfig, ours: &BTreeSet<PathBuf>) -> Resul
             Ok(())
         }
         PortKind::Memif { socket, role, secret, .. } => {
-            let text = socket.to_string_lossy();
-            check_value(config, "socket", &text, 107)?;
+            let text = from_the_root(socket);
+            check_value(config, "socket", &text.to_string_lossy(), 107)?;
             secret.as_deref().map_or(Ok(()), |secret| check_value(config, "secret", secret, 24))?;
             check_socket(config, socket, *role, ours)
         }
@@ -169,10 +169,8 @@ fn check_socket(
     role: MemifRole,
     ours: &BTreeSet<PathBuf>,
 ) -> Result<(), PortError> {
-    let directory = match socket.parent() {
-        Some(directory) if !directory.as_os_str().is_empty() => directory,
-        _ => Path::new("."),
-    };
+    let path = from_the_root(socket);
+    let directory = path.parent().unwrap_or(&path);
     let refuse = |why: String| PortError::Socket {
         port: config.name.clone(),
         socket: socket.to_owned(),
@@ -197,6 +195,11 @@ fn check_socket(
             remedy: "stop the process that serves it, or use another path",
         }),
     }
+}
+
+/// The path of a memif's socket as the driver takes it, which looks up no directory that is relative.
+fn from_the_root(socket: &Path) -> PathBuf {
+    std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned())
 }
 
 fn is_socket(path: &Path) -> bool {
@@ -238,7 +241,7 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
             };
             let mut args = format!(
                 "role={role},id={pair},socket={},socket-abstract=no,bsize={},rsize={}",
-                socket.display(),
+                from_the_root(socket).display(),
                 room(config).octets(),
                 // The client's say: both rings have this size.
                 config.tx_descriptors.ilog2().min(14),
@@ -303,5 +306,18 @@ pub(super) fn explain(config: &PortConfig, error: dpdk::Error) -> PortError {
         // The driver answers "invalid argument" to all of it.
         PortKind::AfXdp { device, .. } => PortError::Xdp { port, interface: device.clone(), error },
         _ => PortError::Device { port, error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relative_socket_is_in_the_present_directory() {
+        let here = std::env::current_dir().expect("a directory");
+        assert_eq!(from_the_root(Path::new("memif.sock")), here.join("memif.sock"));
+        assert_eq!(from_the_root(Path::new("./run/memif.sock")), here.join("run/memif.sock"));
+        assert_eq!(from_the_root(Path::new("/run/memif.sock")), Path::new("/run/memif.sock"));
     }
 }

@@ -102,10 +102,7 @@ impl Row {
         }
         if other.value.is_some() {
             self.noisy = other.noisy;
-            self.copied = match (self.copied, other.copied) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
+            self.copied = self.copied.into_iter().chain(other.copied).reduce(f64::min);
         }
         if self.value.is_none() {
             self.not_run = self.not_run.take().or(other.not_run);

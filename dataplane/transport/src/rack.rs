@@ -32,8 +32,6 @@ pub struct Rack {
 
 wire::near!(Rack: track);
 
-wire::near!(Track:);
-
 /// What says something only of segments that are in flight.
 #[derive(Clone, Copy, Debug)]
 struct Track {
@@ -46,6 +44,8 @@ struct Track {
     /// RACK.dsack_round.
     dsack_round: ExtSeq,
 }
+
+wire::near!(Track:);
 
 impl Blank for Track {
     fn blank() -> &'static Self {

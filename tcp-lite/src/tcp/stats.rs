@@ -92,8 +92,6 @@ pub(crate) struct Counts {
 
 wire::near!(Counts: rare);
 
-wire::near!(Rare:);
-
 /// What is counted, and remembered, of what seldom happens.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rare {
@@ -104,6 +102,8 @@ pub(crate) struct Rare {
     /// When the peer closed its window, while it is closed.
     pub(crate) closed_since: Option<Instant>,
 }
+
+wire::near!(Rare:);
 
 impl Counts {
     /// What seldom happens, to be changed.

@@ -75,6 +75,16 @@ pub trait TxBatch {
     /// others are not. Called before its [`commit`](Self::commit), or not at all.
     fn ecn_capable(&mut self) {}
 
+    /// Most bytes of what was sent that the flow may keep copies of, because their source may change before they
+    /// are acknowledged. What would exceed it is not sent for the first time now; with nothing kept, one segment
+    /// always is.
+    fn keep_limit(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Something was not sent because of [`keep_limit`](Self::keep_limit).
+    fn keep_limited(&mut self) {}
+
     /// The first `len` octets of the room given last are a complete segment; its checksum field is
     /// zero and the owner of the batch fills it in. Never called without a preceding `segment`; a
     /// `segment` not committed is dropped.

@@ -218,6 +218,7 @@ fn worker_limits(config: &Config) -> Limits {
         neighbours: limits.neighbours as usize,
         untagged_octets: octets(limits.buffers_per_worker),
         hold_octets: octets(limits.held_per_worker),
+        keep_bytes: octets(limits.kept_per_worker),
         ..defaults
     }
 }
@@ -295,6 +296,7 @@ fn sctp_config(section: &SctpSection) -> sctp::Config {
                 Congestion::Cubic => tcp::CongestionControl::Cubic,
                 Congestion::NewReno => tcp::CongestionControl::NewReno,
             },
+            send_window: u64::from(section.send_window),
             pacing: section.pacing,
             tail_loss_probe: section.tail_loss_probe,
             ..sctp::send::SendConfig::default()
@@ -379,7 +381,7 @@ fn tcp_config(section: &TcpSection) -> tcp::Config {
             Congestion::Cubic => tcp::CongestionControl::Cubic,
             Congestion::NewReno => tcp::CongestionControl::NewReno,
         },
-        max_cwnd: u64::from(section.send_window),
+        send_window: u64::from(section.send_window),
         receive_window: section.receive_window,
         sack: section.sack,
         path_mtu_probing: section.path_mtu_probing,

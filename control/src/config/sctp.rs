@@ -32,6 +32,8 @@ pub struct SctpSection {
     pub streams: u16,
     /// The a_rwnd that is advertised, octets, 16 KiB to 1 GiB.
     pub receive_window: u32,
+    /// Send window, bytes, 16 KiB to 1 GiB: what is sent and not acknowledged, and the congestion window.
+    pub send_window: u32,
     /// Bursts are spread over the round trip where that is long enough.
     pub pacing: bool,
     /// Overdue acknowledgements are asked for (RFC 8985 §7).
@@ -71,6 +73,7 @@ pub(super) fn sctp(mut section: Section<'_, '_>) -> (SctpSection, Places) {
         cookie_life: section.or("cookie_life", ms(60_000), duration(ms(1000), ms(600_000))),
         streams: section.or("streams", 256, int(1, u16::MAX)),
         receive_window: section.or("receive_window", 4 << 20, &window),
+        send_window: section.or("send_window", 4 << 20, &window),
         pacing: section.or("pacing", true, boolean),
         tail_loss_probe: section.or("tail_loss_probe", true, boolean),
         path_mtu_probing: section.or("path_mtu_probing", true, boolean),

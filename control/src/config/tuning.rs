@@ -92,6 +92,7 @@ pub(super) fn limits(mut section: Section<'_, '_>) -> (Limits, Places) {
         region_memory: section.or("region_memory", 16 << 30, size(4096, 64 * tib)),
         held_per_stream: section.or("held_per_stream", 4 << 20, size(64 << 10, tib)),
         held_per_worker: section.or("held_per_worker", 64 << 20, size(64 << 10, tib)),
+        kept_per_worker: section.or("kept_per_worker", 64 << 20, size(64 << 10, tib)),
         buffers_per_worker: section.or("buffers_per_worker", 64 << 20, size(4096, tib)),
         neighbours: section.or("neighbours", 1024, int(8, 1_000_000)),
         events: section.or("events", 4096, int(16, 10_000_000)),

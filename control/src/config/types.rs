@@ -384,6 +384,9 @@ pub struct Limits {
     pub held_per_stream: u64,
     /// The same for all streams of one worker.
     pub held_per_worker: u64,
+    /// Bytes of what was sent that a worker's streams keep until they are acknowledged, because their source may
+    /// change.
+    pub kept_per_worker: u64,
     /// Octets of untagged receive buffers of one worker.
     pub buffers_per_worker: u64,
     /// Entries of one interface's neighbour cache.

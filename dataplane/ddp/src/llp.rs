@@ -155,6 +155,10 @@ pub trait UlpduSource {
     /// is nothing to send. Lets the LLP decide whether one more fits into a segment.
     fn next_len(&self, mulpdu: usize) -> Option<usize>;
 
+    /// Whether the ULPDU that [`next`](Self::next) would return is [stable](Outgoing::stable): of one that is not,
+    /// the LLP keeps a copy until it is acknowledged. True when there is nothing to send.
+    fn next_is_stable(&self) -> bool;
+
     /// Takes the next ULPDU, of at most `mulpdu` octets (RFC 5041 §5.1). It will be sent, and is never
     /// segmented again (§3 (2)). `mulpdu` is at least 128 (RFC 5044 §4.5); less is taken as 128.
     fn next(&mut self, mulpdu: usize) -> Option<Outgoing>;

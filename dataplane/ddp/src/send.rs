@@ -338,6 +338,30 @@ impl<M: RegionMemory> Sender<M> {
         Some(header + payload as usize)
     }
 
+    /// Whether the next message's bytes stay as they are until it is acknowledged.
+    pub(crate) fn next_is_stable(&self) -> bool {
+        let at = self.unsent as usize;
+        self.queue
+            .get(at)
+            .is_none_or(|posted| self.is_stable(posted, self.first.wrapping_add(at as u32)))
+    }
+
+    /// RDMAP's part of the control field, if the next message is tagged.
+    pub(crate) fn next_tagged_control(&self) -> Option<u8> {
+        match self.queue.get(self.unsent as usize)?.kind {
+            Kind::Tagged { rsvd_ulp, .. } => Some(rsvd_ulp),
+            Kind::Untagged { .. } => None,
+        }
+    }
+
+    #[inline]
+    fn is_stable(&self, posted: &Posted, number: u32) -> bool {
+        match posted.from {
+            ReadFrom::Region { .. } => self.run_of(number).is_some_and(|run| run.stable),
+            ReadFrom::Octets(_) => true,
+        }
+    }
+
     // Inlined up to the LLP, so that what it returns is never put together in memory.
     #[inline(always)]
     pub(crate) fn next(
@@ -455,10 +479,7 @@ impl<M: RegionMemory> Sender<M> {
                 UntaggedRepr { last, version, rsvd_ulp, qn, msn, mo }.pack()
             }
         };
-        let stable = match posted.from {
-            ReadFrom::Region { .. } => self.run_of(token.message).is_some_and(|run| run.stable),
-            ReadFrom::Octets(_) => true,
-        };
+        let stable = self.is_stable(posted, token.message);
         Outgoing { token, header, payload_len: payload_len as usize, stable }
     }
 

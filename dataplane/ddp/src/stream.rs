@@ -214,6 +214,11 @@ impl<M: RegionMemory> Stream<M> {
         self.sender.is_closed()
     }
 
+    /// RDMAP's part of the control field, if the next message to be sent is tagged.
+    pub(crate) fn next_tagged_control(&self) -> Option<u8> {
+        self.sender.next_tagged_control()
+    }
+
     /// True while a posted message is not wholly with the LLP.
     pub fn has_unsent(&self) -> bool {
         self.sender.has_unsent()
@@ -327,6 +332,10 @@ impl<M: RegionMemory> UlpduSource for Stream<M> {
     fn next_len(&self, mulpdu: usize) -> Option<usize> {
         self.version()?;
         self.sender.next_len(mulpdu)
+    }
+
+    fn next_is_stable(&self) -> bool {
+        self.sender.next_is_stable()
     }
 
     #[inline(always)]

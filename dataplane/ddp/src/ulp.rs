@@ -383,6 +383,13 @@ impl<M: RegionMemory> UlpduSource for Ulp<M> {
         }
     }
 
+    fn next_is_stable(&self) -> bool {
+        match self {
+            Ulp::Ddp(stream) => stream.next_is_stable(),
+            Ulp::Rdmap(stream) => stream.next_is_stable(),
+        }
+    }
+
     fn next(&mut self, mulpdu: usize) -> Option<Outgoing> {
         match self {
             Ulp::Ddp(stream) => stream.next(mulpdu),

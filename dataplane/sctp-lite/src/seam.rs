@@ -100,6 +100,16 @@ pub trait TxBatch {
     /// probes the path.
     fn whole(&mut self) {}
 
+    /// Most bytes of what was sent that the association may keep copies of, because their source may change before they
+    /// are acknowledged. What would exceed it is not sent for the first time now; with nothing kept, one message
+    /// always is.
+    fn keep_limit(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Something was not sent because of [`keep_limit`](Self::keep_limit).
+    fn keep_limited(&mut self) {}
+
     /// The first `len` octets of the room given last are a complete packet, checksum and all. Never called
     /// without a preceding `packet`; a `packet` not committed is dropped.
     fn commit(&mut self, len: usize);

@@ -135,6 +135,9 @@ pub struct Limits {
     pub untagged_octets: usize,
     /// Octets that streams may hold because they cannot be located yet.
     pub hold_octets: usize,
+    /// Bytes of what was sent that streams may keep until they are acknowledged, because their source may change:
+    /// regions that peers or programs write, responses to Reads.
+    pub keep_bytes: usize,
     /// Resets sent per second for segments without a stream.
     pub resets_per_second: u32,
     /// ICMP messages sent per second.
@@ -164,6 +167,7 @@ impl Default for Limits {
             neighbours: 1024,
             untagged_octets: 64 << 20,
             hold_octets: 16 << 20,
+            keep_bytes: 64 << 20,
             resets_per_second: 1000,
             icmp_per_second: 1000,
             reassembly_packets: 256,

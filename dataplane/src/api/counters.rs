@@ -155,6 +155,12 @@ counters! {
     held_octets: Gauge,
     /// The most that has been held at a time.
     held_octets_max: Gauge,
+    /// Bytes of what was sent that are kept until they are acknowledged, because their source may change.
+    kept_bytes: Gauge,
+    /// The most that has been kept at a time.
+    kept_bytes_max: Gauge,
+    /// Times that a stream or association sent nothing because as much was kept for it or its peer as may be.
+    keep_waits: Counter,
     /// Octets of untagged receive buffers in use.
     untagged_octets: Gauge,
     /// The most that has been in use at a time.

@@ -17,6 +17,8 @@ pub(super) struct Batch<'a, Io: PortIo> {
     /// The segment being written is ECN-capable.
     ect: bool,
     quota: usize,
+    /// See [`TxBatch::keep_limit`].
+    keep_limit: u64,
     ended: Option<Ended>,
 }
 
@@ -40,7 +42,14 @@ impl<'a, Io: PortIo> Batch<'a, Io> {
         quota: usize,
         counters: &'a Counters,
     ) -> Self {
-        Batch { io, path, how, counters, frame: None, ect: false, quota, ended: None }
+        let (frame, ect, keep_limit, ended) = (None, false, u64::MAX, None);
+        Batch { io, path, how, counters, frame, ect, quota, keep_limit, ended }
+    }
+
+    /// The flow may keep so many bytes of what it sends.
+    pub(super) fn keeping(mut self, limit: u64) -> Self {
+        self.keep_limit = limit;
+        self
     }
 
     /// Why it refused a segment, if it did: the flow may have more to send.
@@ -74,6 +83,14 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
 
     fn ecn_capable(&mut self) {
         self.ect = true;
+    }
+
+    fn keep_limit(&self) -> u64 {
+        self.keep_limit
+    }
+
+    fn keep_limited(&mut self) {
+        self.counters.keep_waits.add(1);
     }
 
     fn commit(&mut self, len: usize) {

@@ -7,6 +7,7 @@ use ddp::rdmap::WorkRequest;
 use ddp::{Message, Qn, Stag, StreamId};
 use wire::{Blank, Instant, Lazy, LazyDeque, MaybeInstant, Near};
 
+use super::keep::Kept;
 use super::listen::Progress;
 use super::load::Running;
 use super::lower::Lower;
@@ -42,6 +43,8 @@ pub(super) struct Conn {
     pub(super) path_mss: u16,
     /// Reports that there is no way to the peer, while it is being opened.
     pub(super) soft_errors: u8,
+    /// What is kept of what it sent, as the worker's budget has it.
+    pub(super) kept: Kept,
     /// For when its timer is set in the wheel; the true deadline may be later, never earlier.
     pub(super) timer: MaybeInstant,
     /// Who deals with what arrives.
@@ -175,6 +178,7 @@ impl Conn {
             pinned: false,
             path_mss,
             soft_errors: 0,
+            kept: Kept::default(),
             timer: MaybeInstant::NONE,
             service: Service::Control,
             echoed: Echoed::default(),

@@ -23,6 +23,7 @@ mod cookies;
 mod event;
 mod icmp;
 mod input;
+mod keep;
 mod listen;
 mod load;
 mod lower;
@@ -52,6 +53,7 @@ use wire::{Instant, MaybeInstant};
 use self::conn::Conn;
 use self::cookies::Cookies;
 use self::event::Events;
+use self::keep::KeepBudget;
 use self::listen::Listeners;
 use self::lower::Lower;
 use self::sctp::Associations;
@@ -135,6 +137,8 @@ pub(crate) struct Core<Io: PortIo> {
     stags: StagTable<Memory>,
     buffers: BufferPool,
     hold: HoldBudget,
+    /// For what streams keep of what they have sent.
+    keep: KeepBudget,
     /// Streams to which something has happened and that may have something to send, each once, in turn.
     ready: VecDeque<u32>,
     /// Streams that have something to send and found no room, each once, in turn: a line for each port.
@@ -247,6 +251,7 @@ impl<Io: PortIo> Core<Io> {
             stags: StagTable::new(),
             buffers: BufferPool::new(limits.untagged_octets as u64),
             hold: HoldBudget::new(limits.hold_octets as u64),
+            keep: KeepBudget::new(limits.keep_bytes as u64),
             ready: VecDeque::new(),
             blocked: vec![VecDeque::new(); lines],
             waiting: HashMap::new(),
@@ -516,6 +521,8 @@ impl<Io: PortIo> Core<Io> {
         counters.path_mtus.set(self.path_mtus.len() as u64);
         counters.held_octets.set(self.hold.used());
         counters.held_octets_max.max(self.hold.used());
+        counters.kept_bytes.set(self.keep.used());
+        counters.kept_bytes_max.set(self.keep.high_water());
         let neighbours = self.stack.interfaces.iter().map(|i| i.neighbours.len() as u64).sum();
         counters.neighbours.set(neighbours);
     }

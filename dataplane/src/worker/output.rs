@@ -132,9 +132,14 @@ impl<Io: PortIo> Core<Io> {
         };
         let before = self.counters.tx_frames.get();
         let Lower::Tcp(endpoint) = &mut conn.lower else { return Turn::Done };
-        let mut batch = Batch::new(io, &conn.path, facts.tx_checksum, QUOTA, &self.counters);
+        let peer = conn.path.addresses().1;
+        self.keep.count(peer, &mut conn.kept, endpoint.kept());
+        let mut batch = Batch::new(io, &conn.path, facts.tx_checksum, QUOTA, &self.counters)
+            .keeping(self.keep.limit(peer, conn.kept));
         endpoint.poll_transmit(now, &mut batch);
-        match batch.ended() {
+        let ended = batch.ended();
+        self.keep.count(peer, &mut conn.kept, endpoint.kept());
+        match ended {
             None => Turn::Done,
             Some(ended) => {
                 match ended {

@@ -23,8 +23,8 @@ pub trait Parameters {
     fn max_rto(&self) -> Duration;
     /// Congestion control.
     fn congestion(&self) -> CongestionControl;
-    /// Bound on the congestion window, octets.
-    fn max_cwnd(&self) -> u64;
+    /// Send window, bytes: the bound on what is sent and not acknowledged, and on the congestion window.
+    fn send_window(&self) -> u64;
 }
 
 impl<P: Parameters> Parameters for Arc<P> {
@@ -40,8 +40,8 @@ impl<P: Parameters> Parameters for Arc<P> {
     fn congestion(&self) -> CongestionControl {
         (**self).congestion()
     }
-    fn max_cwnd(&self) -> u64 {
-        (**self).max_cwnd()
+    fn send_window(&self) -> u64 {
+        (**self).send_window()
     }
 }
 
@@ -50,13 +50,13 @@ impl<P: Parameters> Parameters for Arc<P> {
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen {
     pub(crate) congestion: CongestionControl,
-    pub(crate) max_cwnd: u64,
+    pub(crate) send_window: u64,
 }
 
 #[cfg(test)]
 impl Default for Chosen {
     fn default() -> Self {
-        Chosen { congestion: CongestionControl::default(), max_cwnd: 1 << 30 }
+        Chosen { congestion: CongestionControl::default(), send_window: 1 << 30 }
     }
 }
 
@@ -74,7 +74,7 @@ impl Parameters for Chosen {
     fn congestion(&self) -> CongestionControl {
         self.congestion
     }
-    fn max_cwnd(&self) -> u64 {
-        self.max_cwnd
+    fn send_window(&self) -> u64 {
+        self.send_window
     }
 }

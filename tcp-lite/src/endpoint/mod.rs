@@ -246,7 +246,7 @@ impl<M: RegionMemory> Endpoint<M> {
         segment: &Segment<'_>,
         cx: &mut Context<'_, M>,
     ) -> Result<(), DropReason> {
-        let up = &mut Up { upper: &mut self.upper, cx: Some(cx) };
+        let up = &mut Up::taking(&mut self.upper, cx);
         let result = self.conn.input(now, segment, up);
         self.after(now, cx);
         result
@@ -254,8 +254,17 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Writes the segments that are due.
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        let up = &mut Up { upper: &mut self.upper, cx: None };
-        self.conn.poll_transmit(now, up, tx);
+        let mut up = Up::giving(&mut self.upper, tx.keep_limit());
+        self.conn.poll_transmit(now, &mut up, tx);
+        if up.keep_limited {
+            tx.keep_limited();
+        }
+    }
+
+    /// Bytes of what was sent that are kept until they are acknowledged, because their source may change.
+    #[inline]
+    pub fn kept(&self) -> u64 {
+        self.upper.full().map_or(0, |full| full.sender.kept())
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called; a time in the past means now.
@@ -269,7 +278,7 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Time has passed. Follow it with [`poll_transmit`](Self::poll_transmit).
     pub fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_, M>) {
-        let up = &mut Up { upper: &mut self.upper, cx: Some(cx) };
+        let up = &mut Up::taking(&mut self.upper, cx);
         self.conn.handle_timeout(now, up);
         self.after(now, cx);
         if self.rare.deadline.is_some_and(|deadline| deadline <= now) {

@@ -6,6 +6,7 @@ use crate::mpa::{
     Sender, Startup, StartupError,
 };
 use crate::seam::{SegmentSource, SpanSink, Taken};
+use ddp::llp::UlpduSource;
 use ddp::rdmap::{self, WorkRequest};
 use ddp::{
     BufferPool, PdId, PeerId, RegionMemory, Source, Stag, StagTable, StreamId, TaggedOffset, Ulp,
@@ -125,6 +126,14 @@ impl<M: RegionMemory> Full<M> {
     /// RFC 5044 §7.1.2 (4): a responder sends no FPDU before it has verified one.
     pub(super) fn may_send(&self) -> bool {
         self.initiator || self.peer_is_ready || self.receiver.has_handed_up()
+    }
+
+    /// True when the next FPDU would be kept and as much is kept as may be. With nothing kept it goes: so each stream
+    /// moves on, an FPDU a round trip at least.
+    #[inline]
+    fn must_wait(&self, keep_limit: u64) -> bool {
+        let kept = self.sender.kept();
+        kept >= keep_limit && kept > 0 && !self.sender.is_cut() && !self.stream.next_is_stable()
     }
 
     /// The ULP knows from elsewhere what the initiator's first FPDU would tell.
@@ -404,7 +413,23 @@ impl Taken {
 pub(super) struct Up<'a, 'c, M: RegionMemory> {
     pub(super) upper: &'a mut Upper<M>,
     /// What spans need. Without it none is taken.
-    pub(super) cx: Option<&'a mut Context<'c, M>>,
+    cx: Option<&'a mut Context<'c, M>>,
+    /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
+    keep_limit: u64,
+    /// Something was not sent because of it.
+    pub(super) keep_limited: bool,
+}
+
+impl<'a, 'c, M: RegionMemory> Up<'a, 'c, M> {
+    /// For a call that hands up spans.
+    pub(super) fn taking(upper: &'a mut Upper<M>, cx: &'a mut Context<'c, M>) -> Self {
+        Up { upper, cx: Some(cx), keep_limit: u64::MAX, keep_limited: false }
+    }
+
+    /// For a call that asks for segments.
+    pub(super) fn giving(upper: &'a mut Upper<M>, keep_limit: u64) -> Self {
+        Up { upper, cx: None, keep_limit, keep_limited: false }
+    }
 }
 
 impl<M: RegionMemory> SpanSink for Up<'_, '_, M> {
@@ -454,6 +479,10 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
         if !full.may_send() {
             return 0;
         }
+        if full.must_wait(self.keep_limit) {
+            self.keep_limited = true;
+            return 0;
+        }
         let Full { sender, stream, .. } = &mut **full;
         sender.emss_changed(emss);
         // Which it is, is asked once and not for each FPDU.
@@ -466,7 +495,11 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
     fn fill_probe(&mut self, offset: u64, emss: usize, out: &mut [u8]) -> usize {
         let Upper { prologue_sent, prologue_len, stage, .. } = &mut *self.upper;
         match stage {
-            Stage::Full(full) if prologue_sent == prologue_len && full.may_send() => {
+            Stage::Full(full)
+                if prologue_sent == prologue_len
+                    && full.may_send()
+                    && !full.must_wait(self.keep_limit) =>
+            {
                 let Full { sender, stream, .. } = &mut **full;
                 sender.emss_changed(emss);
                 sender.fill_probe(stream, offset, out)

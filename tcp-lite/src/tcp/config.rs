@@ -51,8 +51,9 @@ pub struct Config {
     pub congestion: CongestionControl,
     /// Initial window in segments, 1 to 10 (RFC 6928).
     pub initial_window: u32,
-    /// Bound on the congestion window, octets.
-    pub max_cwnd: u64,
+    /// Send window, bytes: the bound on what is sent and not acknowledged cumulatively, whatever window the peer
+    /// offers, and on the congestion window.
+    pub send_window: u64,
     /// Spread what the congestion window allows over the round trip, where that is long enough to.
     pub pacing: bool,
     /// Push every segment over paths of half a millisecond and more, so that the peer acknowledges each one.
@@ -114,7 +115,7 @@ impl Default for Config {
             zero_window_limit: None,
             congestion: CongestionControl::Cubic,
             initial_window: 10,
-            max_cwnd: 1 << 30,
+            send_window: 4 << 20,
             pacing: true,
             push_segments: false,
             tail_loss_probe: true,
@@ -160,8 +161,8 @@ impl transport::Parameters for Config {
     fn congestion(&self) -> CongestionControl {
         self.congestion
     }
-    fn max_cwnd(&self) -> u64 {
-        self.max_cwnd
+    fn send_window(&self) -> u64 {
+        self.send_window
     }
 }
 

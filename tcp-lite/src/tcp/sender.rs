@@ -209,8 +209,12 @@ impl Sender {
     }
 
     /// The usable window; none when the peer shrank it below what is in flight (RFC 9293 §3.8.6 MUST-34).
+    ///
+    /// A peer that reports by SACK all but the first segment keeps the congestion window open: the send window
+    /// bounds what is kept for it (RFC 9293 §3.9.1.2, send queue limits).
     pub(crate) fn usable(&self) -> u64 {
-        self.right_edge().since(self.nxt)
+        let own = self.una.plus(self.cc.send_window());
+        self.right_edge().min(own).since(self.nxt)
     }
 
     /// True when the congestion window takes a full segment (RFC 6675 §5 (C)).

@@ -534,14 +534,23 @@ impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
 
 /// A Read Response's octets are sent again from what was sent: its region may change, or end.
 fn keep_response(mut out: Outgoing) -> Outgoing {
-    let opcode = Control(out.header.rsvd_ulp()).opcode();
-    out.stable &= !(out.header.control().is_tagged() && opcode == Some(Opcode::ReadResponse));
+    out.stable &= !(out.header.control().is_tagged() && is_response(out.header.rsvd_ulp()));
     out
+}
+
+/// Whether a tagged message is a Read Response.
+fn is_response(rsvd_ulp: u8) -> bool {
+    Control(rsvd_ulp).opcode() == Some(Opcode::ReadResponse)
 }
 
 impl<M: RegionMemory> UlpduSource for Stream<M> {
     fn next_len(&self, mulpdu: usize) -> Option<usize> {
         self.ddp.next_len(mulpdu)
+    }
+
+    fn next_is_stable(&self) -> bool {
+        let control = self.ddp.next_tagged_control();
+        !control.is_some_and(is_response) && self.ddp.next_is_stable()
     }
 
     fn next(&mut self, mulpdu: usize) -> Option<Outgoing> {

@@ -5,7 +5,7 @@ use super::event::{CloseReason, SessionId, SessionStats, StreamParams};
 use super::{Context, Event, SessionEvent, State};
 use crate::session::{self, Heard, Said, Session};
 use ddp::enhanced::{Agreed, EnhancedRepr, Readiness, Rtr, answer, settle};
-use ddp::llp::{OrderKey, UlpduSink};
+use ddp::llp::{OrderKey, UlpduSink, UlpduSource};
 use ddp::rdmap::{self, WorkRequest};
 use ddp::{
     Failure, OnPeerClose, PdId, PeerId, RegionMemory, Source, Stag, StreamId, TaggedOffset, Ulp,
@@ -56,6 +56,8 @@ pub(super) struct Line<M: RegionMemory> {
     pub(super) talking: bool,
     /// The deadline that its table of timers has.
     pub(super) timer: Option<Instant>,
+    /// Bytes that the session keeps, as the endpoint has counted them.
+    pub(super) kept: u64,
 }
 
 /// An accepted session.
@@ -140,6 +142,7 @@ impl<M: RegionMemory> Line<M> {
             touched: false,
             talking: false,
             timer: None,
+            kept: 0,
         }
     }
 
@@ -536,6 +539,18 @@ impl<M: RegionMemory> Line<M> {
         }
         let source = self.full.as_ref().map(|full| &full.stream);
         self.session.has_data(source, self.awaits())
+    }
+
+    /// Brings up to date what it adds to the bytes that all sessions keep.
+    pub(super) fn count_kept(&mut self, all: &mut u64) {
+        let kept = self.session.kept();
+        *all = *all - self.kept + kept;
+        self.kept = kept;
+    }
+
+    /// True when the next segment would be kept until it is acknowledged.
+    pub(super) fn next_is_kept(&self) -> bool {
+        self.full.as_ref().is_some_and(|full| !full.stream.next_is_stable())
     }
 
     /// A graceful close waits for the responses of what was posted before it, if they can still come.

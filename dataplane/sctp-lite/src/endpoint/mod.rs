@@ -210,7 +210,7 @@ impl<M: RegionMemory> Endpoint<M> {
         cx: &mut Context<'_, M>,
     ) -> Result<(), DropReason> {
         self.now = now;
-        let up = &mut Up::new(&mut self.upper, Some(&mut *cx), now);
+        let up = &mut Up::taking(&mut self.upper, &mut *cx, now);
         let result = self.association.input(now, packet, up);
         self.after(cx);
         result
@@ -219,8 +219,16 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Writes the packets that are due.
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
         self.now = now;
-        let up = &mut Up::new(&mut self.upper, None, now);
-        self.association.poll_transmit(now, up, tx);
+        let mut up = Up::giving(&mut self.upper, now, tx.keep_limit());
+        self.association.poll_transmit(now, &mut up, tx);
+        if up.keep_limited {
+            tx.keep_limited();
+        }
+    }
+
+    /// Bytes of messages that are kept until they are acknowledged, because their source may change or is gone.
+    pub fn kept(&self) -> u64 {
+        self.upper.kept()
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called; a time in the past means now.

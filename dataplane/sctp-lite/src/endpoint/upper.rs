@@ -60,6 +60,8 @@ pub(super) struct Upper<M: RegionMemory> {
     serial: u32,
     /// Sessions that their owners know and that are not over.
     live: usize,
+    /// Bytes that all sessions keep until they are acknowledged.
+    kept: u64,
     lines: Vec<Option<Box<Line<M>>>>,
     ready: VecDeque<u16>,
     touched: VecDeque<u16>,
@@ -89,6 +91,7 @@ impl<M: RegionMemory> Upper<M> {
             most: INITIAL_MOST,
             serial: 0,
             live: 0,
+            kept: 0,
             lines: Vec::new(),
             ready: VecDeque::new(),
             touched: VecDeque::new(),
@@ -137,9 +140,15 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     fn forget(&mut self, line: &Line<M>) {
+        self.kept -= line.kept;
         if let Some(timer) = line.timer {
             self.timers.remove(&(timer, line.id.stream));
         }
+    }
+
+    /// Bytes of messages that are kept until they are acknowledged: their source may change, or is gone.
+    pub(super) fn kept(&self) -> u64 {
+        self.kept
     }
 
     /// Sessions that their owners know and that are not over.
@@ -366,6 +375,7 @@ impl<M: RegionMemory> Upper<M> {
         let was_live = line.is_live();
         let result = f(line, &mut Env { config, peer, events, now, mulpdu });
         self.live -= usize::from(was_live && !line.is_live());
+        line.count_kept(&mut self.kept);
         if line.timer != line.deadline {
             if let Some(timer) = line.timer {
                 self.timers.remove(&(timer, stream));

@@ -524,6 +524,11 @@ impl Session {
         }
     }
 
+    /// Bytes of messages that are kept until they are acknowledged.
+    pub fn kept(&self) -> u64 {
+        self.sender.kept()
+    }
+
     /// The source goes away: what is outstanding is kept.
     pub fn keep_all(&mut self, source: &impl UlpduSource) {
         self.sender.keep_all(source);

@@ -89,6 +89,11 @@ impl Sender {
         &self.stats
     }
 
+    /// Bytes of messages kept now.
+    pub fn kept(&self) -> u64 {
+        self.stats.kept
+    }
+
     /// True when every message that was written is acknowledged.
     pub fn is_acknowledged(&self) -> bool {
         self.records.is_empty()

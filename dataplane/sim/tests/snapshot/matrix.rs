@@ -109,7 +109,10 @@ impl Cell {
         host.endpoint.mpa.markers = self.markers;
         // The window is never what limits.
         let receive_window = (4 * self.bdp()).max(4 << 20) as u32;
-        host.endpoint.tcp = Arc::new(tcp::Config { receive_window, ..tcp::Config::default() });
+        // Nothing but congestion control and the path bounds what is on its way.
+        let windows =
+            tcp::Config { receive_window, send_window: 1 << 30, ..tcp::Config::default() };
+        host.endpoint.tcp = Arc::new(windows);
         Config {
             client: host.clone(),
             server: host,

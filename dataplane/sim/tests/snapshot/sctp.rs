@@ -26,9 +26,10 @@ impl Cell {
             sessions: SESSIONS,
             ..SctpConfig::default()
         };
-        // The window is never what limits.
+        // The windows are never what limits.
         let receive = Arc::make_mut(&mut host.sctp.receive);
         receive.window = (4 * self.bdp()).max(4 << 20) as u32;
+        Arc::make_mut(&mut host.sctp.send).send_window = 1 << 30;
         Config {
             client: host.clone(),
             server: host,

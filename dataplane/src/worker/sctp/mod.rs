@@ -35,6 +35,7 @@ use crate::memory::Memory;
 use crate::net::carrier::{Carrier, UdpPorts};
 use crate::net::path_mtu::Peer;
 use crate::timer::TimerWheel;
+use crate::worker::keep::Kept;
 
 /// The associations of one worker.
 pub(super) struct Associations {
@@ -85,6 +86,8 @@ struct Association {
     timer: Option<Instant>,
     /// Reports that there is no way to the peer, while it is being opened.
     soft_errors: u8,
+    /// What its sessions keep of what they sent, as the worker's budget has it.
+    kept: Kept,
 }
 
 impl Association {

@@ -21,6 +21,7 @@ use crate::memory::Memory;
 use crate::net::carrier::Carrier;
 use crate::net::path::Path;
 use crate::worker::conn::{Conn, Opening, Origin};
+use crate::worker::keep::Kept;
 use crate::worker::listen::Progress;
 use crate::worker::lower::{Lower, Session};
 use crate::worker::rdmap::Echoed;
@@ -205,6 +206,7 @@ impl<Io: PortIo> Core<Io> {
             own_deadline: None,
             timer: None,
             soft_errors: 0,
+            kept: Kept::default(),
         }));
         self.associations.flows.insert(&key, at);
         self.associations.tags.insert(tag, at);
@@ -266,6 +268,7 @@ impl<Io: PortIo> Core<Io> {
         }
         let Some(name) = self.associations.name(at) else { return };
         let Some(mut association) = self.associations.all.remove(at) else { return };
+        self.keep.count(association.key.remote.ip(), &mut association.kept, 0);
         let stats = Box::new(association.stats());
         self.events.push(Event::AssociationClosed { association: name, stats }, &self.counters);
         // Gives back what it has of the worker's buffers.

@@ -36,6 +36,8 @@ pub(super) struct Packets<'a, Io: PortIo> {
     frame: Option<Io::Frame>,
     sent: usize,
     quota: usize,
+    /// See [`TxBatch::keep_limit`].
+    keep_limit: u64,
     ended: Option<Ended>,
 }
 
@@ -50,8 +52,27 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
     ) -> Self {
         let how = Carrier::offload(how);
         let (frame, ids, probe) = (None, None, false);
-        let (whole, sent, ended) = (usize::MAX, 0, None);
-        Packets { io, carrier, how, counters, whole, ids, probe, frame, sent, quota, ended }
+        let (whole, sent, keep_limit, ended) = (usize::MAX, 0, u64::MAX, None);
+        Packets {
+            io,
+            carrier,
+            how,
+            counters,
+            whole,
+            ids,
+            probe,
+            frame,
+            sent,
+            quota,
+            keep_limit,
+            ended,
+        }
+    }
+
+    /// The association may keep so many bytes of what it sends.
+    fn keeping(mut self, limit: u64) -> Self {
+        self.keep_limit = limit;
+        self
     }
 
     /// Packets of more than `whole` octets are cut: the path does not carry them (RFC 9260 §6.9).
@@ -122,6 +143,14 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
 
     fn whole(&mut self) {
         self.probe = true;
+    }
+
+    fn keep_limit(&self) -> u64 {
+        self.keep_limit
+    }
+
+    fn keep_limited(&mut self) {
+        self.counters.keep_waits.add(1);
     }
 
     fn commit(&mut self, len: usize) {
@@ -207,8 +236,12 @@ impl<Io: PortIo> Core<Io> {
         let (carrier, how) = (&association.carrier, facts.tx_checksum);
         let whole = association.endpoint.association().path_len();
         let packets = Packets::new(io, carrier, how, QUOTA, &self.counters);
+        let peer = association.key.remote.ip();
+        self.keep.count(peer, &mut association.kept, association.endpoint.kept());
+        let packets = packets.keeping(self.keep.limit(peer, association.kept));
         let mut packets = packets.cut_above(whole, &mut self.identifications);
         association.endpoint.poll_transmit(now, &mut packets);
+        self.keep.count(peer, &mut association.kept, association.endpoint.kept());
         match packets.ended {
             None => Turn::Done,
             Some(ended) => {

@@ -5,6 +5,7 @@ mod attacks;
 mod cookies;
 mod ecn;
 mod floods;
+mod keep;
 mod load;
 mod mesh;
 mod paths;

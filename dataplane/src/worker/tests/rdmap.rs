@@ -10,7 +10,7 @@ use tcp_lite::endpoint::{CloseReason, EndpointConfig, UlpConfig};
 use tcp_lite::mpa::{self, Enhanced, EnhancedRepr, Revision, Revisions, RtrSet};
 
 use super::wire_pair::*;
-use crate::api::{self, Command, Connect, ConnectError, Event, InterfaceId, PostFailure};
+use crate::api::{self, Command, Connect, ConnectError, Event, InterfaceId, Limits, PostFailure};
 use crate::api::{Service, Sources, Ticket};
 use crate::memory::Memory;
 
@@ -41,7 +41,12 @@ struct Bench {
 }
 
 fn bench() -> Bench {
-    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    bench_with(Limits::default())
+}
+
+/// The second host with these limits.
+fn bench_with(limits: Limits) -> Bench {
+    let mut net = Net::new(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
     let rights = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::ATOMIC;
     let remote = net.hosts[1].region(REGION.0, LEN, rights);
     let local = net.hosts[0].region(LOCAL.0, LEN, Access::NONE);
@@ -165,6 +170,31 @@ fn read(len: u32) -> WorkRequest<Memory> {
         len,
         cookie: 0,
     }
+}
+
+// The response to a Read is kept whatever its region: a peer that reads decides how much of it, and the worker's budget
+// bounds it.
+#[test]
+fn what_is_kept_of_responses_is_bounded() {
+    const BUDGET: usize = 64 << 10;
+    let most = |keep_bytes| {
+        let mut b = bench_with(Limits { keep_bytes, ..Limits::default() });
+        b.remote.write(0, &pattern(LEN));
+        let streams: Vec<_> = (0..3).map(|_| b.open(Service::Control).0).collect();
+        let reads: Vec<_> =
+            streams.into_iter().map(|here| b.post(here, read(LEN as u32))).collect();
+        for ticket in reads {
+            assert_eq!(b.finished(ticket), Outcome::Read { len: LEN as u32 });
+        }
+        assert!(octets_of(&b.local) == pattern(LEN));
+        b.net.pass(Duration::from_secs(1));
+        assert_eq!(b.net.hosts[1].count("kept_bytes"), 0);
+        b.net.hosts[1].count("kept_bytes_max") as usize
+    };
+    let bounded = most(BUDGET);
+    assert!(bounded <= BUDGET + 3 * 1500, "{bounded}");
+    let wide = most(64 << 20);
+    assert!(wide > BUDGET + 3 * 1500, "{wide}");
 }
 
 #[test]

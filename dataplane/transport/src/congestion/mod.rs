@@ -33,7 +33,7 @@ pub struct Congestion {
     cwnd: u64,
     ssthresh: u64,
     smss: u16,
-    max_cwnd: u32,
+    send_window: u32,
     /// In the slow start that follows a time-out, one segment per acknowledgement (RFC 3465 §2.3).
     after_timeout: bool,
     /// Segments below which the threshold does not come.
@@ -53,7 +53,7 @@ impl Congestion {
             cwnd: smss as u64 * u64::from(segments.max(1)),
             ssthresh: u64::MAX, // RFC 5681 §3.1: arbitrarily high
             smss: smss as u16,
-            max_cwnd: u32::try_from(config.max_cwnd()).unwrap_or(u32::MAX),
+            send_window: u32::try_from(config.send_window()).unwrap_or(u32::MAX),
             after_timeout: false,
             floor: 2, // RFC 5681 §3.1 (4), RFC 8312 §4.5
             hystart: Lazy::new(),
@@ -62,6 +62,12 @@ impl Congestion {
 
     fn smss(&self) -> u64 {
         self.smss.into()
+    }
+
+    /// Most bytes that may be sent and not acknowledged, reported by SACK or not: what is kept of them is
+    /// bounded, whatever window the peer offers. Two segments at least.
+    pub fn send_window(&self) -> u64 {
+        u64::from(self.send_window).max(2 * self.smss())
     }
 
     /// Nothing is in flight: the next round trip is measured anew.
@@ -117,7 +123,7 @@ impl Congestion {
                 Algorithm::Cubic(cubic) => cubic.increase(now, cwnd, smss, acked, srtt),
             };
         }
-        self.cwnd = self.cwnd.min(u64::from(self.max_cwnd).max(2 * self.smss()));
+        self.cwnd = self.cwnd.min(self.send_window());
     }
 
     /// Something else than the window limited sending: it does not grow.
@@ -165,7 +171,7 @@ impl Congestion {
 
     /// A proportional reduction is over (RFC 6937 §3).
     pub fn end_reduction(&mut self) {
-        self.cwnd = self.ssthresh.min(self.max_cwnd.into());
+        self.cwnd = self.ssthresh.min(self.send_window.into());
     }
 
     /// What was taken for loss was none: as it was in `prior`, unless it is more now (RFC 4015 §4).

@@ -224,7 +224,7 @@ fn cubic_after_a_timeout_starts_at_its_window() {
 
 #[test]
 fn the_window_stays_below_its_bound() {
-    let config = Chosen { max_cwnd: 50 * SMSS, ..Chosen::default() };
+    let config = Chosen { send_window: 50 * SMSS, ..Chosen::default() };
     let mut c = Congestion::new(&config, SMSS as usize, 10);
     let mut now = Instant::ZERO;
     for _ in 0..10 {

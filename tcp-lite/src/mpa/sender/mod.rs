@@ -169,6 +169,12 @@ impl Sender {
         SenderStats { fpdus: self.fpdus, packed: self.packed, ..*self.stats }
     }
 
+    /// Bytes of FPDUs kept now.
+    #[inline]
+    pub fn kept(&self) -> u64 {
+        self.stats.kept
+    }
+
     /// Nothing was sent for a while: gives back memory that nothing is in.
     pub fn relax(&mut self) {
         if self.is_acknowledged() {

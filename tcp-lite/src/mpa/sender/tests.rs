@@ -48,6 +48,10 @@ impl UlpduSource for Source {
         Some(HEADER + left.min(mulpdu - HEADER))
     }
 
+    fn next_is_stable(&self) -> bool {
+        self.messages.get(self.message).is_none_or(|message| message.1)
+    }
+
     fn next(&mut self, mulpdu: usize) -> Option<Outgoing> {
         let payload_len = self.next_len(mulpdu)? - HEADER;
         let token = UlpduToken { message: self.message as u32, offset: self.offset as u32 };
@@ -169,6 +173,9 @@ fn figures_are_encoded() {
     impl UlpduSource for Figures {
         fn next_len(&self, _: usize) -> Option<usize> {
             self.0.get(self.1).map(Vec::len)
+        }
+        fn next_is_stable(&self) -> bool {
+            true
         }
         fn next(&mut self, _: usize) -> Option<Outgoing> {
             let token = UlpduToken { message: self.1 as u32, offset: 0 };

@@ -289,3 +289,29 @@ fn acknowledgements_stay_in_a_closed_window() {
          1.3 > . 1:1(0) ack 201",
     );
 }
+
+// RFC 9293 §3.9.1.2: a peer with a wide window that reports all but the first segment keeps the congestion window
+// open; the send window bounds what is kept for it.
+#[test]
+fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
+    let narrow = Config { send_window: 4000, ..config() };
+    let mut script = established(
+        narrow,
+        "1.0 write 8000
+         1.0 > . 1:1001(1000) ack 1
+         1.0 > . 1001:2001(1000) ack 1
+         1.0 > . 2001:3001(1000) ack 1
+         1.0 > . 3001:4001(1000) ack 1
+         1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:4001>
+         1.1 > P. 1:1001(1000) ack 1
+         1.2 < . 1:1(0) ack 1 win 20000 <sack 1001:4001>",
+    );
+    assert_eq!(script.conn.stats().octets_out, 4000);
+    script.run(
+        "1.25 < . 1:1(0) ack 4001 win 20000
+         1.25 > . 4001:5001(1000) ack 1
+         1.25 > . 5001:6001(1000) ack 1
+         1.25 > . 6001:7001(1000) ack 1
+         1.25 > P. 7001:8001(1000) ack 1",
+    );
+}

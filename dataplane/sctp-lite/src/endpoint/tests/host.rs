@@ -209,7 +209,7 @@ impl Host {
     ) -> Taken {
         let now = self.now;
         let taken = self.cx(|upper, cx| {
-            let mut up = Up::new(upper, Some(cx), now);
+            let mut up = Up::taking(upper, cx, now);
             up.message(now, Received { stream, ppid, unordered, pieces })
         });
         self.settle();
@@ -234,7 +234,7 @@ impl Host {
         let now = self.now;
         loop {
             let mut room = [0; MOST];
-            let mut up = Up::new(&mut self.upper, None, now);
+            let mut up = Up::giving(&mut self.upper, now, u64::MAX);
             let has_data = up.has_data();
             let written = up.next(MOST, &mut room);
             assert_eq!(has_data, written.is_some(), "has_data tells what next does");
@@ -263,7 +263,7 @@ impl Host {
     /// The peer acknowledges the first `n` messages that are outstanding.
     pub(super) fn acknowledge(&mut self, n: usize) {
         for flying in self.flying.drain(..n).collect::<Vec<_>>() {
-            let mut up = Up::new(&mut self.upper, None, self.now);
+            let mut up = Up::giving(&mut self.upper, self.now, u64::MAX);
             up.acknowledged(flying.message);
         }
         self.settle();
@@ -276,7 +276,7 @@ impl Host {
     /// The octets that a retransmission would have.
     pub(super) fn again(&mut self, message: MessageRef) -> Vec<u8> {
         let mut out = vec![0xee; usize::from(message.len)];
-        let mut up = Up::new(&mut self.upper, None, self.now);
+        let mut up = Up::giving(&mut self.upper, self.now, u64::MAX);
         up.again(message, &mut out);
         out
     }

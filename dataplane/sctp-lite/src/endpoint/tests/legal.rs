@@ -303,7 +303,7 @@ fn nothing_waits_for_company() {
     let (mut host, session) = Host::established_active();
     host.post(session, send_message(b"small", 1)).expect("room");
     host.post(session, write_message(0, &[7; 5000], 2)).expect("room");
-    let mut up = Up::new(&mut host.upper, None, host.now);
+    let mut up = Up::giving(&mut host.upper, host.now, u64::MAX);
     let mut room = [0; MOST];
     let small = up.next(MOST, &mut room[..300]).expect("at once, into what room there is");
     assert_eq!(small.message.len, 2 + 18 + 5);

@@ -15,17 +15,38 @@ pub(in crate::endpoint) struct Up<'a, 'c, M: RegionMemory> {
     /// What received messages need. Without it none is taken.
     cx: Option<&'a mut Context<'c, M>>,
     now: Instant,
+    /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
+    keep_limit: u64,
+    /// Something was not sent because of it.
+    pub(in crate::endpoint) keep_limited: bool,
     /// Whether a message is to be written, once looked at: SCTP asks several times for each packet.
     has_data: Cell<Option<bool>>,
 }
 
 impl<'a, 'c, M: RegionMemory> Up<'a, 'c, M> {
-    pub(in crate::endpoint) fn new(
+    /// For a call that hands up messages.
+    pub(in crate::endpoint) fn taking(
         upper: &'a mut Upper<M>,
-        cx: Option<&'a mut Context<'c, M>>,
+        cx: &'a mut Context<'c, M>,
         now: Instant,
     ) -> Self {
-        Up { upper, cx, now, has_data: Cell::new(None) }
+        let has_data = Cell::new(None);
+        Up { upper, cx: Some(cx), now, keep_limit: u64::MAX, keep_limited: false, has_data }
+    }
+
+    /// For a call that asks for packets.
+    pub(in crate::endpoint) fn giving(
+        upper: &'a mut Upper<M>,
+        now: Instant,
+        keep_limit: u64,
+    ) -> Self {
+        Up { upper, cx: None, now, keep_limit, keep_limited: false, has_data: Cell::new(None) }
+    }
+
+    /// As much is kept as may be. With nothing kept a message goes: so the association moves on, by one a round trip
+    /// at least.
+    fn keeps_enough(&self) -> bool {
+        self.upper.kept >= self.keep_limit && self.upper.kept > 0
     }
 }
 
@@ -82,16 +103,25 @@ impl<M: RegionMemory> MessageSource for Up<'_, '_, M> {
         self.upper.most = most;
         let mulpdu = self.upper.mulpdu();
         for _ in 0..self.upper.ready.len() {
-            let stream = self.upper.ready.pop_front()?;
-            let Some(line) = self.upper.line_at(stream) else { continue };
+            let must_wait = self.keeps_enough();
+            let Upper { lines, ready, kept, .. } = &mut *self.upper;
+            let stream = ready.pop_front()?;
+            let line = lines.get_mut(usize::from(stream)).and_then(Option::as_deref_mut);
+            let Some(line) = line else { continue };
+            if must_wait && line.next_is_kept() {
+                self.keep_limited = true;
+                ready.push_back(stream);
+                continue;
+            }
             let awaits = line.awaits();
             let source = line.full.as_mut().map(|full| &mut full.stream);
             let written = line.session.next(source, awaits, mulpdu, out);
+            line.count_kept(kept);
             // What is to be acknowledged at once is the last for now, most often.
             line.ready = written.is_some_and(|w| !w.immediate) || line.has_data();
             if written.is_some() {
                 if line.ready {
-                    self.upper.ready.push_back(stream);
+                    ready.push_back(stream);
                     self.has_data.set(Some(true));
                 }
                 return written;
@@ -101,10 +131,10 @@ impl<M: RegionMemory> MessageSource for Up<'_, '_, M> {
             }
             if out.len() < most {
                 // RFC 5043 §11.2: nothing waits for company; it gets the next packet to itself.
-                self.upper.ready.push_front(stream);
+                ready.push_front(stream);
                 return None;
             }
-            self.upper.ready.push_back(stream);
+            ready.push_back(stream);
         }
         None
     }

@@ -17,8 +17,9 @@ pub struct SendConfig {
     pub congestion: CongestionControl,
     /// Initial window in packets; without, what RFC 9260 §7.2.1 says: two to four.
     pub initial_window: Option<u32>,
-    /// Bound on the congestion window, octets.
-    pub max_cwnd: u64,
+    /// Send window, bytes: the bound on what is sent and not acknowledged cumulatively, whatever window the peer
+    /// offers, and on the congestion window.
+    pub send_window: u64,
     /// Spread what the congestion window allows over the round trip, where that is long enough to.
     pub pacing: bool,
     /// Max.Burst (RFC 9260 §16): packets that leave at once beyond what was just acknowledged, where pacing
@@ -40,7 +41,7 @@ impl Default for SendConfig {
             max_rto: Duration::from_secs(60),
             congestion: CongestionControl::Cubic,
             initial_window: None,
-            max_cwnd: 1 << 30,
+            send_window: 4 << 20,
             pacing: true,
             max_burst: 4,
             tail_loss_probe: true,
@@ -72,7 +73,7 @@ impl Parameters for SendConfig {
     fn congestion(&self) -> CongestionControl {
         self.congestion
     }
-    fn max_cwnd(&self) -> u64 {
-        self.max_cwnd
+    fn send_window(&self) -> u64 {
+        self.send_window
     }
 }

@@ -95,7 +95,7 @@ impl Sender {
             cwnd_open: self.cwnd_open(),
             force: self.force,
             lost: self.board.awaits_retransmission(),
-            new: has_data && self.board.len() < self.max_records() && self.rwnd() > 0,
+            new: has_data && self.room_for_new() > 0,
             asking: self.asking(),
         };
         let plan = match choice.next() {
@@ -159,6 +159,17 @@ impl Sender {
 
     fn max_records(&self) -> usize {
         self.config.max_records.min(usize::from(u16::MAX))
+    }
+
+    /// Bytes of user data that may be sent for the first time now, the congestion window apart: what the peer
+    /// has room for (RFC 9260 §6.1 A), and what the send window leaves. A peer that reports all but the first
+    /// chunk in Gap Ack Blocks keeps both the congestion window and its own open.
+    pub(super) fn room_for_new(&self) -> usize {
+        if self.board.len() >= self.max_records() {
+            return 0;
+        }
+        let own = self.cc.send_window().saturating_sub(self.board.flight());
+        usize::try_from(self.rwnd().min(own)).unwrap_or(usize::MAX)
     }
 
     /// Place of the message that the next packet sends again, if it does.
@@ -257,14 +268,10 @@ impl Sender {
         source: &mut impl MessageSource,
     ) -> usize {
         let mut chunks = 0;
-        let rwnd = self.rwnd();
-        let mut room = usize::try_from(rwnd).unwrap_or(usize::MAX); // RFC 9260 §6.1 A
-        while self.board.len() < self.max_records() {
-            let Some(len) = self.write_message(now, room, already + chunks == 0, packet, source)
-            else {
-                break;
-            };
-            room -= len;
+        while let room = self.room_for_new()
+            && room > 0
+            && self.write_message(now, room, already + chunks == 0, packet, source)
+        {
             chunks += 1;
         }
         if chunks > 0 {
@@ -273,8 +280,8 @@ impl Sender {
         chunks
     }
 
-    /// One new message of at most `room` octets; its length. [`timer_after_send`](Self::timer_after_send) is to
-    /// follow.
+    /// One new message of at most `room` octets; whether there was one. [`timer_after_send`](Self::timer_after_send)
+    /// is to follow.
     fn write_message(
         &mut self,
         now: Instant,
@@ -282,14 +289,16 @@ impl Sender {
         opens: bool,
         packet: &mut PacketBuilder<'_>,
         source: &mut impl MessageSource,
-    ) -> Option<usize> {
+    ) -> bool {
         // Room beyond the path is for what goes again.
         let path = self.packet_len.saturating_sub(packet.len() + DATA_HEADER_LEN) & !3;
         let room = packet.data_room().min(path).min(self.most).min(room);
         if room == 0 {
-            return None;
+            return false;
         }
-        let written = source.next(self.most, &mut packet.data_buffer()[..room])?;
+        let Some(written) = source.next(self.most, &mut packet.data_buffer()[..room]) else {
+            return false;
+        };
         let len = usize::from(written.message.len);
         let mut marks = if opens { OPENS } else { 0 };
         if written.immediate || self.asks(source) {
@@ -306,11 +315,13 @@ impl Sender {
         };
         let header = self.header(self.board.nxt().wire().0, &record);
         // A source that says nothing, or more than there is room for, has written no message.
-        packet.push_data(&header, len).ok()?;
+        if packet.push_data(&header, len).is_err() {
+            return false;
+        }
         self.board.push(record);
         self.stats.chunks += 1;
         self.stats.octets += len as u64;
-        Some(len)
+        true
     }
 
     /// RFC 9260 §6.1: a SACK without delay helps when nothing follows, or when few packets fill the window.
@@ -348,7 +359,7 @@ impl Sender {
             return 0;
         }
         let mut chunks = 0;
-        if source.has_data() && self.rwnd() > 0 {
+        if source.has_data() && self.room_for_new() > 0 {
             chunks = self.fill(now, 0, packet, source);
         }
         let is_retrans = chunks == 0;
@@ -376,7 +387,7 @@ impl Sender {
         source: &mut impl MessageSource,
     ) -> usize {
         let sent = if self.board.is_empty() {
-            let sent = self.write_message(now, usize::MAX, true, packet, source).is_some();
+            let sent = self.write_message(now, usize::MAX, true, packet, source);
             if sent {
                 self.timer_after_send(now);
             }

@@ -133,7 +133,7 @@ impl Sender {
             complete: self.board.una >= point,
             original: told.delivery.original_end.is_some_and(|end| end <= point),
             duplicate: told.sack_news || told.bare,
-            can_send_new: told.has_data && self.rwnd() > 0,
+            can_send_new: told.has_data && self.room_for_new() > 0,
             sack: true,
         };
         frto::judge(episode.frto, seen)

@@ -102,7 +102,8 @@ fn goodput_at_one_percent_of_loss() {
 #[test]
 fn an_overflowing_slow_start_recovers() {
     let cell = Cell { loss_percent: 0.0, rtt: 10 * MS };
-    let (rate, pair) = cell.run(1, &SendConfig::default());
+    let wide = SendConfig { send_window: 1 << 30, ..SendConfig::default() };
+    let (rate, pair) = cell.run(1, &wide);
     let stats = pair.ends[0].sender.stats();
     assert!(stats.lost > 1000 && stats.timeouts == 0, "{stats:?}");
     assert!(rate * 8.0 > 0.45 * cell.rate() as f64, "{rate}");

@@ -196,3 +196,26 @@ fn records_are_bounded() {
     assert_eq!(side.numbers().len(), 10);
     assert_eq!(side.source.waiting(), 40);
 }
+
+// A peer with a window of 1 GiB that reports all but the first chunk: the congestion window never fills, and what
+// is kept for it is bounded by the send window all the same.
+#[test]
+fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
+    const WINDOW: u64 = 100_000;
+    let limits = SendConfig { initial_window: Some(20), send_window: WINDOW, ..config() };
+    let mut side = side_with(limits, 1 << 30);
+    side.source.push(1000, 1436);
+    let mut sent = side.numbers().len();
+    for _ in 0..100 {
+        side.wait(MS);
+        let last = u16::try_from(sent).expect("few");
+        side.try_sack(0, 1 << 30, &[(2, last)], &[]).expect("a valid SACK");
+        sent = side.sender.next_tsn().distance_from(Tsn(FIRST)) as usize;
+        sent += side.numbers().iter().filter(|n| **n as usize >= sent).count();
+        assert!(side.sender.board.flight() <= WINDOW, "{}", side.sender.board.flight());
+    }
+    assert!(side.sender.board.flight() > WINDOW - 1480, "the window was not used");
+    // It goes on as soon as the first is acknowledged.
+    side.try_sack(sent as u32, 1 << 30, &[], &[]).expect("a valid SACK");
+    assert!(!side.numbers().is_empty());
+}

@@ -1,0 +1,111 @@
+//! What is kept of what was sent, because its source may change, is bounded per worker; a peer that does not
+//! acknowledge costs nobody else their share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{Access, RegionMemory, Stag, StreamId};
+
+use super::wire_pair::*;
+use crate::api::{EndpointConfig, Event, Limits, SctpConfig, Ticket};
+use crate::memory::Memory;
+
+const PORT: u16 = 4791;
+/// A region that the peer may write: what is sent from it is kept.
+const SOURCE: Stag = Stag(8);
+const SINK: Stag = Stag(100);
+const LEN: usize = 1 << 20;
+const BUDGET: usize = 64 << 10;
+const SEGMENT: u64 = 1500;
+
+fn tcp() -> EndpointConfig {
+    tcp_lite::endpoint::EndpointConfig::default().into()
+}
+
+fn sctp() -> EndpointConfig {
+    let (sctp, endpoint) = (Arc::default(), Arc::default());
+    SctpConfig { sctp, endpoint, udp: None }.into()
+}
+
+/// Host 0 writes from an unstable region, to hosts 1 and on.
+fn net(hosts: u8, endpoint: fn() -> EndpointConfig, keep_bytes: usize) -> (Net, Memory) {
+    let limits = Limits { keep_bytes, ..Limits::default() };
+    let writer = Plan { limits, ..Plan::new(1) };
+    let plans: Vec<_> = std::iter::once(writer).chain((2..=hosts).map(Plan::new)).collect();
+    let mut net = Net::new(&plans);
+    for host in &mut net.hosts[1..] {
+        host.listen_as(PORT, 100, 100, endpoint());
+    }
+    let source = net.hosts[0].region(SOURCE.0, LEN, Access::REMOTE_WRITE);
+    source.write(0, &pattern(LEN));
+    net.settle();
+    (net, source)
+}
+
+/// Writes all of the source over one stream; the ticket and where it goes.
+fn write(net: &mut Net, source: &Memory, to: usize, stream: StreamId, n: u32) -> (Ticket, Memory) {
+    let stag = Stag(SINK.0 + n);
+    let sink = net.hosts[to].region(stag.0, LEN, Access::REMOTE_WRITE);
+    (net.hosts[0].write(stream, (SOURCE, source), stag, LEN as u32), sink)
+}
+
+/// Four flows to one peer with this budget; the most that was kept, and how often one had to wait.
+fn transfer(endpoint: fn() -> EndpointConfig, keep_bytes: usize) -> (u64, u64) {
+    let (mut net, source) = net(2, endpoint, keep_bytes);
+    // Each with a configuration of its own, so that each has an association of its own.
+    let streams: Vec<_> =
+        (0..4).map(|_| net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint()).0).collect();
+    let writes: Vec<_> =
+        (0..).zip(streams).map(|(n, stream)| write(&mut net, &source, 1, stream, n)).collect();
+    for (ticket, sink) in writes {
+        net.wait_sent(0, ticket);
+        assert!(octets_of(&sink) == pattern(LEN));
+    }
+    assert_eq!(net.hosts[0].count("kept_bytes"), 0);
+    (net.hosts[0].count("kept_bytes_max"), net.hosts[0].count("keep_waits"))
+}
+
+#[test]
+fn what_streams_keep_is_bounded_and_everything_arrives() {
+    for endpoint in [tcp, sctp] {
+        let (most, waits) = transfer(endpoint, BUDGET);
+        assert!(most <= BUDGET as u64 + 4 * SEGMENT, "{most}");
+        assert!(waits > 0);
+        // It is the budget that bounds it.
+        let (most, waits) = transfer(endpoint, 64 << 20);
+        assert!(most > BUDGET as u64 + 4 * SEGMENT && waits == 0, "{most} {waits}");
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_acknowledge_leaves_the_others_their_share() {
+    for endpoint in [tcp, sctp] {
+        let (mut net, source) = net(3, endpoint, BUDGET);
+        let open = |net: &mut Net, to: u8| {
+            net.open_as(0, 0, to.into(), (v4(to + 1), PORT).into(), endpoint()).0
+        };
+        let silent: Vec<_> = (0..20).map(|_| open(&mut net, 1)).collect();
+        let good = open(&mut net, 2);
+        for (n, stream) in (0..).zip(silent) {
+            write(&mut net, &source, 1, stream, n);
+        }
+        for _ in 0..20 {
+            net.turn();
+        }
+        net.loses = Box::new(|from, _| from == 1);
+        net.pass(Duration::from_millis(5));
+        let (ticket, sink) = write(&mut net, &source, 2, good, 50);
+        net.wait_sent(0, ticket);
+        assert!(octets_of(&sink) == pattern(LEN));
+        let most = net.hosts[0].count("kept_bytes_max");
+        assert!(most <= BUDGET as u64 + 21 * SEGMENT, "{most}");
+        assert!(net.hosts[0].count("kept_bytes") > 0, "the silent peer's");
+        // Their end gives it back.
+        net.until("the end of all streams with the silent peer", |net| {
+            let closed = |e: &&(usize, Event)| matches!(e.1, Event::Closed { .. });
+            (net.hosts[0].events.iter().filter(closed).count() == 20).then_some(())
+        });
+        net.pass(Duration::from_secs(1));
+        assert_eq!(net.hosts[0].count("kept_bytes"), 0);
+    }
+}

@@ -48,6 +48,7 @@ pub(super) fn of_association(stats: &AssociationStats) -> Counters {
             ("sctp_errors_out", sctp.errors_out),
             ("sctp_unknown_chunks", sctp.unknown_chunks),
             ("sctp_inits_answered", sctp.inits_answered),
+            ("sctp_unsent", sctp.unsent),
             ("sctp_path_mtu_reductions", sctp.path_mtu_reductions),
             ("sctp_path_mtu_raises", sctp.path_mtu_raises),
             ("sctp_path_mtu_probes", sctp.path_mtu_probes),

@@ -32,7 +32,7 @@ pub trait End: Debug {
     /// Closes gracefully.
     fn shutdown(&mut self, now: Instant);
     /// Ends the connection at once.
-    fn abort(&mut self);
+    fn abort(&mut self, now: Instant);
 
     /// A packet arrives.
     fn input(&mut self, now: Instant, packet: &Packet, tx: &mut Batch);

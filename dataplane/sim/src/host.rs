@@ -507,7 +507,7 @@ impl End for Host {
         Host::shutdown(self, now);
     }
 
-    fn abort(&mut self) {
+    fn abort(&mut self, _now: Instant) {
         Host::abort(self);
     }
 

@@ -315,8 +315,8 @@ impl End for SctpHost {
         }
     }
 
-    fn abort(&mut self) {
-        self.with(|endpoint, cx| endpoint.abort(cx));
+    fn abort(&mut self, now: Instant) {
+        self.with(|endpoint, cx| endpoint.abort(now, cx));
     }
 
     fn input(&mut self, now: Instant, packet: &Packet, tx: &mut Batch) {
@@ -325,7 +325,7 @@ impl End for SctpHost {
         if !alive && !self.listen(now, &packet, tx) {
             return;
         }
-        let result = self.with(|endpoint, cx| endpoint.input(now, &packet, cx));
+        let result = self.with(|endpoint, cx| endpoint.input(now, &packet, cx).result);
         if let Some(Err(reason)) = result {
             self.drops.push(reason);
         }

@@ -32,7 +32,7 @@ pub use ddp::{Context, OnPeerClose, Origin, UlpConfig, UlpKind};
 pub use event::{CloseReason, Event, SessionEvent, SessionId, SessionStats, StreamParams};
 pub use upper::AdaptationStats;
 
-use crate::sctp::{self, Association, Cookie, DropReason, Ends, Secrets};
+use crate::sctp::{self, Accepted, Association, Cookie, Ends, Secrets};
 use crate::seam::TxBatch;
 use crate::session::PrivateDataTooLong;
 use ddp::{PdId, PeerId, RegionMemory, StreamId, Ulp};
@@ -199,21 +199,19 @@ impl<M: RegionMemory> Endpoint<M> {
         self.look_whether_empty();
     }
 
-    /// A packet between the two ends arrived, checksum verified.
-    ///
-    /// # Errors
-    /// Why SCTP dropped it, or a chunk of it.
+    /// A packet between the two ends arrived, checksum verified: whether its sender is the peer, and why SCTP dropped
+    /// it, or a chunk of it.
     pub fn input(
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
         cx: &mut Context<'_, M>,
-    ) -> Result<(), DropReason> {
+    ) -> Accepted {
         self.now = now;
         let up = &mut Up::taking(&mut self.upper, &mut *cx, now);
-        let result = self.association.input(now, packet, up);
+        let accepted = self.association.input(now, packet, up);
         self.after(cx);
-        result
+        accepted
     }
 
     /// Writes the packets that are due.
@@ -229,6 +227,13 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Bytes of messages that are kept until they are acknowledged, because their source may change or is gone.
     pub fn kept(&self) -> u64 {
         self.upper.kept()
+    }
+
+    /// Writes the answer to a packet that was not the peer's for certain, if there is one: see
+    /// [`Association::poll_reply`].
+    pub fn poll_reply(&mut self, now: Instant, tx: &mut impl TxBatch) {
+        self.now = now;
+        self.association.poll_reply(now, tx);
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called; a time in the past means now.
@@ -365,8 +370,9 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Ends all sessions at once, with an ABORT of the association.
-    pub fn abort(&mut self, cx: &mut Context<'_, M>) {
-        self.association.abort(b"");
+    pub fn abort(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        self.now = now;
+        self.association.abort(now, b"");
         self.after(cx);
     }
 

@@ -13,7 +13,8 @@ use super::config::Config;
 use super::cookie::{Cookie, Terms};
 use super::errors::Causes;
 use super::heartbeat::Heartbeat;
-use super::output::{Due, LoneChunk, Reply};
+use super::lone::{LoneChunk, Reply};
+use super::output::Due;
 use super::pmtu::PathMtu;
 use super::receive::{Receiver, Violation};
 use super::secrets::{Ends, Purpose, Secrets};
@@ -29,6 +30,10 @@ pub(super) const MAX_REASON: usize = 128;
 /// DDP segment may be, and its DDP-SSN (RFC 5043 §9). What IPv4's least MTU of 576 leaves in UDP.
 pub const MIN_PACKET: usize = 12 + padded(16 + 2 + MIN_MESSAGE);
 const _: () = assert!(MIN_PACKET == 576 - 20 - 8);
+
+/// How long the last packet of an association waits for room, and for the next hop's link-layer address, which takes
+/// three seconds to be given up (RFC 4861 §10). One that is lost is not sent again either (RFC 9260 §9.1).
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// What a peer did that ends an association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,7 +171,7 @@ impl Association {
         };
         let mut association = Self::new(config, secrets, ends, packet_len, &terms, now);
         association.state = State::CookieWait;
-        association.due.setup = true;
+        association.setup_due(now);
         association
     }
 
@@ -268,6 +273,11 @@ impl Association {
         self.events.push(event);
     }
 
+    /// Adds a cause to the next ERROR, if there is room for it.
+    pub(super) fn complain(&mut self, cause: &Cause<'_>) {
+        self.stats.unsent += u64::from(!self.causes.push(cause));
+    }
+
     /// Makes a transition, if it is legal; tells whether it was.
     pub(super) fn go(&mut self, transition: Transition) -> bool {
         let to = self.state.after(transition);
@@ -281,26 +291,35 @@ impl Association {
     /// on the way up; nothing when it is under way.
     pub fn shutdown(&mut self, now: Instant) {
         if self.state.is_opening() {
-            self.abort(b"");
+            self.abort(now, b"");
         } else if self.go(Transition::Shutdown) {
             self.timers.set(Timer::Guard, now + self.config.shutdown_guard);
         }
     }
 
     /// Ends the association at once. The peer is told with this reason, at most 128 octets of it.
-    pub fn abort(&mut self, reason: &[u8]) {
+    pub fn abort(&mut self, now: Instant, reason: &[u8]) {
         let reason = &reason[..reason.len().min(MAX_REASON)];
         // RFC 9260 §9.1.
-        self.abort_with(Cause::UserInitiatedAbort(reason), CloseReason::Aborted);
+        self.abort_with(now, Cause::UserInitiatedAbort(reason), CloseReason::Aborted);
     }
 
     /// Aborts with this cause.
-    pub(super) fn abort_with(&mut self, cause: Cause<'_>, reason: CloseReason) {
+    pub(super) fn abort_with(&mut self, now: Instant, cause: Cause<'_>, reason: CloseReason) {
         // RFC 9260 §8.5.1 B: with the peer's tag, if it is known; else it knows nothing of us either.
-        if self.state != State::Closed && self.peer_tag != Tag::NONE {
-            self.farewell = Some(Box::new(LoneChunk::abort(self.peer_tag, false, &cause)));
+        match self.peer_tag {
+            Tag::NONE => self.close(reason),
+            tag => self.close_with(now, LoneChunk::abort(tag, false, &cause), reason),
         }
-        self.close(reason);
+    }
+
+    /// There is no association any more. This is its last packet, if there is room for it in time.
+    pub(super) fn close_with(&mut self, now: Instant, farewell: LoneChunk, reason: CloseReason) {
+        if self.state != State::Closed {
+            self.close(reason);
+            self.farewell = Some(Box::new(farewell));
+            self.timers.set(Timer::Farewell, now + FAREWELL);
+        }
     }
 
     /// There is no association any more.
@@ -333,7 +352,8 @@ impl Association {
         self.state
     }
 
-    /// True when nothing more will come or go.
+    /// True when nothing more will come or go. It becomes true in a bounded time after the end, whether there is
+    /// room for the last packet or not, if [`handle_timeout`](Self::handle_timeout) is called.
     pub fn is_done(&self) -> bool {
         self.state == State::Closed && self.farewell.is_none() && self.events.is_empty()
     }

@@ -46,11 +46,13 @@ pub enum DropReason {
     NotTaken,
     /// A DATA chunk that breaks the protocol: the association was aborted.
     Violation,
+    /// An INIT whose answer found no room: the peer sends it again.
+    NoRoom,
 }
 
 impl DropReason {
     /// All of them, in the order of their [`index`](Self::index).
-    pub const ALL: [DropReason; 19] = [
+    pub const ALL: [DropReason; 20] = [
         DropReason::BadHeader,
         DropReason::BadChecksum,
         DropReason::BadChunk,
@@ -70,6 +72,7 @@ impl DropReason {
         DropReason::TooManyFragments,
         DropReason::NotTaken,
         DropReason::Violation,
+        DropReason::NoRoom,
     ];
 
     /// A dense number from zero, for tables of counters.
@@ -99,6 +102,7 @@ impl DropReason {
             DropReason::TooManyFragments => "sctp_too_many_fragments",
             DropReason::NotTaken => "sctp_not_taken",
             DropReason::Violation => "sctp_violation",
+            DropReason::NoRoom => "sctp_no_room",
         }
     }
 }

@@ -14,8 +14,8 @@ use super::cookie::{self, Cookie};
 use super::drop_reason::DropReason;
 use super::input::After;
 use super::listener::{InitAck, is_init_alone};
+use super::lone::{LoneChunk, Reply};
 use super::negotiate::{self, Unacceptable};
-use super::output::{LoneChunk, Reply};
 use super::secrets::{Purpose, TieTags};
 use super::state::{State, Transition};
 use super::timers::Timer;
@@ -89,8 +89,9 @@ impl Association {
             _ => self.secrets.tie_tags(self.local_tag, self.peer_tag),
         };
         let answer = InitAck::new(&self.config, &ours, peer, &offer, ties);
-        self.reply_if_free(Reply::InitAck(answer));
-        self.stats.inits_answered += 1;
+        if self.reply_if_free(Reply::InitAck(answer)) {
+            self.stats.inits_answered += 1;
+        }
         Ok(())
     }
 
@@ -121,14 +122,15 @@ impl Association {
         let (offer, cookie) = match negotiate::judge_init_ack(&self.config, init) {
             Ok(judged) => judged,
             Err(why) => {
-                self.refuse_init_ack(packet.tag(), init.header.tag, why);
+                self.refuse_init_ack(now, packet.tag(), init.header.tag, why);
                 return Ok(After::Stop(Some(why.reason())));
             }
         };
         let echo = COMMON_HEADER_LEN + padded(CHUNK_HEADER_LEN + cookie.len());
         if cookie.len() > self.config.max_cookie || echo > self.sender.packet_len() {
             self.peer_tag = init.header.tag;
-            self.abort_with(Cause::OutOfResource, CloseReason::Fault(Fault::InitAck));
+            let reason = CloseReason::Fault(Fault::InitAck);
+            self.abort_with(now, Cause::OutOfResource, reason);
             return Ok(After::Stop(Some(DropReason::BadInit)));
         }
         self.take_terms(&negotiate::terms(&self.init_header(), &init.header), now);
@@ -137,16 +139,15 @@ impl Association {
         self.go(Transition::InitAck);
         // §3.2.2: in an ERROR behind the COOKIE ECHO.
         for unknown in &offer.unknown {
-            self.causes.push(&Cause::UnrecognizedParameters(unknown));
+            self.complain(&Cause::UnrecognizedParameters(unknown));
         }
-        self.timers.stop(Timer::Setup);
         self.attempts = 0;
-        self.due.setup = true; // §5.1.4: at once
+        self.setup_due(now); // §5.1.4: at once
         Ok(After::GoOn)
     }
 
     /// RFC 9260 §3.3.3, §5.1.
-    fn refuse_init_ack(&mut self, seen: Tag, initiate: Tag, why: Unacceptable<'_>) {
+    fn refuse_init_ack(&mut self, now: Instant, seen: Tag, initiate: Tag, why: Unacceptable<'_>) {
         let abort = match why {
             // With the T bit: there is no tag to use.
             Unacceptable::NoTag => LoneChunk::abort(seen, true, &why.cause()),
@@ -154,12 +155,14 @@ impl Association {
         };
         let reason = match why {
             // The packet is discarded, and the association stays as it is.
-            Unacceptable::SmallWindow => return self.reply_if_free(Reply::Chunk(abort)),
+            Unacceptable::SmallWindow => {
+                self.reply_if_free(Reply::Chunk(abort));
+                return;
+            }
             Unacceptable::Adaptation(seen) => CloseReason::OtherAdaptation { seen },
             _ => CloseReason::Fault(Fault::InitAck),
         };
-        self.farewell = Some(Box::new(abort));
-        self.close(reason);
+        self.close_with(now, abort, reason);
     }
 
     /// A COOKIE ECHO where an association is, or is being made (RFC 9260 §5.2.4): tells whether the chunks
@@ -196,7 +199,7 @@ impl Association {
     fn restart(&mut self, now: Instant, cookie: &Cookie) -> Result<(), DropReason> {
         if self.state == State::ShutdownAckSent {
             self.due.shutdown = true;
-            self.causes.push(&Cause::CookieWhileShuttingDown);
+            self.complain(&Cause::CookieWhileShuttingDown);
             return Err(DropReason::UnexpectedChunk);
         }
         if !self.go(Transition::Restart) {
@@ -273,10 +276,9 @@ impl Association {
         self.peer_tag = Tag::NONE;
         self.cookie = Box::default();
         self.causes.clear();
-        self.timers.stop(Timer::Setup);
         self.attempts = 0;
         self.stats.setup_retransmitted += 1;
-        self.due.setup = true;
+        self.setup_due(now);
     }
 }
 

@@ -51,6 +51,8 @@ impl Association {
             self.stats.heartbeats_in += 1;
             self.heartbeats.push(value.into());
         }
+        // RFC 9260 §3.3.6: an answer has all that came, so that it cannot be cut.
+        self.stats.unsent += u64::from(answers && !fits);
         answers
     }
 
@@ -92,8 +94,10 @@ impl Association {
         if !self.state.sends_data() {
             return; // RFC 9260 §8.3: none after SHUTDOWN or SHUTDOWN ACK
         }
-        if self.heartbeat.awaited {
+        // One that found no room in this time was not answered either: who can send nothing ends, too.
+        if self.heartbeat.awaited || self.due.heartbeat {
             self.heartbeat.awaited = false;
+            self.due.heartbeat = false;
             self.heartbeat.unanswered += 1;
             self.heartbeat_after_silence(now);
             self.count_error();
@@ -102,6 +106,7 @@ impl Association {
             self.heartbeat_after_silence(now);
         } else {
             self.due.heartbeat = true;
+            self.timers.set(Timer::Heartbeat, now + self.heartbeat_rto());
         }
     }
 

@@ -6,7 +6,7 @@ use wire::sctp::{Cause, Causes, Chunk, Data, Packet, RawChunk, Sack, Tag, Tsn, c
 
 use super::association::{Association, CloseReason, Event, Fault, MAX_REASON};
 use super::drop_reason::DropReason;
-use super::output::{LoneChunk, Reply};
+use super::lone::{LoneChunk, Reply};
 use super::receive::{Arrival, Violation};
 use super::send::{Acknowledged, BadSack};
 use super::state::{State, Transition};
@@ -22,25 +22,69 @@ pub(super) enum After {
     Stop(Option<DropReason>),
 }
 
+/// Whose verification tag a packet bears that was not dropped for it.
+enum Verified {
+    /// Ours: its chunks are to be looked at, but for a COOKIE ECHO that was.
+    Ours { cookie_seen: bool },
+    /// Another one. All has been done that is to be done with it.
+    Not,
+}
+
+/// What an association made of a packet.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Accepted {
+    /// It bears this association's verification tag, or brought a good cookie (RFC 9260 §8.5, §5.2.4): whoever sent it
+    /// knows the association. Not so an INIT, which anybody can send and which is answered all the same, nor a
+    /// packet with the peer's tag reflected. Nothing may be learned from where another packet came from.
+    pub verified: bool,
+    /// It has an answer in a packet of its own, which waits for [`poll_reply`](Association::poll_reply) or
+    /// [`poll_transmit`](Association::poll_transmit).
+    pub answer_waits: bool,
+    /// Why the packet, or the first chunk of it that was not used, was dropped. What was before it is used.
+    pub result: Result<(), DropReason>,
+}
+
 impl Association {
     /// A packet between the two ends, checksum verified. Then [`poll_transmit`](Self::poll_transmit), at the
     /// end of a burst.
-    ///
-    /// # Errors
-    /// Why the packet, or the first chunk of it that was not used, was dropped. What was before it is used.
     pub fn input(
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
         upper: &mut (impl MessageSink + MessageSource),
-    ) -> Result<(), DropReason> {
+    ) -> Accepted {
+        let one_waited = self.reply.is_some();
+        let (verified, result) = match self.verify(now, packet, upper) {
+            Ok(Verified::Ours { cookie_seen }) => {
+                self.heard = now;
+                self.stats.packets_in += 1;
+                (true, self.chunks(now, packet, cookie_seen, upper))
+            }
+            Ok(Verified::Not) => (false, Ok(())),
+            Err(reason) => (false, Err(reason)),
+        };
+        let answer_waits = !one_waited && self.reply.is_some();
+        Accepted { verified, answer_waits, result }
+    }
+
+    /// The rules for verification tags (RFC 9260 §8.5), with all that becomes of a packet that does not bear
+    /// ours.
+    fn verify(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        upper: &mut (impl MessageSink + MessageSource),
+    ) -> Result<Verified, DropReason> {
         if self.state == State::Closed {
             return Err(DropReason::Closed);
         }
         let first = packet.chunks().next().ok_or(DropReason::BadHeader)?;
         let first = first.map_err(|_| DropReason::BadChunk)?;
         match first.kind {
-            chunk_type::INIT => return self.init_arrived(now, packet, first),
+            chunk_type::INIT => {
+                return self.init_arrived(now, packet, first).map(|()| Verified::Not);
+            }
             chunk_type::COOKIE_ECHO => {
                 let before = self.local_tag;
                 self.cookie_arrived(now, packet.tag(), first)?;
@@ -56,12 +100,12 @@ impl Association {
                 self.reply_if_free(Reply::Chunk(complete));
                 return Err(DropReason::OutOfTheBlue);
             }
-            _ if packet.tag() != self.local_tag => return self.reflected(packet),
+            _ if packet.tag() != self.local_tag => {
+                return self.reflected(packet).map(|()| Verified::Not);
+            }
             _ => {}
         }
-        self.heard = now;
-        self.stats.packets_in += 1;
-        self.chunks(now, packet, first.kind == chunk_type::COOKIE_ECHO, upper)
+        Ok(Verified::Ours { cookie_seen: first.kind == chunk_type::COOKIE_ECHO })
     }
 
     /// The chunks of a packet whose tag is right, but for a COOKIE ECHO that was seen to.
@@ -133,7 +177,7 @@ impl Association {
             Arrival::Delivered | Arrival::Held | Arrival::Duplicate => {}
             Arrival::Refused(why) => return Err(why.into()),
             Arrival::InvalidStream => {
-                self.causes.push(&Cause::InvalidStream(chunk.header.stream)); // RFC 9260 §6.5
+                self.complain(&Cause::InvalidStream(chunk.header.stream)); // RFC 9260 §6.5
             }
             Arrival::Abort(violation) => {
                 let cause = match violation {
@@ -141,7 +185,7 @@ impl Association {
                     Violation::Fragments => Cause::ProtocolViolation(b"fragments"),
                     Violation::MessageTooLong => Cause::OutOfResource,
                 };
-                self.abort_with(cause, CloseReason::Fault(Fault::Data(violation)));
+                self.abort_with(now, cause, CloseReason::Fault(Fault::Data(violation)));
                 return Ok(After::Stop(Some(DropReason::Violation)));
             }
         }
@@ -158,11 +202,12 @@ impl Association {
             return Err(DropReason::UnexpectedChunk); // RFC 9260 §6
         }
         let acknowledged = self.sender.on_sack(now, sack, source);
-        self.acknowledged(acknowledged)
+        self.acknowledged(now, acknowledged)
     }
 
     fn acknowledged(
         &mut self,
+        now: Instant,
         acknowledged: Result<Acknowledged, BadSack>,
     ) -> Result<After, DropReason> {
         match acknowledged {
@@ -171,7 +216,7 @@ impl Association {
             Ok(Acknowledged::Stale) | Err(BadSack::Block) => return Err(DropReason::BadSack),
             Err(BadSack::Unsent) => {
                 let cause = Cause::ProtocolViolation(b"acknowledgement of what was never sent");
-                self.abort_with(cause, CloseReason::Fault(Fault::NeverSent));
+                self.abort_with(now, cause, CloseReason::Fault(Fault::NeverSent));
                 return Ok(After::Stop(Some(DropReason::Violation)));
             }
         }
@@ -188,7 +233,7 @@ impl Association {
         match self.state {
             State::Established | State::ShutdownPending | State::ShutdownReceived => {
                 let acknowledged = self.sender.on_shutdown(now, cumulative, source);
-                let after = self.acknowledged(acknowledged);
+                let after = self.acknowledged(now, acknowledged);
                 if self.go(Transition::PeerShutdown) {
                     self.timers.set(Timer::Guard, now + self.config.shutdown_guard);
                     self.tell(Event::PeerShutdown);
@@ -226,7 +271,7 @@ impl Association {
             Chunk::Abort { reflected, causes } => {
                 return self.abort_arrived(packet.tag(), reflected, causes);
             }
-            Chunk::ShutdownAck => self.shutdown_ack_arrived(),
+            Chunk::ShutdownAck => self.shutdown_ack_arrived(now),
             Chunk::ShutdownComplete { reflected } => {
                 self.shutdown_complete_arrived(packet.tag(), reflected)
             }
@@ -236,7 +281,7 @@ impl Association {
                 self.stats.unknown_chunks += 1;
                 // RFC 9260 §3.2, table 2.
                 if unknown.report && self.state != State::CookieWait {
-                    self.causes.push(&Cause::UnrecognizedChunk(raw.octets));
+                    self.complain(&Cause::UnrecognizedChunk(raw.octets));
                 }
                 return Ok(match unknown.skip {
                     true => After::GoOn,
@@ -302,19 +347,17 @@ impl Association {
             State::CookieWait => CloseReason::Refused { cause },
             _ => CloseReason::PeerAborted { cause, reason: reason.into() },
         };
-        self.farewell = None;
         self.close(reason);
         Ok(After::Stop(None))
     }
 
-    fn shutdown_ack_arrived(&mut self) -> bool {
+    fn shutdown_ack_arrived(&mut self, now: Instant) -> bool {
         if !matches!(self.state, State::ShutdownSent | State::ShutdownAckSent) {
             return false;
         }
         // RFC 9260 §9.2; §8.5.1 C: with the peer's tag.
         let complete = LoneChunk::shutdown_complete(self.peer_tag, false);
-        self.farewell = Some(Box::new(complete));
-        self.close(CloseReason::Shutdown);
+        self.close_with(now, complete, CloseReason::Shutdown);
         true
     }
 
@@ -338,8 +381,13 @@ impl Association {
         Ok(After::GoOn)
     }
 
-    /// Answers by a packet of its own, unless one waits already.
-    pub(super) fn reply_if_free(&mut self, reply: Reply) {
-        self.reply.get_or_insert_with(|| Box::new(reply));
+    /// Answers by a packet of its own, unless one waits already; tells whether it will.
+    pub(super) fn reply_if_free(&mut self, reply: Reply) -> bool {
+        let is_free = self.reply.is_none();
+        match is_free {
+            true => self.reply = Some(Box::new(reply)),
+            false => self.stats.unsent += 1,
+        }
+        is_free
     }
 }

@@ -10,18 +10,17 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use wire::Instant;
 use wire::sctp::{
-    Cause, Chunk, Init, InitHeader, Packet, PacketBuilder, Parameter, Tag, Tsn, chunk_type,
+    CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, Chunk, INIT_FIXED_LEN, Init, InitHeader, Packet,
+    Parameter, Tag, Tsn, chunk_type,
 };
 
 use super::config::Config;
 use super::cookie::{self, Cookie, Terms};
 use super::drop_reason::DropReason;
-use super::negotiate::{self, Offer};
+use super::lone::{ANSWER_LEN, LoneChunk, Outcome, answer};
+use super::negotiate::{self, MAX_REPORT, Offer};
 use super::secrets::{Ends, Purpose, Secrets, TieTags};
 use crate::seam::TxBatch;
-
-/// Room for an answer: an INIT ACK with our cookie and what it reports.
-const ANSWER_LEN: usize = 512;
 
 /// What became of a packet without an association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,7 +90,11 @@ impl Listener {
             initial_tsn: Tsn(initial_tsn),
         };
         let answer = InitAck::new(&self.config, &ours, peer, &offer, TieTags::NONE);
-        answer.send(&self.secrets, &self.config, ends, now, tx).ok_or(DropReason::BadInit)
+        match answer.send(&self.secrets, &self.config, ends, now, tx) {
+            Outcome::Sent => Ok(()),
+            Outcome::NoRoom => Err(DropReason::NoRoom),
+            Outcome::TooLong => Err(DropReason::BadInit),
+        }
     }
 
     /// RFC 9260 §5.1.5.
@@ -111,9 +114,9 @@ impl Listener {
             None => Arrived::Accept(cookie),
             Some(by) => {
                 // §5.1.5 step 4.
-                answer(ends, cookie.terms.peer_tag, tx, |packet| {
-                    packet.error(&[Cause::StaleCookie(by)]).is_ok()
-                });
+                let error = LoneChunk::error(cookie.terms.peer_tag, &Cause::StaleCookie(by));
+                // What is dropped is counted as such, whether its answer finds room or not.
+                let _ = error.send(ends, tx);
                 Arrived::Dropped(DropReason::StaleCookie)
             }
         }
@@ -151,7 +154,7 @@ pub fn out_of_the_blue(ends: &Ends, packet: &Packet<'_>, tx: &mut impl TxBatch) 
             && is_init_alone(packet)
             && init.header.tag != Tag::NONE
         {
-            answer(ends, init.header.tag, tx, |packet| packet.abort(false, &[]).is_ok());
+            let _ = answer(ends, init.header.tag, tx, |packet| packet.abort(false, &[]));
         }
         return DropReason::OutOfTheBlue;
     }
@@ -161,12 +164,12 @@ pub fn out_of_the_blue(ends: &Ends, packet: &Packet<'_>, tx: &mut impl TxBatch) 
     }
     let first_is_cookie = matches!(first(packet), Ok(Chunk::CookieEcho(_)));
     if has(chunk_type::SHUTDOWN_ACK) && !first_is_cookie {
-        answer(ends, packet.tag(), tx, |packet| packet.shutdown_complete(true).is_ok());
+        let _ = answer(ends, packet.tag(), tx, |packet| packet.shutdown_complete(true));
         return DropReason::OutOfTheBlue;
     }
     let silent = has(chunk_type::SHUTDOWN_COMPLETE) || has(chunk_type::COOKIE_ACK) || stale_cookie;
     if !silent {
-        answer(ends, packet.tag(), tx, |packet| packet.abort(true, &[]).is_ok());
+        let _ = answer(ends, packet.tag(), tx, |packet| packet.abort(true, &[]));
     }
     DropReason::OutOfTheBlue
 }
@@ -196,11 +199,25 @@ fn judge_init<'a>(
     negotiate::judge_init(config, init).map_err(|why| {
         // RFC 9260 §3.3.2: a tag of zero is not answered; it could not be.
         if init.header.tag != Tag::NONE {
-            answer(ends, init.header.tag, tx, |packet| packet.abort(false, &[why.cause()]).is_ok());
+            let _ = LoneChunk::abort(init.header.tag, false, &why.cause()).send(ends, tx);
         }
         why.reason()
     })
 }
+
+// An INIT ACK fits the packet of an answer, whatever it reports.
+const _: () = assert!(
+    COMMON_HEADER_LEN
+        + INIT_FIXED_LEN
+        + CHUNK_HEADER_LEN
+        + (4 + cookie::COOKIE_LEN)
+        + ADAPTATION_LEN
+        + MAX_REPORT
+        <= ANSWER_LEN
+);
+
+/// Bytes of an adaptation layer indication.
+const ADAPTATION_LEN: usize = 8;
 
 /// An INIT ACK to be written.
 #[derive(Clone, Debug)]
@@ -234,7 +251,7 @@ impl InitAck {
         InitAck { ours: *ours, terms: negotiate::terms(ours, peer), ties, life, unknown, ends }
     }
 
-    /// Writes it; `None` when there is no room.
+    /// Writes it. It fits: what it reports is bounded.
     pub(super) fn send(
         &self,
         secrets: &Secrets,
@@ -242,7 +259,7 @@ impl InitAck {
         ends: &Ends,
         now: Instant,
         tx: &mut impl TxBatch,
-    ) -> Option<()> {
+    ) -> Outcome {
         let cookie = cookie::issue(secrets, ends, (now, self.life), &self.terms, self.ties);
         let mut parameters: SmallVec<[Parameter<'_>; 8]> = SmallVec::new();
         // RFC 9260 §5.1 B, §3.3.3.1.1; RFC 5043 §11.1.
@@ -256,23 +273,6 @@ impl InitAck {
             start = end;
         }
         let tag = self.terms.peer_tag;
-        answer(ends, tag, tx, |packet| packet.init_ack(&self.ours, &parameters).is_ok())
+        answer(ends, tag, tx, |packet| packet.init_ack(&self.ours, &parameters))
     }
-}
-
-/// Sends one packet; `None` when `write` or the batch had no room.
-pub(super) fn answer(
-    ends: &Ends,
-    tag: Tag,
-    tx: &mut impl TxBatch,
-    write: impl FnOnce(&mut PacketBuilder<'_>) -> bool,
-) -> Option<()> {
-    let out = tx.packet(ANSWER_LEN)?;
-    let mut packet = PacketBuilder::new(out, ends.ports(), tag);
-    if !write(&mut packet) {
-        return None;
-    }
-    let len = packet.finish();
-    tx.commit(len);
-    Some(())
 }

@@ -11,8 +11,9 @@ use super::drop_reason::DropReason;
 /// Smallest a_rwnd (RFC 9260 §3.3.2), octets.
 const MIN_RWND: u32 = 1500;
 
-/// Octets that the report of unknown parameters takes, at most.
-const MAX_REPORT: usize = 256;
+/// Octets that the report of unknown parameters takes, at most: a parameter that does not fit is left out, those
+/// after it may fit.
+pub(super) const MAX_REPORT: usize = 256;
 
 /// Type of the state cookie and of the adaptation indication, as a Missing Mandatory Parameter cause has it.
 const COOKIE_TYPE: [u8; 2] = wire::sctp::parameter_type::STATE_COOKIE.to_be_bytes();
@@ -27,7 +28,7 @@ pub(super) enum Unacceptable<'a> {
     SmallWindow,
     /// No streams in one of the directions.
     NoStreams,
-    /// A host name instead of addresses; the parameter.
+    /// A host name instead of addresses; the whole parameter.
     HostName(&'a [u8]),
     /// A parameter whose length is wrong.
     BadParameter,

@@ -4,19 +4,15 @@ use core::time::Duration;
 
 use wire::Instant;
 use wire::sctp::{
-    CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, PacketBuilder, Parameter, Tag, chunk_type, padded,
+    CHUNK_HEADER_LEN, COMMON_HEADER_LEN, PacketBuilder, Parameter, Tag, chunk_type, padded,
     parameter_type,
 };
 
 use super::association::Association;
-use super::listener::{InitAck, answer};
-use super::secrets::Ends;
+use super::lone::{Outcome, answer};
 use super::state::{State, Transition};
 use super::timers::Timer;
 use crate::seam::{MessageSink, MessageSource, TxBatch};
-
-/// T of ABORT and SHUTDOWN COMPLETE.
-const REFLECTED: u8 = 1;
 
 /// Chunks that are to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -31,45 +27,6 @@ pub(super) struct Due {
 
 impl Due {
     const NOTHING: Due = Due { setup: false, cookie_ack: false, heartbeat: false, shutdown: false };
-}
-
-/// An answer with another tag, or of another state, than the association's: a packet of its own.
-#[derive(Clone, Debug)]
-pub(super) enum Reply {
-    /// To an INIT.
-    InitAck(InitAck),
-    /// One chunk.
-    Chunk(LoneChunk),
-}
-
-/// A packet of one chunk.
-#[derive(Clone, Debug)]
-pub(super) struct LoneChunk {
-    tag: Tag,
-    kind: u8,
-    flags: u8,
-    value: Vec<u8>,
-}
-
-impl LoneChunk {
-    pub(super) fn abort(tag: Tag, reflected: bool, cause: &Cause<'_>) -> LoneChunk {
-        Self::causes(chunk_type::ABORT, tag, reflected, cause)
-    }
-
-    pub(super) fn error(tag: Tag, cause: &Cause<'_>) -> LoneChunk {
-        Self::causes(chunk_type::ERROR, tag, false, cause)
-    }
-
-    fn causes(kind: u8, tag: Tag, reflected: bool, cause: &Cause<'_>) -> LoneChunk {
-        let mut value = vec![0; cause.padded_len()];
-        cause.emit(&mut value);
-        LoneChunk { tag, kind, flags: if reflected { REFLECTED } else { 0 }, value }
-    }
-
-    pub(super) fn shutdown_complete(tag: Tag, reflected: bool) -> LoneChunk {
-        let flags = if reflected { REFLECTED } else { 0 };
-        LoneChunk { tag, kind: chunk_type::SHUTDOWN_COMPLETE, flags, value: Vec::new() }
-    }
 }
 
 impl Association {
@@ -100,28 +57,44 @@ impl Association {
         }
     }
 
-    /// Sends what has a packet for itself; false when there is no room.
+    /// Sends what has a packet for itself; false when there is no room. What can never be sent is given up: it must
+    /// not keep back what can.
     fn send_alone(&mut self, now: Instant, tx: &mut impl TxBatch) -> bool {
-        let (secrets, config, ends) = (&self.secrets, &self.config, &self.ends);
-        if let Some(reply) = &self.reply {
-            let sent = match &**reply {
-                Reply::InitAck(answer) => answer.send(secrets, config, ends, now, tx),
-                Reply::Chunk(chunk) => chunk.send(ends, tx),
-            };
-            if sent.is_none() {
-                return false;
-            }
-            self.stats.packets_out += 1;
-            self.reply = None;
+        if self.send_reply(now, tx) == Outcome::NoRoom {
+            return false;
         }
-        if let Some(farewell) = &self.farewell {
-            if farewell.send(ends, tx).is_none() {
-                return false;
-            }
-            self.stats.packets_out += 1;
-            self.farewell = None;
+        let Some(farewell) = &self.farewell else { return true };
+        match farewell.send(&self.ends, tx) {
+            Outcome::Sent => self.stats.packets_out += 1,
+            Outcome::TooLong => self.stats.unsent += 1,
+            Outcome::NoRoom => return false,
         }
+        self.farewell = None;
+        self.timers.stop(Timer::Farewell);
         true
+    }
+
+    /// Sends the answer that waits; [`Outcome::Sent`] when there is none.
+    fn send_reply(&mut self, now: Instant, tx: &mut impl TxBatch) -> Outcome {
+        let Some(reply) = &self.reply else { return Outcome::Sent };
+        let outcome = reply.send(&self.secrets, &self.config, &self.ends, now, tx);
+        match outcome {
+            Outcome::Sent => self.stats.packets_out += 1,
+            Outcome::TooLong => self.stats.unsent += 1,
+            Outcome::NoRoom => return outcome,
+        }
+        self.reply = None;
+        outcome
+    }
+
+    /// Writes the answer to a packet that [was not verified](super::Accepted::verified), and nothing else: for
+    /// one that came from elsewhere than the association's packets do, and is to be answered there
+    /// (RFC 9260 §5.1 B, RFC 6951 §5.4). Without room it is given up, as if it were lost.
+    pub fn poll_reply(&mut self, now: Instant, tx: &mut impl TxBatch) {
+        if self.send_reply(now, tx) == Outcome::NoRoom {
+            self.reply = None;
+            self.stats.unsent += 1;
+        }
     }
 
     /// RFC 9260 §5.1 A.
@@ -144,10 +117,11 @@ impl Association {
         let parameters = &parameters[..if self.preservative.is_some() { 3 } else { 2 }];
         let header = self.init_header();
         // RFC 9260 §8.5.1 A: with a tag of zero.
-        let sent =
-            answer(&self.ends, Tag::NONE, tx, |packet| packet.init(&header, parameters).is_ok());
-        if sent.is_some() {
-            self.setup_sent(now);
+        match answer(&self.ends, Tag::NONE, tx, |packet| packet.init(&header, parameters)) {
+            Outcome::Sent => self.setup_sent(now),
+            // Its timer runs all the same.
+            Outcome::NoRoom => {}
+            Outcome::TooLong => self.stats.unsent += 1,
         }
     }
 
@@ -165,6 +139,7 @@ impl Association {
             return;
         }
         self.write_answers(&mut packet);
+        self.stats.unsent += self.heartbeats.len() as u64;
         self.heartbeats.clear();
         let len = packet.finish();
         tx.commit(len);
@@ -182,7 +157,7 @@ impl Association {
     }
 
     /// RTO, doubled for each time that the chunk went out again (RFC 9260 §5.1.6, §9.2: as §6.3 has it).
-    fn backed_off(&self) -> Duration {
+    pub(super) fn backed_off(&self) -> Duration {
         (self.sender.rto() * (1 << self.attempts.min(16))).min(self.config.send.max_rto)
     }
 
@@ -247,6 +222,7 @@ impl Association {
         let data = data && self.sender.write(now, &mut packet, upper) > 0;
         if packet.is_empty() {
             // Nothing of it fits an empty packet: it never will.
+            self.stats.unsent += u64::from(!self.causes.is_empty()) + self.heartbeats.len() as u64;
             self.causes.clear();
             self.heartbeats.clear();
             return false;
@@ -295,13 +271,5 @@ impl Association {
             self.due.shutdown = false;
             self.timers.set(Timer::Shutdown, now + self.backed_off());
         }
-    }
-}
-
-impl LoneChunk {
-    fn send(&self, ends: &Ends, tx: &mut impl TxBatch) -> Option<()> {
-        answer(ends, self.tag, tx, |packet| {
-            packet.chunk(self.kind, self.flags, &self.value).is_ok()
-        })
     }
 }

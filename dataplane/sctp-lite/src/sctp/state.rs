@@ -98,6 +98,11 @@ impl State {
         matches!(self, State::CookieWait | State::CookieEchoed)
     }
 
+    /// On the way down, or closed.
+    pub const fn is_closing(self) -> bool {
+        !matches!(self, State::CookieWait | State::CookieEchoed | State::Established)
+    }
+
     /// A name for logs and machine-readable output.
     pub const fn name(self) -> &'static str {
         match self {

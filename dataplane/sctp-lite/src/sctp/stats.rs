@@ -25,6 +25,9 @@ pub struct Stats {
     pub unknown_chunks: u64,
     /// INITs answered while there was an association.
     pub inits_answered: u64,
+    /// Answers, causes to report and last packets that were not sent: too long for a packet, more than are kept, or
+    /// without room for too long.
+    pub unsent: u64,
     /// Times packets became smaller because the path carries less.
     pub path_mtu_reductions: u64,
     /// Times they became larger again.

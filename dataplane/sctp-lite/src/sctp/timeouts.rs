@@ -12,7 +12,8 @@ impl Association {
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.state == State::Closed {
-            return None;
+            // That of the last packet.
+            return self.timers.next();
         }
         let halves = [self.receiver.poll_timeout(), self.sender.poll_timeout()];
         self.timers.next().into_iter().chain(halves.into_iter().flatten()).min()
@@ -21,10 +22,13 @@ impl Association {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.state == State::Closed {
+            if self.timers.expire(Timer::Farewell, now) && self.farewell.take().is_some() {
+                self.stats.unsent += 1;
+            }
             return;
         }
         if self.timers.expire(Timer::Setup, now) {
-            self.setup_timeout();
+            self.setup_timeout(now);
         }
         if self.timers.expire(Timer::Shutdown, now) {
             // RFC 9260 §9.2: again, Association.Max.Retrans times.
@@ -36,7 +40,7 @@ impl Association {
         if self.timers.expire(Timer::Guard, now) {
             // RFC 9260 §9.2: T5-shutdown-guard.
             let cause = Cause::UserInitiatedAbort(b"the shutdown took too long");
-            self.abort_with(cause, CloseReason::Timeout);
+            self.abort_with(now, cause, CloseReason::Timeout);
         }
         if self.timers.expire(Timer::Heartbeat, now) {
             self.heartbeat_timeout(now);
@@ -55,14 +59,22 @@ impl Association {
     }
 
     /// T1-init or T1-cookie (RFC 9260 §4 notes 2 and 3).
-    fn setup_timeout(&mut self) {
+    fn setup_timeout(&mut self, now: Instant) {
         if self.attempts >= self.config.max_init_retransmits {
             self.close(CloseReason::Timeout);
             return;
         }
         self.attempts += 1;
-        self.stats.setup_retransmitted += 1;
+        // One that found no room counts as an attempt, but it did not go out.
+        self.stats.setup_retransmitted += u64::from(!self.due.setup);
+        self.setup_due(now);
+    }
+
+    /// INIT or COOKIE ECHO is to go out. Its timer runs from now on, so that one that never finds room is given
+    /// up, too; it starts anew when the chunk goes out.
+    pub(super) fn setup_due(&mut self, now: Instant) {
         self.due.setup = true;
+        self.timers.set(Timer::Setup, now + self.backed_off());
     }
 
     /// True when a packet of ours that an ICMP message quotes can be this association's (RFC 9260 §10,

@@ -15,6 +15,8 @@ pub(super) enum Timer {
     Heartbeat,
     /// The end of waiting for the answer to a probe of the path (PROBE_TIMER).
     Probe,
+    /// The end of waiting for room for the last packet of a closed association.
+    Farewell,
 }
 
 const OFF: Instant = Instant::from_nanos(u64::MAX);
@@ -22,12 +24,12 @@ const OFF: Instant = Instant::from_nanos(u64::MAX);
 /// When each timer expires.
 #[derive(Clone, Debug)]
 pub(super) struct Timers {
-    at: [Instant; 5],
+    at: [Instant; 6],
 }
 
 impl Timers {
     pub(super) const fn new() -> Self {
-        Timers { at: [OFF; 5] }
+        Timers { at: [OFF; 6] }
     }
 
     pub(super) fn set(&mut self, timer: Timer, at: Instant) {
@@ -39,7 +41,7 @@ impl Timers {
     }
 
     pub(super) fn stop_all(&mut self) {
-        self.at = [OFF; 5];
+        self.at = [OFF; 6];
     }
 
     /// Stops the timer when it has expired, and says so.

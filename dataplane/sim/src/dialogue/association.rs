@@ -250,7 +250,7 @@ impl Association {
                 }
             }
         }
-        if let Ok(Err(reason)) = self.with(|endpoint, cx| endpoint.input(now, &packet, cx)) {
+        if let Ok(Err(reason)) = self.with(|endpoint, cx| endpoint.input(now, &packet, cx).result) {
             drop(self, reason);
         }
         self.take_events();
@@ -422,7 +422,10 @@ impl Party for Association {
                 self.with(|e, _| e.shutdown_session(now, session))
             }
             Some("close") => self.with(|e, _| e.shutdown(now)),
-            Some("abort") => self.with(|e, cx| e.abort(cx)),
+            Some("abort") => {
+                let now = self.now;
+                self.with(|e, cx| e.abort(now, cx))
+            }
             Some("deregister") => {
                 let stag = Stag(args.number("stag", u64::from(self.setup.stag))? as u32);
                 self.stags.remove(stag).map(drop).ok_or_else(|| "no such STag".into())

@@ -144,8 +144,8 @@ impl<S: Setup> Scenario<S> {
 impl Twist {
     fn happen<S: Setup>(&self, pair: &mut Pair<S>) {
         match self {
-            Twist::Abort(End::Client) => pair.client.abort(),
-            Twist::Abort(End::Server) => pair.server.abort(),
+            Twist::Abort(End::Client) => pair.client.abort(pair.now),
+            Twist::Abort(End::Server) => pair.server.abort(pair.now),
             Twist::Close(End::Client) => pair.client.shutdown(pair.now),
             Twist::Close(End::Server) => pair.server.shutdown(pair.now),
             Twist::Mtu(End::Client, mtu) => pair.backward.set_mtu(*mtu),

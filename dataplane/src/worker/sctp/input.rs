@@ -109,10 +109,14 @@ impl<Io: PortIo> Core<Io> {
         let Some(association) = self.associations.all.get_mut(at) else { return };
         self.counters.segments.add(1);
         let acknowledged = association.octets_acknowledged();
-        if let Err(reason) = association.endpoint.input(now, packet, &mut lend_buffers!(self)) {
+        let accepted = association.endpoint.input(now, packet, &mut lend_buffers!(self));
+        if let Err(reason) = accepted.result {
             self.counters.drops.count_sctp(reason);
-        } else if let Some(port) = from.udp {
-            // RFC 6951 §5.4: of a packet with the right tag.
+        }
+        // RFC 6951 §5.4: once the verification tag was checked.
+        if accepted.verified
+            && let Some(port) = from.udp
+        {
             association.carrier.set_peer_port(port);
         }
         let progress = association.octets_acknowledged() != acknowledged;
@@ -124,10 +128,30 @@ impl<Io: PortIo> Core<Io> {
         }
         association.unanswered = association.unanswered.saturating_add(1);
         let answer = association.unanswered >= ANSWER && !association.waiting;
+        if accepted.answer_waits && !accepted.verified {
+            self.answer_elsewhere(at, from, now);
+        }
         self.associations.touch(at);
         if answer {
             self.send_packets(at, now);
         }
+    }
+
+    /// A packet that anybody can have sent, an INIT most often, is answered where it came from (RFC 9260 §5.1 B): if that
+    /// is another UDP port than the association's packets go to, or none, the answer goes there, and nothing else
+    /// does. A peer that has restarted behind a NAT gets its cookie like that.
+    fn answer_elsewhere(&mut self, at: u32, from: Stranger, now: Instant) {
+        let udp = self.associations.udp_ports(from.udp);
+        let Some(association) = self.associations.all.get_mut(at) else { return };
+        if association.carrier.udp() == udp {
+            return;
+        }
+        let mut carrier = Carrier::new(association.carrier.path.clone(), udp);
+        carrier.set_mac(from.mac);
+        let Some(Some(slot)) = self.ports.get_mut(carrier.path.port()) else { return };
+        let how = slot.facts.tx_checksum;
+        let mut packets = Packets::new(&mut slot.io, &carrier, how, 1, &self.counters);
+        association.endpoint.poll_reply(now, &mut packets);
     }
 
     /// A packet of no association (RFC 9260 §5.1, §8.4): an INIT gets a cookie, a cookie an association,

@@ -241,7 +241,7 @@ impl<Io: PortIo> Core<Io> {
         association.endpoint.abort_session(now, session.id, &mut lend_buffers!(self));
         if association.sessions.is_empty() && association.is_opening() {
             // What it was opened for is given up.
-            association.endpoint.abort(&mut lend_buffers!(self));
+            association.endpoint.abort(self.now, &mut lend_buffers!(self));
         }
         self.associations.touch(session.association);
     }
@@ -250,7 +250,7 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn give_up_association(&mut self, at: u32, reason: &ConnectError) {
         let Some(association) = self.associations.all.get_mut(at) else { return };
         let slots: Vec<u32> = association.sessions.values().copied().collect();
-        association.endpoint.abort(&mut lend_buffers!(self));
+        association.endpoint.abort(self.now, &mut lend_buffers!(self));
         for slot in slots {
             self.ended(slot, |ticket| Event::ConnectFailed { ticket, reason: reason.clone() });
             self.forget(slot);
@@ -272,7 +272,7 @@ impl<Io: PortIo> Core<Io> {
         let stats = Box::new(association.stats());
         self.events.push(Event::AssociationClosed { association: name, stats }, &self.counters);
         // Gives back what it has of the worker's buffers.
-        association.endpoint.abort(&mut lend_buffers!(self));
+        association.endpoint.abort(self.now, &mut lend_buffers!(self));
         let associations = &mut self.associations;
         associations.flows.remove(&association.key, at);
         associations.tags.remove(&association.tag);
@@ -308,7 +308,7 @@ impl<Io: PortIo> Core<Io> {
         for at in self.associations.slots() {
             let Some(association) = self.associations.all.get_mut(at) else { continue };
             if association.has_place && association.listener == Some(listener) {
-                association.endpoint.abort(&mut lend_buffers!(self));
+                association.endpoint.abort(self.now, &mut lend_buffers!(self));
                 self.associations.touch(at);
             }
         }
@@ -328,7 +328,7 @@ impl<Io: PortIo> Core<Io> {
     pub(in crate::worker) fn abort_associations(&mut self) {
         for at in self.associations.slots() {
             if let Some(endpoint) = self.associations.endpoint_mut(at) {
-                endpoint.abort(&mut lend_buffers!(self));
+                endpoint.abort(self.now, &mut lend_buffers!(self));
                 self.associations.touch(at);
             }
         }

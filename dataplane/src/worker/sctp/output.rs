@@ -199,7 +199,8 @@ impl<Io: PortIo> Core<Io> {
         self.look_at_association_path(at, now);
         self.report_association(at, now);
         let Some(association) = self.associations.all.get_mut(at) else { return };
-        if association.endpoint.is_done() && !matches!(turn, Turn::More | Turn::Blocked) {
+        // Its last packet was sent, or found no room for too long.
+        if association.endpoint.is_done() {
             return self.forget_association(at);
         }
         match turn {

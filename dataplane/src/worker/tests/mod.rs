@@ -12,6 +12,7 @@ mod paths;
 mod pressure;
 mod rdmap;
 mod sctp;
+mod sctp_attacks;
 mod sctp_paths;
 mod streams;
 mod wire_pair;

@@ -16,26 +16,26 @@ use crate::api::{
     LoadKind, PortId, SctpConfig, Service, StreamInfo, Ticket, Transport,
 };
 
-use crate::net::carrier::Carrier;
+use crate::net::carrier::{Carrier, UdpPorts};
 use crate::net::interface::Interface;
 use crate::net::path::{Path, TxChecksum};
 
-const PORT: u16 = 7471;
+pub(super) const PORT: u16 = 7471;
 
-fn config() -> SctpConfig {
+pub(super) fn config() -> SctpConfig {
     let sctp = sctp::Config::default();
     SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::new(EndpointConfig::default()), udp: None }
 }
 
 /// Two hosts, of which the second listens.
-fn net(plans: &[Plan]) -> Net {
+pub(super) fn net(plans: &[Plan]) -> Net {
     let mut net = Net::new(plans);
     net.hosts[1].listen_as(PORT, 200, 200, config());
     net.settle();
     net
 }
 
-fn pair() -> Net {
+pub(super) fn pair() -> Net {
     net(&[Plan::new(1), Plan::new(2)])
 }
 
@@ -45,7 +45,7 @@ fn open(net: &mut Net) -> (StreamId, StreamId) {
 }
 
 /// Writes `len` octets from host 0 to a region of host 1, and compares.
-fn write(net: &mut Net, stream: StreamId, len: usize) {
+pub(super) fn write(net: &mut Net, stream: StreamId, len: usize) {
     let from = net.hosts[0].region(1, len, Access::NONE);
     let to = net.hosts[1].region(2, len, Access::REMOTE_WRITE);
     from.write(0, &pattern(len));
@@ -54,7 +54,7 @@ fn write(net: &mut Net, stream: StreamId, len: usize) {
     assert_eq!(octets_of(&to), pattern(len));
 }
 
-fn closed(net: &mut Net, host: usize) -> CloseReason {
+pub(super) fn closed(net: &mut Net, host: usize) -> CloseReason {
     net.until("the end", |net| {
         net.hosts[host].take(|e| match e {
             Event::Closed { reason: api::CloseReason::Sctp(reason), .. } => Some(reason.clone()),
@@ -63,7 +63,7 @@ fn closed(net: &mut Net, host: usize) -> CloseReason {
     })
 }
 
-fn list(net: &mut Net, host: usize) -> Vec<StreamInfo> {
+pub(super) fn list(net: &mut Net, host: usize) -> Vec<StreamInfo> {
     let ticket = net.hosts[host].tell(0, |ticket| Command::ListStreams { ticket });
     net.until("a list", |net| {
         net.hosts[host].take(|e| match e {
@@ -181,7 +181,7 @@ fn sessions_take_credits_as_connections_do() {
     net.open_as(0, 0, 1, remote, shared);
 }
 
-fn failure(net: &mut Net, ticket: Ticket) -> ConnectError {
+pub(super) fn failure(net: &mut Net, ticket: Ticket) -> ConnectError {
     net.until("a refusal", |net| {
         net.hosts[0].take(|e| match e {
             Event::ConnectFailed { ticket: t, reason } if *t == ticket => Some(reason.clone()),
@@ -469,9 +469,21 @@ fn a_host_that_does_not_speak_sctp() {
 
 /// A frame from host 1 to host 2 with an SCTP packet from this port.
 fn packet(port: u16, tag: u32, chunk: &[u8]) -> TestFrame {
+    frame(1, 2, (port, PORT), tag, chunk, None)
+}
+
+/// A frame from one host to another with an SCTP packet of these ports, in UDP if there are ports for it.
+pub(super) fn frame(
+    from: u8,
+    to: u8,
+    ports: (u16, u16),
+    tag: u32,
+    chunk: &[u8],
+    udp: Option<UdpPorts>,
+) -> TestFrame {
     let mut packet = Vec::new();
-    packet.extend_from_slice(&port.to_be_bytes());
-    packet.extend_from_slice(&PORT.to_be_bytes());
+    packet.extend_from_slice(&ports.0.to_be_bytes());
+    packet.extend_from_slice(&ports.1.to_be_bytes());
     packet.extend_from_slice(&tag.to_be_bytes());
     packet.extend_from_slice(&[0; 4]);
     packet.extend_from_slice(chunk);
@@ -481,14 +493,14 @@ fn packet(port: u16, tag: u32, chunk: &[u8]) -> TestFrame {
         name: "stranger".into(),
         port: PortId(0),
         vlan: None,
-        addresses: vec![(v4(1), 24)],
+        addresses: vec![(v4(from), 24)],
         routes: Vec::new(),
-        mtu: 1500,
+        mtu: 9000,
     };
-    let interface = Interface::new(InterfaceId(0), &config, [2, 0, 0, 0, 0, 1], 16, [0; 16]);
-    let (local, remote) = ((v4(1), port).into(), (v4(2), PORT).into());
-    let mut carrier = Carrier::new(Path::new(0, &interface, local, remote).unwrap(), None);
-    carrier.set_mac([2, 0, 0, 0, 0, 2]);
+    let interface = Interface::new(InterfaceId(0), &config, [2, 0, 0, 0, 0, from], 16, [0; 16]);
+    let (local, remote) = ((v4(from), ports.0).into(), (v4(to), ports.1).into());
+    let mut carrier = Carrier::new(Path::new(0, &interface, local, remote).unwrap(), udp);
+    carrier.set_mac([2, 0, 0, 0, 0, to]);
     let mut frame = vec![0; carrier.header_len()];
     frame.extend_from_slice(&packet);
     carrier.finish(&mut frame, TxChecksum::SOFTWARE);
@@ -496,7 +508,7 @@ fn packet(port: u16, tag: u32, chunk: &[u8]) -> TestFrame {
 }
 
 /// An INIT with this tag and the adaptation indication of DDP.
-fn init(tag: u32) -> Vec<u8> {
+pub(super) fn init(tag: u32) -> Vec<u8> {
     let mut chunk = vec![1, 0, 0, 28];
     chunk.extend_from_slice(&tag.to_be_bytes());
     chunk.extend_from_slice(&65_536u32.to_be_bytes());

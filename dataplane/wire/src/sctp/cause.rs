@@ -124,6 +124,30 @@ impl<'a> Cause<'a> {
         }
     }
 
+    /// The same cause with at most `most` bytes of its information of any length, a multiple of four; what is
+    /// beyond is left out. A chunk or parameter that it repeats keeps its type and length, so that the peer
+    /// still sees which one it was, and that it was longer.
+    #[must_use]
+    pub fn cut(self, most: usize) -> Cause<'a> {
+        let cut = |info: &'a [u8]| &info[..info.len().min(most & !3)];
+        match self {
+            Cause::MissingParameters(types) => Cause::MissingParameters(cut(types)),
+            Cause::UnresolvableAddress(info) => Cause::UnresolvableAddress(cut(info)),
+            Cause::UnrecognizedChunk(info) => Cause::UnrecognizedChunk(cut(info)),
+            Cause::UnrecognizedParameters(info) => Cause::UnrecognizedParameters(cut(info)),
+            Cause::RestartWithNewAddresses(info) => Cause::RestartWithNewAddresses(cut(info)),
+            Cause::UserInitiatedAbort(info) => Cause::UserInitiatedAbort(cut(info)),
+            Cause::ProtocolViolation(info) => Cause::ProtocolViolation(cut(info)),
+            Cause::Unknown { code, info } => Cause::Unknown { code, info: cut(info) },
+            Cause::InvalidStream(_)
+            | Cause::StaleCookie(_)
+            | Cause::OutOfResource
+            | Cause::InvalidMandatoryParameter
+            | Cause::NoUserData(_)
+            | Cause::CookieWhileShuttingDown => self,
+        }
+    }
+
     /// Octets that [`emit`](Self::emit) writes, pad and all.
     pub fn padded_len(&self) -> usize {
         let (fixed, info) = self.parts();

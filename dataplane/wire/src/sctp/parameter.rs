@@ -103,7 +103,8 @@ pub enum Parameter<'a> {
     Unrecognized(&'a [u8]),
     /// Milliseconds by which the sender wishes the life of the cookie prolonged.
     CookiePreservative(u32),
-    /// A host name: refused (RFC 9260 §3.3.2.1.4).
+    /// A host name, refused (RFC 9260 §3.3.2.1.4): the whole parameter with type and length, as an error cause
+    /// repeats it.
     HostName(&'a [u8]),
     /// Address types that the sender supports, two octets each.
     SupportedAddressTypes(&'a [u8]),
@@ -136,7 +137,7 @@ impl<'a> Parameter<'a> {
             parameter_type::COOKIE_PRESERVATIVE => {
                 Parameter::CookiePreservative(u32::from_be_bytes(value.try_into().ok()?))
             }
-            parameter_type::HOST_NAME => Parameter::HostName(value),
+            parameter_type::HOST_NAME => Parameter::HostName(tlv.octets),
             parameter_type::SUPPORTED_ADDRESS_TYPES => Parameter::SupportedAddressTypes(value),
             parameter_type::ECN_CAPABLE => Parameter::EcnCapable,
             parameter_type::SUPPORTED_EXTENSIONS => Parameter::SupportedExtensions(value),
@@ -163,10 +164,9 @@ impl<'a> Parameter<'a> {
             Parameter::HeartbeatInfo(value)
             | Parameter::StateCookie(value)
             | Parameter::Unrecognized(value)
-            | Parameter::HostName(value)
             | Parameter::SupportedAddressTypes(value)
             | Parameter::SupportedExtensions(value) => PARAMETER_HEADER_LEN + value.len(),
-            Parameter::Unknown { octets, .. } => octets.len(),
+            Parameter::HostName(octets) | Parameter::Unknown { octets, .. } => octets.len(),
         })
     }
 
@@ -183,7 +183,6 @@ impl<'a> Parameter<'a> {
             Parameter::CookiePreservative(millis) => {
                 emit_tlv(t::COOKIE_PRESERVATIVE, &[&millis.to_be_bytes()], out)
             }
-            Parameter::HostName(value) => emit_tlv(t::HOST_NAME, &[value], out),
             Parameter::SupportedAddressTypes(value) => {
                 emit_tlv(t::SUPPORTED_ADDRESS_TYPES, &[value], out)
             }
@@ -194,7 +193,7 @@ impl<'a> Parameter<'a> {
             Parameter::Adaptation(indication) => {
                 emit_tlv(t::ADAPTATION, &[&indication.to_be_bytes()], out)
             }
-            Parameter::Unknown { octets, .. } => {
+            Parameter::HostName(octets) | Parameter::Unknown { octets, .. } => {
                 let len = padded(octets.len());
                 be::put(out, 0, octets);
                 out[octets.len()..len].fill(0);

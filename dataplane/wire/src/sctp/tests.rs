@@ -322,13 +322,14 @@ proptest! {
             tag: Tag(tag), a_rwnd, outbound_streams, inbound_streams, initial_tsn: Tsn(initial_tsn),
         };
         let unknown = [&[0x40, 0x99, 0, 4 + octets.len() as u8][..], &octets].concat();
+        let host = [&[0, 11, 0, 4 + octets.len() as u8][..], &octets].concat();
         let parameters = [
             Parameter::Ipv4(word.to_be_bytes()),
             Parameter::Ipv6(address),
             Parameter::StateCookie(&octets),
             Parameter::Unrecognized(&octets),
             Parameter::CookiePreservative(word),
-            Parameter::HostName(&octets),
+            Parameter::HostName(&host),
             Parameter::SupportedAddressTypes(&octets),
             Parameter::EcnCapable,
             Parameter::SupportedExtensions(&octets),
@@ -347,6 +348,31 @@ proptest! {
         };
         prop_assert_eq!(init.header, header);
         prop_assert!(init.parameters().eq(parameters.map(Ok)));
+    }
+
+    // RFC 9260 §3.3.10: what is cut has the code that it had, fits, and can be read.
+    #[test]
+    fn causes_are_cut(
+        octets in prop::collection::vec(any::<u8>(), 0..300), most in 0usize..200, which in 0usize..8,
+    ) {
+        let types = &octets[..octets.len() & !1];
+        let cause = [
+            Cause::MissingParameters(types),
+            Cause::UnresolvableAddress(&octets),
+            Cause::UnrecognizedChunk(&octets),
+            Cause::UnrecognizedParameters(&octets),
+            Cause::RestartWithNewAddresses(&octets),
+            Cause::UserInitiatedAbort(&octets),
+            Cause::ProtocolViolation(&octets),
+            Cause::Unknown { code: 99, info: &octets },
+        ][which];
+        let cut = cause.cut(most);
+        prop_assert_eq!(cut.code(), cause.code());
+        prop_assert!(cut.padded_len() <= 8 + most);
+        prop_assert!(cause == cut || octets.len() > most & !3);
+        let mut out = vec![0; cut.padded_len()];
+        prop_assert_eq!(cut.emit(&mut out), out.len());
+        prop_assert_eq!(Causes::new(&out).into_iter().next(), Some(Ok(cut)));
     }
 
     // Any octets are chunks or an error: nothing panics, and every chunk lies within the packet.

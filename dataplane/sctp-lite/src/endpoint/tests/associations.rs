@@ -147,7 +147,8 @@ fn abort_ends_all_sessions() {
     net.a.open(now, b"");
     net.run_for(SECOND);
     let before = net.a.sessions().iter().map(|id| net.a.stats(*id).ddp.segments_sent).sum::<u64>();
-    net.a.with(|ep, cx| ep.abort(cx));
+    let now = net.now;
+    net.a.with(|ep, cx| ep.abort(now, cx));
     net.run();
     for id in net.a.sessions() {
         assert_eq!(net.a.reason(id), Some(CloseReason::LocalAbort));

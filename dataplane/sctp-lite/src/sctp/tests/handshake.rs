@@ -151,7 +151,7 @@ fn init_acks_that_are_none() {
     let header = peer_header();
     let refused = Some(Event::Closed(CloseReason::Fault(Fault::InitAck)));
     let all = [COOKIE, DDP];
-    let host = [COOKIE, DDP, Parameter::HostName(b"h\0")];
+    let host = [COOKIE, DDP, Parameter::HostName(&[0, 11, 0, 6, b'h', 0])];
     let short =
         [COOKIE, DDP, Parameter::Unknown { octets: &[0x80, 9, 0, 3], skip: true, report: false }];
     let cases: [(InitHeader, &[Parameter<'_>], &str); 6] = [
@@ -454,7 +454,7 @@ fn bad_inits_at_an_association() {
         (InitHeader { tag: Tag::NONE, ..header }, &[DDP], &[]),
         (InitHeader { a_rwnd: 1499, ..header }, &[DDP], &["55555555: ABORT(7)"]),
         (InitHeader { outbound_streams: 0, ..header }, &[DDP], &["55555555: ABORT(7)"]),
-        (header, &[DDP, Parameter::HostName(b"h\0")], &["55555555: ABORT(5)"]),
+        (header, &[DDP, Parameter::HostName(&[0, 11, 0, 6, b'h', 0])], &["55555555: ABORT(5)"]),
         (header, &[], &["55555555: ABORT(2)"]),
     ];
     for (header, parameters, answer) in cases {

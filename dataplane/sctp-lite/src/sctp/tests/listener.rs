@@ -103,7 +103,7 @@ fn a_flood_of_inits_keeps_nothing() {
 fn inits_that_are_none() {
     let listener = listener();
     let header = peer_header();
-    let host = [DDP, Parameter::HostName(b"h\0")];
+    let host = [DDP, Parameter::HostName(&[0, 11, 0, 6, b'h', 0])];
     let short = [DDP, Parameter::Unknown { octets: &[0x80, 9, 0, 3], skip: true, report: false }];
     let cases: [(InitHeader, &[Parameter<'_>], DropReason, &[&str]); 8] = [
         (InitHeader { tag: Tag::NONE, ..header }, &[DDP], DropReason::BadInit, &[]),

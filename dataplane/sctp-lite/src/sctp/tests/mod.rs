@@ -1,5 +1,6 @@
 //! Dialogues of packets with an association, in virtual time. Every packet that it sends must be expected.
 
+mod answers;
 mod attacks;
 mod data;
 mod handshake;

@@ -9,7 +9,7 @@ use wire::sctp::Packet;
 
 use super::rig::{Batch, PACKET, Upper, ends, octets};
 use crate::sctp::{
-    Arrived, Association, CloseReason, Config, Ends, Event, Listener, Secrets, State,
+    Accepted, Arrived, Association, CloseReason, Config, Ends, Event, Listener, Secrets, State,
     out_of_the_blue,
 };
 
@@ -76,7 +76,10 @@ impl Host {
                     let mut association =
                         Association::accept(config, secrets, self.ends, PACKET, &cookie, now);
                     let taken = association.input(now, &packet, &mut self.up);
-                    assert_eq!(taken, Ok(()));
+                    assert_eq!(
+                        taken,
+                        Accepted { verified: true, answer_waits: false, result: Ok(()) }
+                    );
                     self.association = Some(association);
                 }
                 Arrived::Answered | Arrived::Dropped(_) => {}

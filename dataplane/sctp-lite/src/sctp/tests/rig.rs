@@ -16,7 +16,7 @@ use wire::sctp::{
     Chunk, DataHeader, InitHeader, Packet, PacketBuilder, Parameter, Ports, Tag, Tsn,
 };
 
-use crate::sctp::{Association, Config, DropReason, Ends, Event, Secrets, State};
+use crate::sctp::{Accepted, Association, Config, DropReason, Ends, Event, Secrets, State};
 use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, TxBatch, Written};
 
 pub(super) const PEER_TAG: Tag = Tag(0x9999_9999);
@@ -246,7 +246,7 @@ impl Rig {
                 assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
             }
             State::Closed => {
-                rig.association.abort(b"");
+                rig.association.abort(rig.now, b"");
                 rig.event();
                 assert_eq!(rig.sent(), ["P: ABORT(12)"]);
             }
@@ -297,8 +297,31 @@ impl Rig {
     }
 
     pub(super) fn give_octets(&mut self, octets: &[u8]) -> Result<(), DropReason> {
+        self.accept_octets(octets).result
+    }
+
+    pub(super) fn accept_octets(&mut self, octets: &[u8]) -> Accepted {
         let packet = Packet::new(octets).expect("a common header");
         self.association.input(self.now, &packet, &mut self.up)
+    }
+
+    /// Asks for packets without giving room for any.
+    pub(super) fn without_room(&mut self) {
+        let mut batch = Batch { room: 0, ..Batch::new() };
+        self.association.poll_transmit(self.now, &mut self.up, &mut batch);
+    }
+
+    /// Lets time pass without room for a packet, until nothing is planned any more; how long that took.
+    pub(super) fn wait_without_room(&mut self) -> Duration {
+        let from = self.now;
+        self.without_room();
+        while let Some(at) = self.association.poll_timeout() {
+            self.now = self.now.max(at);
+            self.association.handle_timeout(self.now);
+            self.without_room();
+            assert!(self.now - from < Duration::from_secs(3600), "it never ends");
+        }
+        self.now - from
     }
 
     /// What is sent now.

@@ -112,12 +112,12 @@ fn aborting() {
     for state in STATES {
         let mut rig = Rig::in_state(state);
         while rig.event().is_some() {}
-        rig.association.abort(b"enough");
+        rig.association.abort(rig.now, b"enough");
         let expected: &[&str] = if state == State::CookieWait { &[] } else { &["P: ABORT(12)"] };
         assert_eq!(rig.sent(), expected, "{state:?}");
         assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Aborted)));
         assert!(rig.association.is_done());
-        rig.association.abort(b"again");
+        rig.association.abort(rig.now, b"again");
         assert_eq!((rig.event(), rig.sent().len()), (None, 0));
     }
 }

@@ -1,0 +1,170 @@
+//! Packets of one chunk: answers that an association's own packets cannot carry, because their tag is another or
+//! there is no association, and the last packet of an association.
+//!
+//! Whatever a peer sends, its answer fits: error causes that repeat the peer's bytes are cut to [`MAX_ECHO`], and
+//! the parameters that an INIT ACK reports are bounded. A batch without room is told apart from a chunk that
+//! fits no packet: only the former is worth another try.
+
+use wire::Instant;
+use wire::sctp::{
+    CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, Full, PacketBuilder, Tag, chunk_type,
+};
+
+use super::association::MIN_PACKET;
+use super::config::Config;
+use super::listener::InitAck;
+use super::secrets::{Ends, Secrets};
+use crate::seam::TxBatch;
+
+/// Bytes of a packet with one answer, at most.
+pub(super) const ANSWER_LEN: usize = 512;
+
+/// Bytes of a peer's packet that an error cause repeats, at most, a multiple of four. RFC 9260 §3.3.10.5 to
+/// §3.3.10.8 would have them all, but a packet with a cause must not exceed the path MTU (§6.10), and none is worth
+/// an answer as long as the question.
+pub(super) const MAX_ECHO: usize = 128;
+
+/// Bytes of a cause around what it repeats: its header and four fixed ones.
+const CAUSE_OVERHEAD: usize = 8;
+
+const _: () = assert!(MAX_ECHO.is_multiple_of(4) && ANSWER_LEN <= MIN_PACKET);
+const _: () =
+    assert!(COMMON_HEADER_LEN + CHUNK_HEADER_LEN + CAUSE_OVERHEAD + MAX_ECHO <= ANSWER_LEN);
+
+/// T of ABORT and SHUTDOWN COMPLETE.
+const REFLECTED: u8 = 1;
+
+/// What became of a packet that was to be sent.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// It is in the batch.
+    Sent,
+    /// The batch is full, or there is no buffer: it may be sent later.
+    NoRoom,
+    /// Its chunk fits no packet: it will never be sent.
+    TooLong,
+}
+
+/// An answer with another tag, or of another state, than the association's: a packet of its own.
+#[derive(Clone, Debug)]
+pub(super) enum Reply {
+    /// To an INIT.
+    InitAck(InitAck),
+    /// One chunk.
+    Chunk(LoneChunk),
+}
+
+impl Reply {
+    pub(super) fn send(
+        &self,
+        secrets: &Secrets,
+        config: &Config,
+        ends: &Ends,
+        now: Instant,
+        tx: &mut impl TxBatch,
+    ) -> Outcome {
+        match self {
+            Reply::InitAck(answer) => answer.send(secrets, config, ends, now, tx),
+            Reply::Chunk(chunk) => chunk.send(ends, tx),
+        }
+    }
+}
+
+/// A packet of one chunk.
+#[derive(Clone, Debug)]
+pub(super) struct LoneChunk {
+    tag: Tag,
+    kind: u8,
+    flags: u8,
+    value: Vec<u8>,
+}
+
+impl LoneChunk {
+    pub(super) fn abort(tag: Tag, reflected: bool, cause: &Cause<'_>) -> LoneChunk {
+        Self::causes(chunk_type::ABORT, tag, reflected, cause)
+    }
+
+    pub(super) fn error(tag: Tag, cause: &Cause<'_>) -> LoneChunk {
+        Self::causes(chunk_type::ERROR, tag, false, cause)
+    }
+
+    fn causes(kind: u8, tag: Tag, reflected: bool, cause: &Cause<'_>) -> LoneChunk {
+        let cause = cause.cut(MAX_ECHO);
+        let mut value = vec![0; cause.padded_len()];
+        cause.emit(&mut value);
+        LoneChunk { tag, kind, flags: flags(reflected), value }
+    }
+
+    pub(super) fn shutdown_complete(tag: Tag, reflected: bool) -> LoneChunk {
+        let kind = chunk_type::SHUTDOWN_COMPLETE;
+        LoneChunk { tag, kind, flags: flags(reflected), value: Vec::new() }
+    }
+
+    pub(super) fn send(&self, ends: &Ends, tx: &mut impl TxBatch) -> Outcome {
+        answer(ends, self.tag, tx, |packet| packet.chunk(self.kind, self.flags, &self.value))
+    }
+}
+
+const fn flags(reflected: bool) -> u8 {
+    if reflected { REFLECTED } else { 0 }
+}
+
+/// Sends one packet of at most [`ANSWER_LEN`] bytes.
+pub(super) fn answer(
+    ends: &Ends,
+    tag: Tag,
+    tx: &mut impl TxBatch,
+    write: impl FnOnce(&mut PacketBuilder<'_>) -> Result<(), Full>,
+) -> Outcome {
+    let Some(out) = tx.packet(ANSWER_LEN) else { return Outcome::NoRoom };
+    let mut packet = PacketBuilder::new(out, ends.ports(), tag);
+    if write(&mut packet).is_err() {
+        return Outcome::TooLong;
+    }
+    let len = packet.finish();
+    tx.commit(len);
+    Outcome::Sent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Room for so many packets, and those that were sent.
+    struct Batch {
+        room: usize,
+        buffer: Vec<u8>,
+        sent: Vec<usize>,
+    }
+
+    impl TxBatch for Batch {
+        fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+            self.buffer = vec![0; len];
+            (self.sent.len() < self.room).then_some(&mut self.buffer)
+        }
+
+        fn commit(&mut self, len: usize) {
+            self.sent.push(len);
+        }
+    }
+
+    // Every cause that repeats what a peer sent fits, and the two ways not to be sent are told apart.
+    #[test]
+    fn no_room_is_not_too_long() {
+        let ends = Ends { local: ([10, 0, 0, 1], 1).into(), remote: ([10, 0, 0, 2], 2).into() };
+        let batch = || Batch { room: 1, buffer: Vec::new(), sent: Vec::new() };
+        let long = vec![7; 60_000];
+        for cause in [Cause::UnresolvableAddress(&long), Cause::MissingParameters(&long)] {
+            let abort = LoneChunk::abort(Tag(1), false, &cause);
+            let mut batch = batch();
+            assert_eq!(abort.send(&ends, &mut batch), Outcome::Sent);
+            assert!(batch.sent[0] <= 12 + 4 + 8 + MAX_ECHO);
+            assert_eq!(abort.send(&ends, &mut batch), Outcome::NoRoom);
+        }
+        let too_long = LoneChunk { value: long, ..LoneChunk::shutdown_complete(Tag(1), false) };
+        let mut batch = batch();
+        assert_eq!(too_long.send(&ends, &mut batch), Outcome::TooLong);
+        assert!(batch.sent.is_empty());
+    }
+}

@@ -1,0 +1,273 @@
+//! What a peer, or somebody in its name, makes an association answer: the answer fits whatever was sent, and what
+//! cannot be sent keeps nothing else back and ends.
+
+use core::time::Duration;
+
+use wire::sctp::{Cause, Chunk, InitHeader, Packet, Parameter, Tag};
+
+use super::rig::{Batch, PEER_TAG, Rig, data, packet, peer_header, push_data};
+use crate::sctp::{
+    Accepted, CloseReason, Config, DropReason, Event, Fault, MIN_PACKET, State, Stats,
+};
+
+const DDP: Parameter<'_> = Parameter::Adaptation(1);
+const COOKIE: Parameter<'_> = Parameter::StateCookie(b"cookie");
+
+/// A parameter of this type and this many bytes.
+fn parameter(kind: u16, len: usize) -> Vec<u8> {
+    let mut octets = kind.to_be_bytes().to_vec();
+    octets.extend((len as u16).to_be_bytes());
+    octets.resize(len, b'a');
+    octets
+}
+
+fn stats(rig: &Rig) -> &Stats {
+    rig.association.stats()
+}
+
+/// The first cause of the first chunk of a packet.
+fn cause_of(octets: &[u8]) -> (u16, Vec<u8>) {
+    let raw = Packet::new(octets).expect("a packet").chunks().next().expect("a chunk");
+    let causes = match Chunk::parse(raw.expect("whole")) {
+        Ok(Chunk::Abort { causes, .. } | Chunk::Error(causes)) => causes,
+        other => panic!("{other:?}"),
+    };
+    match causes.into_iter().next() {
+        Some(Ok(
+            cause @ (Cause::UnresolvableAddress(info)
+            | Cause::UnrecognizedChunk(info)
+            | Cause::UnrecognizedParameters(info)),
+        )) => (cause.code(), info.to_vec()),
+        other => panic!("{other:?}"),
+    }
+}
+
+// RFC 9260 §3.3.2.1.4, §3.3.10.5: an INIT in the peer's name with a host name of any length is answered by an
+// ABORT that repeats the beginning of it, and the association goes on.
+#[test]
+fn a_host_name_of_any_length_mutes_nobody() {
+    for len in [8, 132, 400, 480, 484, 492, 1000, 3000] {
+        let host = parameter(11, len);
+        let mut rig = Rig::established();
+        let header = InitHeader { tag: Tag(0x5555_5555), ..peer_header() };
+        let parameters = [DDP, Parameter::HostName(&host)];
+        let given = rig.give_tagged(Tag::NONE, |b| b.init(&header, &parameters).expect("room"));
+        assert_eq!(given, Err(DropReason::BadInit));
+        let sent = rig.packets();
+        assert_eq!(sent.len(), 1, "{len}");
+        assert_eq!(rig.words(&sent[0]), "55555555: ABORT(5)");
+        assert!(sent[0].len() <= MIN_PACKET);
+        let (code, echoed) = cause_of(&sent[0]);
+        assert_eq!((code, &echoed[..4]), (5, &host[..4]), "with type and length");
+        assert!(host.starts_with(&echoed));
+        rig.give(|b| push_data(b, &data(1), b"data")).expect("as before");
+        assert_eq!(rig.sent(), ["P: SACK(1)"]);
+        assert_eq!(stats(&rig).unsent, 0);
+    }
+}
+
+// RFC 9260 §5.1: the same of an INIT ACK: the peer gets its ABORT, and the association ends.
+#[test]
+fn a_host_name_of_any_length_in_an_init_ack_ends_the_attempt() {
+    for len in [8, 484, 492, 1000, 3000] {
+        let host = parameter(11, len);
+        let mut rig = Rig::in_state(State::CookieWait);
+        let given = rig.give_init_ack(&peer_header(), &[COOKIE, DDP, Parameter::HostName(&host)]);
+        assert_eq!(given, Err(DropReason::BadInit));
+        assert_eq!(rig.sent(), ["P: ABORT(5)"], "{len}");
+        assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Fault(Fault::InitAck))));
+        assert!(rig.association.is_done());
+        assert_eq!(rig.association.poll_timeout(), None);
+    }
+}
+
+// RFC 9260 §3.2, §3.2.2: what is unknown is reported in packets of any size, however long it is.
+#[test]
+fn long_unknown_chunks_and_parameters_are_reported() {
+    for len in [4, 100, 500, 600, 3000] {
+        let mut rig = Rig::established();
+        rig.association.path_mtu(rig.now, 0);
+        rig.give(|b| b.chunk(0xfe, 0, &vec![2; len]).expect("room")).expect("skipped");
+        let sent = rig.packets();
+        assert_eq!(rig.words(&sent[0]), "P: ERROR(6)", "{len}");
+        assert_eq!(cause_of(&sent[0]).1[..4], [0xfe, 0, ((len + 4) >> 8) as u8, (len + 4) as u8]);
+        assert!(sent[0].len() <= MIN_PACKET);
+    }
+    // Of parameters those that fit are reported, the long ones before them are left out.
+    let (long, short) = (parameter(0xc0fe, 1000), parameter(0xc0fe, 8));
+    let unknown = |octets| Parameter::Unknown { octets, skip: true, report: true };
+    let parameters = [COOKIE, DDP, unknown(&long), unknown(&short)];
+    let mut rig = Rig::in_state(State::CookieWait);
+    rig.give_init_ack(&peer_header(), &parameters).expect("acceptable");
+    assert_eq!(rig.sent(), ["P: COOKIE-ECHO ERROR(8)"]);
+}
+
+// A HEARTBEAT cannot be answered in part (RFC 9260 §3.3.6): one that fits no packet of the path is left out, with
+// what was behind it in the queue, and does not stay.
+#[test]
+fn heartbeats_that_fit_no_packet_do_not_stay() {
+    let mut rig = Rig::established();
+    rig.association.path_mtu(rig.now, 0);
+    rig.give(|b| b.heartbeat(&[1; 900]).expect("room")).expect("not an error");
+    assert_eq!((rig.sent().len(), stats(&rig).unsent), (0, 1));
+    rig.give(|b| b.heartbeat(&[1; 100]).expect("room")).expect("not an error");
+    assert_eq!(rig.sent(), ["P: HEARTBEAT-ACK"]);
+    // Too long at all, and more than are kept.
+    rig.give(|b| b.heartbeat(&[1; 2000]).expect("room")).expect("not an error");
+    for _ in 0..6 {
+        rig.give(|b| b.heartbeat(&[1; 8]).expect("room")).expect("not an error");
+    }
+    assert_eq!(stats(&rig).unsent, 1 + 1 + 2);
+}
+
+// An ABORT that finds no room is given up after a while, and so is a SHUTDOWN COMPLETE.
+#[test]
+fn a_last_packet_without_room_is_given_up() {
+    let ends: [fn(&mut Rig); 3] = [
+        |rig| rig.association.abort(rig.now, b"enough"),
+        |rig| {
+            rig.association.shutdown(rig.now);
+            rig.sent();
+            rig.give(|b| b.shutdown_ack().expect("room")).expect("acceptable");
+        },
+        |rig| {
+            let beyond = rig.association.local_tsn.add(1000);
+            rig.give(|b| b.shutdown(beyond).expect("room")).expect_err("never sent");
+        },
+    ];
+    for end in ends {
+        let mut rig = Rig::established();
+        end(&mut rig);
+        assert!(matches!(rig.event(), Some(Event::Closed(_))));
+        rig.without_room();
+        assert!(!rig.association.is_done());
+        let took = rig.wait_without_room();
+        assert!(took <= Duration::from_secs(5), "{took:?}");
+        assert!(rig.association.is_done());
+        assert_eq!((rig.sent().len(), stats(&rig).unsent), (0, 1));
+        // In time it goes out, and no timer is left.
+        let mut rig = Rig::established();
+        end(&mut rig);
+        rig.event();
+        rig.without_room();
+        assert_eq!(rig.sent().len(), 1);
+        assert!(rig.association.is_done());
+        assert_eq!((rig.association.poll_timeout(), stats(&rig).unsent), (None, 0));
+    }
+}
+
+// Who never finds room for anything ends by the same timers as who never gets an answer: an INIT, a COOKIE ECHO, a
+// HEARTBEAT, data and a SHUTDOWN.
+#[test]
+fn without_any_room_every_association_ends() {
+    let states = [
+        State::CookieWait,
+        State::CookieEchoed,
+        State::Established,
+        State::ShutdownPending,
+        State::ShutdownSent,
+        State::ShutdownReceived,
+        State::ShutdownAckSent,
+    ];
+    for state in states {
+        let mut rig = Rig::in_state(state);
+        while rig.event().is_some() {}
+        rig.wait_without_room();
+        assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)), "{state:?}");
+        assert!(rig.association.is_done(), "{state:?}");
+    }
+    // From the first packet on.
+    let mut rig = Rig::active(Config::default());
+    rig.wait_without_room();
+    assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
+    assert_eq!(stats(&rig).setup_retransmitted, 0);
+    let mut rig = Rig::active(Config::default());
+    rig.sent();
+    rig.init_ack().expect("acceptable");
+    rig.wait_without_room();
+    assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
+    // With data that never go out.
+    let mut rig = Rig::established();
+    rig.up.queue.push_back((1, 100));
+    rig.wait_without_room();
+    assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
+}
+
+// A short time without room ends nothing, and what was due goes out.
+#[test]
+fn room_that_comes_back_is_used() {
+    let mut rig = Rig::active(Config::default());
+    rig.without_room();
+    rig.now += Duration::from_millis(500);
+    assert_eq!(rig.sent(), ["0: INIT"]);
+    rig.init_ack().expect("acceptable");
+    rig.without_room();
+    rig.now += Duration::from_millis(500);
+    assert_eq!(rig.sent(), ["P: COOKIE-ECHO"]);
+    assert_eq!(stats(&rig).setup_retransmitted, 0);
+}
+
+// RFC 6951 §5.4, RFC 9260 §8.5: only the association's own tag, or its good cookie, says that the peer sent a packet.
+#[test]
+fn who_sends_an_init_has_shown_nothing() {
+    let mut rig = Rig::established();
+    let ours = rig.association.local_tag();
+    let mut accepted = |octets: &[u8]| -> Accepted {
+        let accepted = rig.accept_octets(octets);
+        rig.sent();
+        accepted
+    };
+    let init = |tag| packet(tag, |b| b.init(&peer_header(), &[DDP]).expect("room"));
+    let host = parameter(11, 600);
+    let refused = packet(Tag::NONE, |b| {
+        b.init(&peer_header(), &[Parameter::HostName(&host)]).expect("room");
+    });
+    let seen = accepted(&init(Tag::NONE));
+    assert_eq!(seen, Accepted { verified: false, answer_waits: true, result: Ok(()) });
+    let seen = accepted(&refused);
+    assert_eq!((seen.verified, seen.answer_waits, seen.result.is_err()), (false, true, true));
+    let blind: [Vec<u8>; 5] = [
+        init(ours),
+        init(Tag(1)),
+        packet(Tag(1), |b| push_data(b, &data(1), b"data")),
+        packet(Tag(1), |b| b.abort(false, &[]).expect("room")),
+        packet(ours, |b| b.cookie_echo(&[7; 64]).expect("room")),
+    ];
+    for octets in &blind {
+        let seen = accepted(octets);
+        assert_eq!((seen.verified, seen.answer_waits), (false, false));
+    }
+    // The peer's packets, used or not.
+    let own = [
+        (packet(ours, |b| push_data(b, &data(1), b"data")), true),
+        (packet(ours, |b| push_data(b, &data(1), b"data")), true),
+        (packet(ours, |b| b.chunk(0x3e, 0, b"what").expect("room")), false),
+        (packet(ours, |b| b.shutdown_complete(false).expect("room")), false),
+    ];
+    for (octets, used) in &own {
+        let seen = accepted(octets);
+        assert_eq!((seen.verified, seen.result.is_ok()), (true, *used));
+    }
+    // The peer's own tag, reflected: it may be the peer that has lost the association, and it is over anyway.
+    assert!(!accepted(&packet(PEER_TAG, |b| b.abort(true, &[]).expect("room"))).verified);
+}
+
+// The answer to such a packet can be had alone; without room it is given up, and not kept for another way.
+#[test]
+fn an_answer_is_had_alone() {
+    let mut rig = Rig::established();
+    rig.up.queue.push_back((1, 100));
+    let init = packet(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
+    assert!(rig.accept_octets(&init).answer_waits);
+    assert!(!rig.accept_octets(&init).answer_waits, "there is one");
+    let mut batch = Batch::new();
+    rig.association.poll_reply(rig.now, &mut batch);
+    assert_eq!(batch.packets.len(), 1);
+    assert_eq!(rig.words(&batch.packets[0]), "P: INIT-ACK");
+    assert!(rig.accept_octets(&init).answer_waits);
+    let mut full = Batch::new();
+    full.room = 0;
+    rig.association.poll_reply(rig.now, &mut full);
+    assert_eq!(rig.sent(), ["P: DATA(1)"]);
+    assert_eq!((stats(&rig).inits_answered, stats(&rig).unsent), (2, 2));
+}

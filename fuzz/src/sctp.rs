@@ -177,8 +177,12 @@ pub(crate) fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
     octets
 }
 
-/// The octets are packets for an association, each behind its length and how long it takes to come: the
-/// first octet says what the association has seen before.
+/// The octets are packets for an association, each behind its length and how long it takes to come. The first octet:
+///
+/// ```text
+///   bit 0: it was opened from here    bit 1: it shuts down     bit 2: its last packet finds no room
+///   bit 3: lengths count eight octets    bits 4 to 7: messages to send
+/// ```
 pub(crate) fn sctp_association(data: &[u8]) {
     let Some((&how, mut rest)) = data.split_first() else { return };
     let mut now = Instant::from_millis(1);
@@ -191,7 +195,8 @@ pub(crate) fn sctp_association(data: &[u8]) {
     }
     drive(&mut association, now, &mut upper);
     while let Some((&[len, wait], after)) = rest.split_first_chunk::<2>() {
-        let (chunks, next) = after.split_at(usize::from(len).min(after.len()));
+        let len = usize::from(len) * if how & 8 == 0 { 1 } else { 8 };
+        let (chunks, next) = after.split_at(len.min(after.len()));
         rest = next;
         now += core::time::Duration::from_millis(u64::from(wait).pow(2));
         let tag = [association.local_tag(), association.local_tag(), PEER_TAG, Tag::NONE];
@@ -210,6 +215,20 @@ pub(crate) fn sctp_association(data: &[u8]) {
         let answered: usize = batch.packets.iter().map(Vec::len).sum();
         assert!(batch.packets.len() <= 1 && answered <= 3 * octets.len(), "{answered} octets");
     }
+    finish(&mut association, now, &mut upper, how & 4 == 0);
+}
+
+/// Whatever came: it ends, at once with room for its last packet, else in a while.
+fn finish(association: &mut Association, now: Instant, upper: &mut Upper, has_room: bool) {
+    association.abort(now, b"");
+    while association.poll_event().is_some() {}
+    if has_room {
+        drive(association, now, upper);
+    } else if let Some(at) = association.poll_timeout() {
+        association.handle_timeout(at);
+    }
+    assert!(association.is_done(), "something keeps it");
+    assert_eq!(association.poll_timeout(), None);
 }
 
 fn drive(association: &mut Association, now: Instant, upper: &mut Upper) {
@@ -241,7 +260,8 @@ fn passive(now: Instant) -> Association {
     let (cookie, echo) = cookie(now, &config, &secrets);
     let echo = Packet::new(&echo).expect("a packet");
     let mut association = Association::accept(config, secrets, ends(), 1480, &cookie, now);
-    association.input(now, &echo, &mut Upper { left: 0 }).expect("its own cookie");
+    let taken = association.input(now, &echo, &mut Upper { left: 0 });
+    taken.result.expect("its own cookie");
     assert_eq!(association.state(), State::Established);
     association
 }

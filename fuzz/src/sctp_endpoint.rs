@@ -274,7 +274,7 @@ impl End {
     fn finish(&mut self) {
         assert_eq!(self.secret.to_vec(), secret());
         let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool };
-        self.endpoint.abort(cx);
+        self.endpoint.abort(self.now, cx);
         self.turn();
         assert!(self.endpoint.is_done());
         assert_eq!(self.pool.in_use(), 0);

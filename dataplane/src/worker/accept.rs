@@ -299,6 +299,13 @@ impl<Io: PortIo> Core<Io> {
     /// A time that the worker set for a stream has come.
     pub(super) fn own_deadline(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
+        if conn.stage == Stage::Ended
+            && matches!(&conn.lower, Lower::Tcp(endpoint) if endpoint.is_done())
+        {
+            // Its reset found no room in the time that it had.
+            self.counters.drops.count(DropReason::TxFull);
+            return self.forget(slot);
+        }
         if let Origin::Opening(opening) = &conn.origin
             && conn.stage == Stage::Starting
         {

@@ -2,6 +2,8 @@
 //! of segments, as long as there is room in the transmit rings. Who finds none waits in the line of the port,
 //! which costs nothing until there is room: a turn looks at what has happened, not at all who wait.
 
+use std::time::Duration;
+
 use wire::Instant;
 
 use super::batch::{Batch, Ended};
@@ -15,6 +17,10 @@ use crate::net::neighbour::Resolution;
 pub(super) const QUOTA: usize = 32;
 /// Segments of all streams in one turn of the worker.
 pub(super) const FRAMES: u64 = 256;
+
+/// A last segment waits for room in the transmit ring for this long, then its stream is forgotten without it: a reset
+/// that is lost is not sent again either.
+const LAST_SEGMENT: Duration = Duration::from_secs(5);
 
 /// How a stream's turn ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,10 +99,13 @@ impl<Io: PortIo> Core<Io> {
         if conn.stage == Stage::Ended
             && matches!(&conn.lower, Lower::Tcp(endpoint) if endpoint.is_done())
         {
-            // Its last segment may be a reset that found no room.
+            // Its last segment may be a reset that found no room; for a while.
             if !matches!(turn, Turn::More | Turn::Blocked) {
                 self.forget(slot);
                 return Turn::Done;
+            }
+            if turn == Turn::Blocked && conn.pending.own_deadline.get().is_none() {
+                conn.pending.own_deadline = Some(now + LAST_SEGMENT).into();
             }
         }
         match turn {

@@ -215,3 +215,16 @@ fn a_silent_next_hop_keeps_no_association() {
     // It is given up after some silence, before its shutdown would be.
     assert!(net.now < START + Duration::from_secs(400), "{:?}", net.now);
 }
+
+// TCP's last segment likewise.
+#[test]
+fn a_port_without_room_keeps_no_reset() {
+    let mut net = pair();
+    net.hosts[1].listen(9);
+    net.settle();
+    let (here, _) = net.open(0, 0, 1, (v4(2), 9).into());
+    net.settle();
+    net.hosts[0].tell(0, |_| Command::Close { stream: here, abort: true });
+    without_room(&mut net, Duration::from_secs(7), |host| host.count("streams") == 0);
+    assert_eq!(net.hosts[0].count("tx_full"), 1);
+}

@@ -143,6 +143,9 @@ counters! {
     associations: Gauge,
     /// SCTP associations that came up, opened from here or by peers.
     associations_up: Counter,
+    /// SCTP associations without a stream that were aborted, most of them while they shut down, because their peer
+    /// or the worker had as many as it may.
+    associations_evicted: Counter,
     /// INITs answered with a cookie, of which nothing is kept.
     sctp_cookies_sent: Counter,
     /// Cookies of SCTP that came back too late, or were no cookies of ours.
@@ -289,7 +292,7 @@ drop_reasons! {
     Backlog = "backlog",
     /// SYN while the peer has as many half-open streams as it may.
     PeerLimit = "peer_limit",
-    /// SYN, or cookie, while the peer has as many streams as it may.
+    /// SYN, cookie or session while the peer has as many streams, and associations without one, as it may.
     PeerStreams = "peer_streams",
     /// SYN while the worker has as many streams as it may or is draining.
     StreamLimit = "stream_limit",

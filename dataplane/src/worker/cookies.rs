@@ -117,7 +117,7 @@ impl<Io: PortIo> Core<Io> {
         }
         let peer = flow.remote.ip();
         let mut stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
-        let mut taken = self.listeners.take(listener.id, peer, stream, Progress::Starting);
+        let mut taken = self.take_place(listener.id, peer, stream, now);
         if let Err(DropReason::Backlog | DropReason::NoCredit) = taken
             && let Some(victim) = self.listeners.oldest_unproven(listener.id)
             && let Some(slot) = self.conns.find(victim)

@@ -11,6 +11,9 @@
 //! An unproven stream's peer address may be anybody's. It takes a credit and a place like the others, but
 //! gives way to a peer that has proven its address with a SYN cookie, and what is counted against an
 //! address that may be forged never keeps its true owner out.
+//!
+//! An association over SCTP without a session counts as a stream of its peer until it is gone, so that a peer has no
+//! more of them than it may have streams. One that is shutting down gives way to a new one of the same peer.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -20,6 +23,7 @@ use ddp::StreamId;
 use hashbrown::HashMap;
 use siphasher::sip::SipHasher13;
 
+use super::by_age::ByAge;
 use crate::api::{
     CommandError, DropReason, InterfaceId, Limits, ListenerConfig, ListenerId, Transport,
 };
@@ -59,14 +63,22 @@ struct Listener {
 }
 
 /// Streams of one peer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Debug, Default)]
 struct OfPeer {
     unproven: u32,
     starting: u32,
     announced: u32,
+    /// Associations that had a session and have none, or will have none.
+    idle: u32,
+    /// Of these, those that shut down.
+    leaving: ByAge,
 }
 
 impl OfPeer {
+    fn is_empty(&self) -> bool {
+        self.unproven == 0 && self.starting == 0 && self.announced == 0 && self.idle == 0
+    }
+
     fn place(&mut self, progress: Progress) -> &mut u32 {
         match progress {
             Progress::Unproven => &mut self.unproven,
@@ -147,16 +159,18 @@ impl Listeners {
         stream: StreamId,
         progress: Progress,
     ) -> Result<(), DropReason> {
-        let of_peer = self.peers.get(&peer).copied().unwrap_or_default();
+        let of_peer = self.peers.get(&peer);
+        let (forged, starting, others) =
+            of_peer.map_or((0, 0, 0), |of| (of.unproven, of.starting, of.announced + of.idle));
         // What may be forged in the peer's name does not count against it once it has proven itself.
-        let unproven = if progress == Progress::Unproven { of_peer.unproven } else { 0 };
+        let unproven = if progress == Progress::Unproven { forged } else { 0 };
         if self.half_open >= self.limit {
             return Err(DropReason::Backlog);
         }
-        if unproven + of_peer.starting >= self.half_open_per_peer {
+        if unproven + starting >= self.half_open_per_peer {
             return Err(DropReason::PeerLimit);
         }
-        if unproven + of_peer.starting + of_peer.announced >= self.streams_per_peer {
+        if unproven + starting + others >= self.streams_per_peer {
             return Err(DropReason::PeerStreams);
         }
         let listener = self.get(id).ok_or(DropReason::NoListener)?;
@@ -176,14 +190,16 @@ impl Listeners {
         Ok(())
     }
 
-    /// Whether a SYN that was refused for `reason` should be answered with a cookie: some unproven stream
-    /// is in its way, so that its sender may take that one's place.
+    /// Whether a SYN that was refused for `reason` should be answered with a cookie: some unproven stream is in its
+    /// way, or an association that shuts down, so that its sender may take that one's place.
     pub(super) fn is_crowded(&self, id: ListenerId, peer: IpAddr, reason: DropReason) -> bool {
-        let of_peer = self.peers.get(&peer).copied().unwrap_or_default();
+        let unproven = self.peers.get(&peer).is_some_and(|of| of.unproven > 0);
+        let leaving = self.peers.get(&peer).is_some_and(|of| !of.leaving.is_empty());
         match reason {
             DropReason::Backlog => true,
             DropReason::NoCredit => self.unproven.iter().any(|&(l, _)| l == id),
-            DropReason::PeerLimit | DropReason::PeerStreams => of_peer.unproven > 0,
+            DropReason::PeerLimit => unproven,
+            DropReason::PeerStreams => unproven || leaving,
             _ => false,
         }
     }
@@ -229,10 +245,44 @@ impl Listeners {
         if let Some(of_peer) = self.peers.get_mut(&peer) {
             let place = of_peer.place(progress);
             *place = place.saturating_sub(1);
-            if *of_peer == OfPeer::default() {
+            if of_peer.is_empty() {
                 self.peers.remove(&peer);
             }
         }
+    }
+
+    /// An association of this peer has no session any more, or will have none: it counts by itself.
+    pub(super) fn idle(&mut self, peer: IpAddr) {
+        self.peers.entry(peer).or_default().idle += 1;
+    }
+
+    /// One that counted is gone, or has a session again.
+    pub(super) fn idle_no_more(&mut self, peer: IpAddr) {
+        if let Some(of_peer) = self.peers.get_mut(&peer) {
+            of_peer.idle = of_peer.idle.saturating_sub(1);
+            if of_peer.is_empty() {
+                self.peers.remove(&peer);
+            }
+        }
+    }
+
+    /// One that counts shuts down. `is_there` tells those that are gone.
+    pub(super) fn leaving(
+        &mut self,
+        peer: IpAddr,
+        association: StreamId,
+        is_there: impl Fn(StreamId) -> bool,
+    ) {
+        self.peers.entry(peer).or_default().leaving.add(association, is_there);
+    }
+
+    /// The one of this peer that has been shutting down for longest, and where `find` finds it.
+    pub(super) fn oldest_leaving(
+        &mut self,
+        peer: IpAddr,
+        find: impl Fn(StreamId) -> Option<u32>,
+    ) -> Option<u32> {
+        self.peers.get_mut(&peer)?.leaving.oldest(find)
     }
 
     pub(super) fn half_open(&self) -> u32 {

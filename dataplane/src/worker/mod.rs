@@ -17,6 +17,7 @@
 
 mod accept;
 mod batch;
+mod by_age;
 mod command;
 mod conn;
 mod cookies;
@@ -34,7 +35,6 @@ mod report;
 mod sctp;
 pub(crate) mod thread;
 mod tidy;
-mod time_wait;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -50,6 +50,7 @@ use tcp_lite::mpa::HoldBudget;
 use tcp_lite::tcp::IsnGenerator;
 use wire::{Instant, MaybeInstant};
 
+use self::by_age::ByAge;
 use self::conn::Conn;
 use self::cookies::Cookies;
 use self::event::Events;
@@ -57,7 +58,6 @@ use self::keep::KeepBudget;
 use self::listen::Listeners;
 use self::lower::Lower;
 use self::sctp::Associations;
-use self::time_wait::TimeWait;
 use crate::api::{
     Command, Counters, DropReason, Event, InterfaceConfig, InterfaceId, Limits, Ticket, WorkerId,
     WorkerLink,
@@ -126,7 +126,7 @@ pub(crate) struct Core<Io: PortIo> {
     events: Events,
     flows: FlowTable,
     conns: Slab<Box<Conn>>,
-    time_wait: TimeWait,
+    time_wait: ByAge,
     /// What carries streams over SCTP.
     associations: Associations,
     /// Streams whose end the control thread has not been told of yet.
@@ -234,7 +234,7 @@ impl<Io: PortIo> Core<Io> {
             events: Events::new(events, control),
             flows: FlowTable::new(key(b'f')),
             conns: Slab::new(index, limits.streams),
-            time_wait: TimeWait::new(limits.streams),
+            time_wait: ByAge::default(),
             associations: Associations::new(
                 index,
                 limits.streams,

@@ -7,12 +7,13 @@
 //!            room, else of a new one
 //! ```
 //!
-//! Bounds: as many associations as streams; a peer's associations that have no session yet count as its
-//! half-open streams, and each session takes a credit of its listener as a TCP connection does. Nothing is
-//! remembered of an INIT.
+//! Bounds: as many associations as streams; a peer's associations that have no session yet count as its half-open
+//! streams, those that have none any more or shut down as its streams, and each session takes a credit of its
+//! listener as a TCP connection does. Nothing is remembered of an INIT.
 //!
 //! [`Conn`]: super::conn::Conn
 
+mod idle;
 mod input;
 mod open;
 mod output;
@@ -35,6 +36,7 @@ use crate::memory::Memory;
 use crate::net::carrier::{Carrier, UdpPorts};
 use crate::net::path_mtu::Peer;
 use crate::timer::TimerWheel;
+use crate::worker::by_age::ByAge;
 use crate::worker::keep::Kept;
 
 /// The associations of one worker.
@@ -54,6 +56,19 @@ pub(super) struct Associations {
     secrets: Arc<Secrets>,
     /// Our UDP port (RFC 6951).
     udp_port: Option<u16>,
+    /// Those that shut down and have no session: they give way when all places are taken.
+    leaving: ByAge,
+}
+
+/// What an association counts as at its listener.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Counts {
+    /// Nothing: it was opened from here, or has sessions, which count themselves.
+    Nothing,
+    /// A stream in the backlog: its first session is awaited, and takes its place.
+    Place,
+    /// A stream of its peer: it has no session any more, or will have none.
+    Idle,
 }
 
 /// An association.
@@ -69,8 +84,9 @@ struct Association {
     opened: Option<Arc<SctpConfig>>,
     /// The listener that took it.
     listener: Option<ListenerId>,
-    /// It has a place in the listener's backlog, until its first session takes that.
-    has_place: bool,
+    counts: Counts,
+    /// It is among those that give way to new ones, by age.
+    leaving: bool,
     /// Slots of its streams.
     sessions: HashMap<SessionId, u32>,
     queued: bool,
@@ -94,6 +110,11 @@ impl Association {
     /// Its handshake is not over.
     fn is_opening(&self) -> bool {
         self.endpoint.association().state().is_opening()
+    }
+
+    /// It shuts down, or waits for room for its last packet, and has no session.
+    fn is_leaving(&self) -> bool {
+        self.sessions.is_empty() && self.endpoint.state().is_closing()
     }
 
     /// Octets of user data that the peer has acknowledged.
@@ -160,6 +181,7 @@ impl Associations {
             tags: HashMap::new(),
             secrets: Arc::new(Secrets::new(secret)),
             udp_port,
+            leaving: ByAge::default(),
         }
     }
 

@@ -9,8 +9,8 @@ use sctp_lite::sctp::{Cookie, Ends};
 use wire::Instant;
 use wire::sctp::Packet;
 
-use super::Association;
 use super::input::Stranger;
+use super::{Association, Counts};
 use crate::api::{
     Connect, ConnectError, DropReason, EndpointConfig, Event, ListenerConfig, ListenerId,
     SctpConfig, Transport,
@@ -22,7 +22,6 @@ use crate::net::carrier::Carrier;
 use crate::net::path::Path;
 use crate::worker::conn::{Conn, Opening, Origin};
 use crate::worker::keep::Kept;
-use crate::worker::listen::Progress;
 use crate::worker::lower::{Lower, Session};
 use crate::worker::rdmap::Echoed;
 use crate::worker::{Core, Phase, lend_buffers};
@@ -50,16 +49,18 @@ impl<Io: PortIo> Core<Io> {
         let path = path.ok_or(DropReason::NoRoute)?;
         let carrier = Carrier::new(path, self.associations.udp_ports(from.udp));
         let room = carrier.packet_limit(interface.mtu);
+        if self.associations.all.vacancy().is_none() {
+            self.evict_association(None, now);
+        }
         let (_, name) = self.associations.all.vacancy().ok_or(DropReason::StreamLimit)?;
-        let peer = from.flow.remote.ip();
-        self.listeners.take(listener.id, peer, name, Progress::Starting)?;
+        self.take_place(listener.id, from.flow.remote.ip(), name, now)?;
         let (sctp, endpoint) = (Arc::clone(&config.sctp), Arc::clone(&config.endpoint));
         let secrets = Arc::clone(&self.associations.secrets);
         let endpoint = Endpoint::accept(sctp, endpoint, secrets, from.ends(), room, cookie, now);
         let slot = self.begin_association(from.flow, endpoint, carrier, now);
         if let Some(association) = self.associations.all.get_mut(slot) {
             association.listener = Some(listener.id);
-            association.has_place = true;
+            association.counts = Counts::Place;
         }
         self.give_packet(slot, from, packet, now);
         Ok(())
@@ -156,6 +157,7 @@ impl<Io: PortIo> Core<Io> {
         (stream, open): (ddp::StreamId, Open),
         now: Instant,
     ) -> Result<(u32, SessionId), ConnectError> {
+        self.evict_for_open(now);
         self.associations.all.vacancy().ok_or(ConnectError::TooManyStreams)?;
         let room = carrier.packet_limit(self.stack.interfaces[interface].mtu);
         let secrets = Arc::clone(&self.associations.secrets);
@@ -196,7 +198,8 @@ impl<Io: PortIo> Core<Io> {
             carrier,
             opened: None,
             listener: None,
-            has_place: false,
+            counts: Counts::Nothing,
+            leaving: false,
             sessions: HashMap::new(),
             queued: false,
             unanswered: 0,
@@ -241,8 +244,9 @@ impl<Io: PortIo> Core<Io> {
         association.endpoint.abort_session(now, session.id, &mut lend_buffers!(self));
         if association.sessions.is_empty() && association.is_opening() {
             // What it was opened for is given up.
-            association.endpoint.abort(self.now, &mut lend_buffers!(self));
+            association.endpoint.abort(now, &mut lend_buffers!(self));
         }
+        self.count_if_idle(session.association);
         self.associations.touch(session.association);
     }
 
@@ -260,12 +264,12 @@ impl<Io: PortIo> Core<Io> {
 
     /// Takes an association out of everything, with the streams that it still has.
     pub(super) fn forget_association(&mut self, at: u32) {
-        self.leave_backlog(at);
         let Some(association) = self.associations.all.get(at) else { return };
         let slots: Vec<u32> = association.sessions.values().copied().collect();
         for slot in slots {
             self.forget(slot);
         }
+        self.uncount(at);
         let Some(name) = self.associations.name(at) else { return };
         let Some(mut association) = self.associations.all.remove(at) else { return };
         self.keep.count(association.key.remote.ip(), &mut association.kept, 0);
@@ -288,18 +292,7 @@ impl<Io: PortIo> Core<Io> {
         }
         if association.queued {
             associations.ready.retain(|&other| other != at);
-        }
-    }
-
-    /// The place that an association without a session had in its listener's backlog is free again.
-    fn leave_backlog(&mut self, at: u32) {
-        let Some(name) = self.associations.name(at) else { return };
-        let Some(association) = self.associations.all.get_mut(at) else { return };
-        if core::mem::take(&mut association.has_place)
-            && let Some(listener) = association.listener
-        {
-            let peer = association.key.remote.ip();
-            self.listeners.gone(listener, peer, name, Progress::Starting);
+            associations.blocked.retain(|&other| other != at);
         }
     }
 
@@ -307,7 +300,7 @@ impl<Io: PortIo> Core<Io> {
     pub(in crate::worker) fn abort_associations_of(&mut self, listener: ListenerId) {
         for at in self.associations.slots() {
             let Some(association) = self.associations.all.get_mut(at) else { continue };
-            if association.has_place && association.listener == Some(listener) {
+            if association.counts == Counts::Place && association.listener == Some(listener) {
                 association.endpoint.abort(self.now, &mut lend_buffers!(self));
                 self.associations.touch(at);
             }

@@ -198,6 +198,7 @@ impl<Io: PortIo> Core<Io> {
         let turn = if association.waiting { Turn::Waiting } else { self.send_packets(at, now) };
         self.look_at_association_path(at, now);
         self.report_association(at, now);
+        self.look_whether_leaving(at);
         let Some(association) = self.associations.all.get_mut(at) else { return };
         // Its last packet was sent, or found no room for too long.
         if association.endpoint.is_done() {

@@ -3,6 +3,7 @@
 use sctp_lite::endpoint::{Event, SessionEvent, SessionId};
 use wire::Instant;
 
+use super::Counts;
 use crate::api::{CloseReason, StreamParams, StreamStats};
 use crate::io::PortIo;
 use crate::worker::conn::Origin;
@@ -72,11 +73,16 @@ impl<Io: PortIo> Core<Io> {
         }
         let stream = self.vacancy(now)?;
         let association = self.associations.all.get_mut(at)?;
-        if !core::mem::take(&mut association.has_place)
-            && let Err(reason) = self.listeners.take(listener, peer, stream, Progress::Starting)
-        {
-            self.counters.drops.count(reason);
-            return None;
+        if association.counts == Counts::Place {
+            association.counts = Counts::Nothing;
+        } else {
+            // From here on the session counts, and not the association.
+            self.uncount(at);
+            if let Err(reason) = self.take_place(listener, peer, stream, now) {
+                self.counters.drops.count(reason);
+                self.count_if_idle(at);
+                return None;
+            }
         }
         let origin = Origin::Accepted { listener, progress: Progress::Starting };
         self.begin_session(Session { association: at, id }, origin, now)

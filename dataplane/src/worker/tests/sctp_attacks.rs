@@ -5,17 +5,19 @@
 //! | an INIT whose refusal is too long to be sent | off the path, knows the ports | `a_blind_init_mutes_no_association` |
 //! | an INIT ACK of the same kind | a server | `a_server_cannot_keep_an_association` |
 //! | an INIT from another UDP port | off the path, knows the ports | `a_blind_packet_does_not_move_the_udp_port` |
+//! | associations without streams | a peer | `associations_without_streams_count_against_their_peer` |
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use sctp_lite::endpoint::CloseReason;
+use sctp_lite::endpoint::{CloseReason, EndpointConfig};
 use sctp_lite::sctp;
 use wire::sctp::chunk_type;
 
 use super::paths::divert;
 use super::sctp::{PORT, closed, config, failure, frame, init, list, net, pair, write};
 use super::wire_pair::*;
-use crate::api::{Command, ConnectError, Event, SctpConfig};
+use crate::api::{self, Command, ConnectError, Event, Limits, SctpConfig};
 use crate::net::carrier::UdpPorts;
 
 /// INIT or INIT ACK with a Host Name parameter of this many bytes in all.
@@ -34,6 +36,12 @@ fn with_host_name(kind: u8, tag: u32, len: u16) -> Vec<u8> {
 /// The kind of the first chunk of a frame with SCTP in IPv4 without a tag.
 fn first_chunk(frame: &[u8]) -> Option<u8> {
     (frame[12..14] == [8, 0] && frame[23] == 132).then(|| frame[14 + 20 + 12])
+}
+
+/// The server's side of an association.
+fn serves(linger: Duration) -> SctpConfig {
+    let endpoint = EndpointConfig { linger, ..EndpointConfig::default() };
+    SctpConfig { endpoint: Arc::new(endpoint), ..config() }
 }
 
 /// Drains a host, and waits for the end of it.
@@ -158,6 +166,147 @@ fn the_peers_own_packet_moves_the_udp_port() {
         net.settle();
         assert_eq!(udp_port_of_peer(&mut net), 7777);
     }
+}
+
+/// Opens a stream from host 0 over an association of its own and closes it from there.
+fn open_and_close(net: &mut Net) {
+    let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
+    net.hosts[0].tell(0, |_| Command::Close { stream: here, abort: false });
+    closed(net, 0);
+    closed(net, 1);
+    net.settle();
+}
+
+/// Two hosts, of which the second listens within these limits, and its associations never come to their end: nothing
+/// that ends one arrives there.
+fn endless(limits: Limits, linger: Duration) -> Net {
+    let mut net = Net::new(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
+    net.hosts[1].listen_as(PORT, 200, 200, serves(linger));
+    net.settle();
+    net.loses = Box::new(|from, frame| {
+        let ends = [
+            chunk_type::ABORT,
+            chunk_type::SHUTDOWN,
+            chunk_type::SHUTDOWN_ACK,
+            chunk_type::SHUTDOWN_COMPLETE,
+        ];
+        from == 0 && first_chunk(frame).is_some_and(|kind| ends.contains(&kind))
+    });
+    net
+}
+
+// A peer has as many streams and associations without one as it may have streams. The oldest one that shuts down
+// gives way to a new one.
+#[test]
+fn associations_without_streams_count_against_their_peer() {
+    let mut net = endless(Limits { streams_per_peer: 2, ..Limits::default() }, Duration::ZERO);
+    for n in 0..100 {
+        open_and_close(&mut net);
+        assert!(net.hosts[1].count("associations") <= 2, "{n}");
+    }
+    assert_eq!(net.hosts[1].count("associations_evicted"), 98);
+    assert_eq!(net.hosts[1].count("peer_streams"), 0);
+    // Streams that are in use give way to nothing.
+    for _ in 0..2 {
+        net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
+    }
+    let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
+    assert_eq!(failure(&mut net, ticket), ConnectError::Timeout);
+    assert!(net.hosts[1].count("peer_streams") > 0);
+    assert_eq!(net.hosts[1].count("associations"), 2);
+    // By themselves all of them go, after which nothing is counted any more.
+    net.hosts[0].tell(0, |_| Command::Stop);
+    net.pass(Duration::from_secs(1500));
+    assert_eq!((net.hosts[1].count("associations"), net.hosts[1].count("half_open")), (0, 0));
+}
+
+// One that lingers for another stream does not give way: the new one is refused, and counted. A stream over it takes
+// its place.
+#[test]
+fn associations_that_linger_count_and_take_streams() {
+    let mut net =
+        endless(Limits { streams_per_peer: 1, ..Limits::default() }, Duration::from_secs(60));
+    let shared = api::EndpointConfig::from(serves(Duration::from_secs(60)));
+    for _ in 0..3 {
+        let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), shared.clone());
+        net.hosts[0].tell(0, |_| Command::Close { stream: here, abort: false });
+        closed(&mut net, 0);
+        closed(&mut net, 1);
+        net.settle();
+        assert_eq!(net.hosts[1].count("associations"), 1);
+    }
+    let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
+    assert_eq!(failure(&mut net, ticket), ConnectError::Timeout);
+    assert!(net.hosts[1].count("peer_streams") > 0);
+    assert_eq!((net.hosts[1].count("associations"), net.hosts[1].count("half_open")), (1, 0));
+    assert_eq!(net.hosts[1].count("associations_evicted"), 0);
+    // Over TCP, too, a peer has what it has.
+    net.hosts[1].listen(9);
+    let ticket = net.hosts[0].connect(0, (v4(2), 9).into());
+    assert_eq!(failure(&mut net, ticket), ConnectError::Timeout);
+}
+
+// One that never had a stream leaves the backlog when it is given up, and counts until it is gone.
+#[test]
+fn associations_that_never_had_a_stream_leave_the_backlog() {
+    let limits = Limits { streams_per_peer: 2, half_open_per_peer: 1, ..Limits::default() };
+    let mut net = endless(limits, Duration::ZERO);
+    let mut ends = std::mem::replace(&mut net.loses, Box::new(|_, _| false));
+    // Nor does data, with which the first session begins.
+    net.loses = Box::new(move |from, frame| {
+        ends(from, frame) || from == 0 && first_chunk(frame) == Some(chunk_type::DATA)
+    });
+    for n in 0..5 {
+        let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
+        net.pass(Duration::from_secs(5));
+        assert_eq!(net.hosts[1].count("half_open"), 1, "{n}");
+        assert!(failure(&mut net, ticket) != ConnectError::TooManyStreams);
+        net.pass(Duration::from_secs(15));
+        assert_eq!(net.hosts[1].count("half_open"), 0, "{n}");
+        assert_eq!(net.hosts[1].count("associations"), 2.min(n + 1));
+    }
+}
+
+// When a worker has as many associations as it may, those that shut down give way to new ones, from either side.
+#[test]
+fn associations_that_shut_down_keep_nobody_out() {
+    let mut net = endless(Limits { streams: 3, ..Limits::default() }, Duration::ZERO);
+    for _ in 0..10 {
+        open_and_close(&mut net);
+        assert!(net.hosts[1].count("associations") <= 3);
+    }
+    assert_eq!(net.hosts[1].count("associations_evicted"), 7);
+    // Opened from there, likewise.
+    net.hosts[0].listen_as(PORT, 200, 200, config());
+    net.settle();
+    for _ in 0..3 {
+        net.open_as(1, 0, 0, (v4(1), PORT).into(), config());
+    }
+    assert_eq!(net.hosts[1].count("associations"), 3);
+    let ticket = net.hosts[1].connect_as(0, (v4(1), PORT).into(), config());
+    let refused = net.until("a refusal", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::ConnectFailed { ticket: t, reason } if *t == ticket => Some(reason.clone()),
+            _ => None,
+        })
+    });
+    assert_eq!(refused, ConnectError::TooManyStreams);
+}
+
+// An association that was opened from here and has no stream any more gives way to a new one.
+#[test]
+fn idle_associations_of_ours_keep_nobody_out() {
+    let limits = Limits { streams: 2, ..Limits::default() };
+    let mut net = net(&[Plan { limits, ..Plan::new(1) }, Plan::new(2)]);
+    for _ in 0..6 {
+        let config = serves(Duration::from_secs(3600));
+        let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config);
+        net.hosts[0].tell(0, |_| Command::Close { stream: here, abort: false });
+        closed(&mut net, 0);
+        closed(&mut net, 1);
+        net.settle();
+    }
+    assert_eq!(net.hosts[0].count("associations_evicted"), 0);
 }
 
 /// Turns of the first host alone, without room in its transmit ring, until it says so or time is over.

@@ -23,6 +23,7 @@ use super::listeners::Listener;
 use super::loader::{Finished, Load, Loaded, Wanted};
 pub(super) use super::pending::{Found, Loading, Post, SinkOf, StreamsFor, Then};
 use super::ports::PortView;
+use super::refused::Refused;
 use super::regions::Region;
 use super::reload::ReloadPlan;
 use super::render::Totals;
@@ -101,6 +102,8 @@ pub struct Core {
     pub(super) totals: Vec<Totals>,
     /// Streams that are left alone until a moment, and what they are for then.
     pub(super) settling: Vec<(Instant, StreamId, Purpose)>,
+    /// Messages that ending streams refused, and whose posters wait for the cause.
+    pub(super) refused: Vec<Refused>,
     /// Runs of pings, by their stream.
     pub(super) pings: HashMap<StreamId, PendingPing>,
     pub(super) reload: Option<Box<ReloadPlan>>,
@@ -186,6 +189,7 @@ impl Core {
             appending: HashMap::new(),
             totals: vec![Totals::default(); workers],
             settling: Vec::new(),
+            refused: Vec::new(),
             pings: HashMap::new(),
             reload: None,
             tally: Tally::default(),
@@ -298,7 +302,7 @@ impl Core {
             }
             Event::Sent { ticket, .. } => self.on_posted(ticket, Ok(Outcome::Sent), now),
             Event::PostFailed { stream, ticket, reason } => {
-                self.on_post_failed(stream, ticket, &reason, now);
+                self.on_post_failed(stream, ticket, reason, now);
             }
             Event::Error { stream, error } => self.on_stream_error(stream, &error),
             Event::Closed { stream, reason, stats } => {
@@ -397,6 +401,7 @@ impl Core {
             self.next_service_deadline(),
             self.next_ping_deadline(),
             self.next_settled(),
+            self.next_refused_deadline(),
         ]
         .into_iter()
         .flatten()
@@ -409,6 +414,7 @@ impl Core {
         self.service_timeouts(now);
         self.expire_pings(now);
         self.use_settled(now);
+        self.expire_refused(now);
         self.look_at_links(now);
         self.drain_timeout(now);
     }

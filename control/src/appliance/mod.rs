@@ -24,6 +24,7 @@ mod pending;
 mod ports;
 pub mod process;
 mod queries;
+mod refused;
 mod regions;
 mod reload;
 mod render;

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use dataplane::memory::Memory;
 use dataplane::memory::ring::Kind;
 use dataplane::{
-    CloseReason, Command, Event, InterfaceId, ListenerId, Origin, PostFailure, StreamParams,
-    StreamStats, Ticket,
+    CloseReason, Command, Event, InterfaceId, ListenerId, Origin, StreamParams, StreamStats, Ticket,
 };
 use ddp::rdmap::Outcome;
 use ddp::{Message, PdId, Qn, QueueConfig, StreamConfig, StreamId, VersionPolicy};
@@ -197,20 +196,6 @@ impl Core {
         self.posted(stream, post, result, now);
     }
 
-    /// A message was not acknowledged, and its stream is about to end or has ended. Its poster is told why
-    /// by [`on_closed`](Self::on_closed).
-    pub(super) fn on_post_failed(
-        &mut self,
-        stream: StreamId,
-        ticket: Ticket,
-        reason: &PostFailure,
-        now: Instant,
-    ) {
-        if *reason != PostFailure::Flushed || !self.streams.contains_key(&stream) {
-            self.on_posted(ticket, Err(ApiError::unavailable(reason.to_string())), now);
-        }
-    }
-
     fn posted(
         &mut self,
         stream: StreamId,
@@ -251,6 +236,7 @@ impl Core {
             self.tally.unexpected_events += 1;
             return;
         };
+        self.forget_refused(id);
         if let Some(totals) = self.totals.get_mut(usize::from(id.worker())) {
             totals.add(stats, reason);
         }

@@ -220,7 +220,10 @@ impl Transfer {
                 self.wait("the peer takes nothing more")?;
             }
         }
-        self.socket.finish().map_err(|source| self.broken(source))
+        self.socket.finish().or_else(|source| {
+            self.listen()?;
+            Err(self.broken(source))
+        })
     }
 
     fn post(&mut self, stag: Stag, to: TaggedOffset) -> Result<(), KernelError> {
@@ -289,6 +292,14 @@ impl Transfer {
 
     /// Takes what the peer has sent, and what it means.
     fn listen(&mut self) -> Result<(), KernelError> {
+        let taken = self.take();
+        // The peer's last message comes before its reset, or before what MPA finds wrong behind it: it is the
+        // cause of both.
+        self.look_at_events()?;
+        taken
+    }
+
+    fn take(&mut self) -> Result<(), KernelError> {
         while !self.peer_closed {
             match self.receive()? {
                 Arrived::Nothing => break,
@@ -299,6 +310,10 @@ impl Transfer {
                 Arrived::Octets(n) => self.channel.input(&self.buffer[..n], &self.stags)?,
             }
         }
+        Ok(())
+    }
+
+    fn look_at_events(&mut self) -> Result<(), KernelError> {
         while let Some(event) = self.channel.poll_event() {
             match event {
                 Event::UntaggedDelivered { qn, data, .. } if qn == ERROR_QUEUE => {

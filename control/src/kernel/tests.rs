@@ -8,6 +8,7 @@ use std::time::Duration;
 use ddp::{ErrorCode, RegionMemory};
 use tcp_lite::mpa::{Config, Revision};
 
+use super::channel::Channel;
 use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -298,4 +299,68 @@ fn garbage_after_the_start_up_ends_that_stream_only() {
         .iter()
         .any(|e| matches!(e, ServeEvent::Closed { outcome: Outcome::Mpa(_), placed: 0, .. }));
     assert!(bad, "{:?}", run.events);
+}
+
+/// Refuses what a client writes, by the last message, and sends `behind` of it in the same segment.
+fn refuse(server: &TcpListener, reset: bool, behind: impl FnOnce(&[u8]) -> Vec<u8>) {
+    let (mut socket, _) = server.accept().expect("accepted");
+    let mut channel = Channel::responder(Config { markers: false, ..Config::default() });
+    let mut room = vec![0; 1 << 16];
+    let params = loop {
+        let n = socket.read(&mut room).expect("the request");
+        if channel.start_input(&room[..n]).expect("a request").1.is_some() {
+            break channel.accept(&[]).expect("agreed");
+        }
+    };
+    channel.operate(ddp::StreamId(1), ddp::PdId(0), params, 1448);
+    let mut out = Vec::new();
+    channel.fill(&mut out, 1448);
+    socket.write_all(&out).expect("the reply");
+    let stags = ddp::StagTable::new();
+    let error = loop {
+        let n = socket.read(&mut room).expect("a message");
+        channel.input(&room[..n], &stags).expect("sound");
+        if let Some(ddp::Event::Error(error)) = channel.poll_event() {
+            break error;
+        }
+    };
+    channel.post_last(&LastMessage::from(&error)).expect("posted");
+    channel.fill(&mut out, 1448);
+    out.extend(behind(&out));
+    if reset {
+        socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)).expect("set");
+    }
+    socket.write_all(&out).expect("the last message");
+    if !reset {
+        // Until the client closes.
+        let _ = socket.read_to_end(&mut room);
+    }
+}
+
+// RFC 5041 §7.1: what follows the last message is not the cause of the end.
+#[test]
+fn the_last_message_is_reported_whatever_follows_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let source = file(dir.path(), 1000);
+    for reset in [false, true] {
+        let server = TcpListener::bind(V4).expect("bound");
+        let address = server.local_addr().expect("an address");
+        let behind = move |last: &[u8]| {
+            // The same FPDU with a CRC that is wrong.
+            let mut wrong = if reset { Vec::new() } else { last.to_vec() };
+            if let Some(last) = wrong.last_mut() {
+                *last ^= 1;
+            }
+            wrong
+        };
+        let result = thread::scope(|scope| {
+            scope.spawn(|| refuse(&server, reset, behind));
+            let mpa = MpaOptions { markers: false, ..MpaOptions::default() };
+            let target = Target::Stag { stag: 7, to: BASE_TO };
+            put(&request(source.clone(), address, target, mpa), &mut |_| {})
+        });
+        let error = result.expect_err("refused");
+        let KernelError::Peer(message) = &error else { panic!("{reset}: {error}") };
+        assert_eq!(message.ddp_error(), Some(ErrorCode::InvalidStag), "{reset}");
+    }
 }

@@ -24,6 +24,7 @@ mod gets;
 mod jobs;
 mod links;
 mod rdmap;
+mod refused;
 mod regions;
 mod reload;
 mod sends;

@@ -187,6 +187,12 @@ impl<M: RegionMemory> Stream<M> {
         event
     }
 
+    /// Events that [`poll_event`](Self::poll_event) has not given yet.
+    #[inline]
+    pub fn pending_events(&self) -> usize {
+        self.events.len()
+    }
+
     /// Nothing has come or gone for a while: gives back memory that nothing is in.
     pub fn relax(&mut self) {
         self.receiver.relax();

@@ -221,6 +221,15 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
+    /// Events that [`poll_event`](Self::poll_event) has not given yet.
+    #[inline]
+    pub fn pending_events(&self) -> usize {
+        match self {
+            Ulp::Ddp(stream) => stream.pending_events(),
+            Ulp::Rdmap(stream) => stream.pending_events(),
+        }
+    }
+
     /// Nothing has come or gone for a while: gives back memory that nothing is in.
     pub fn relax(&mut self) {
         match self {

@@ -73,8 +73,14 @@ counters! {
     busy_nanoseconds: Counter,
     /// Times the worker slept.
     sleeps: Counter,
-    /// Turns in which the ports were not polled because the event ring was nearly full.
+    /// Turns in which no commands were taken because the event ring was nearly full.
     event_stalls: Counter,
+    /// Times that a stream was paused because the control thread had not taken its events.
+    event_waits: Counter,
+    /// Streams that are paused for that.
+    streams_waiting: Gauge,
+    /// Events that wait for room in the event ring.
+    events_waiting: Gauge,
     /// Frames received.
     rx_frames: Counter,
     /// Octets received, Ethernet headers included.
@@ -296,6 +302,8 @@ drop_reasons! {
     PeerStreams = "peer_streams",
     /// SYN while the worker has as many streams as it may or is draining.
     StreamLimit = "stream_limit",
+    /// Cookie of SCTP while the event ring is nearly full.
+    EventRing = "event_ring",
     /// No route back to the sender.
     NoRoute = "no_route",
     /// Arrived from the wire for another worker whose ring is full.

@@ -224,8 +224,8 @@ pub struct Connect {
     pub timeout: Duration,
 }
 
-/// What a worker reports. Nothing is lost: when the ring is nearly full the worker stops polling its
-/// ports and its command ring until there is room.
+/// What a worker reports. Nothing is lost: when the ring is nearly full the worker takes no commands, and streams
+/// that have many events in it wait; see `worker/event.rs` for what bounds each.
 #[derive(Debug)]
 pub enum Event {
     /// A peer has asked for a stream; it waits for [`Command::Accept`] or [`Command::Reject`].

@@ -130,7 +130,7 @@ impl<Io: PortIo> Core<Io> {
         {
             self.counters.time_wait_recycled.add(1);
             // Nobody has heard of its end if this very burst brought it.
-            self.report(slot, now);
+            self.report_all(slot, now);
             self.forget(slot);
         }
         self.conns.vacancy().map(|(_, id)| id)

@@ -7,6 +7,7 @@ use ddp::rdmap::WorkRequest;
 use ddp::{Message, Qn, Stag, StreamId};
 use wire::{Blank, Instant, Lazy, LazyDeque, MaybeInstant, Near};
 
+use super::event::Told;
 use super::keep::Kept;
 use super::listen::Progress;
 use super::load::Running;
@@ -47,6 +48,8 @@ pub(super) struct Conn {
     pub(super) kept: Kept,
     /// For when its timer is set in the wheel; the true deadline may be later, never earlier.
     pub(super) timer: MaybeInstant,
+    /// What the control thread has not taken of what it was told of the stream.
+    pub(super) told: Told,
     /// Who deals with what arrives.
     pub(super) service: Service,
     /// The answers of an Echo that were posted.
@@ -180,6 +183,7 @@ impl Conn {
             soft_errors: 0,
             kept: Kept::default(),
             timer: MaybeInstant::NONE,
+            told: Told::default(),
             service: Service::Control,
             echoed: Echoed::default(),
             pending,

@@ -11,6 +11,7 @@ use wire::Instant;
 
 use super::batch::Batch;
 use super::conn::Origin;
+use super::event::MANY;
 use super::listen::Progress;
 use super::lower::Lower;
 use super::{Core, MESSAGES, lend};
@@ -403,7 +404,7 @@ impl<Io: PortIo> Core<Io> {
             // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place. The burst that brought this
             // SYN may have ended the old one, and nobody has heard of it yet.
             let last = endpoint.connection().snd_nxt();
-            self.report(slot, now);
+            self.report_all(slot, now);
             self.forget(slot);
             let source_mac = arrival.source_mac;
             return self.no_stream(arrival.flow, source_mac, &segment, Some(last), now);
@@ -442,10 +443,15 @@ impl<Io: PortIo> Core<Io> {
             let neighbours = &mut self.stack.interfaces[conn.path.interface()].neighbours;
             neighbours.confirm(conn.path.next_hop(), now);
         }
+        let talks = endpoint.pending_events() >= MANY;
         // A stream that waits for its next hop answers nothing, whatever comes.
         conn.unanswered = conn.unanswered.saturating_add(1);
         let answer = conn.unanswered >= ANSWER && !conn.waiting;
         self.touch(slot);
+        if talks {
+            // Of a stream without credit nothing more is taken, before it has more of them.
+            self.report(slot, now);
+        }
         if answer {
             self.send_segments(slot, now);
         }

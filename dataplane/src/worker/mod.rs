@@ -12,8 +12,9 @@
 //! was touched is asked for segments once, so that it acknowledges once. What has more to send than its
 //! quota stands in line again. All loops of a turn are bounded; what is left over is done in the next.
 //!
-//! Back-pressure: while the event ring is nearly full, neither commands nor frames nor the mesh are
-//! read, so peers are slowed by their own TCP. While a transmit ring is full, its streams wait in line.
+//! Back-pressure: while the event ring is nearly full no commands are read, and streams that have used up their
+//! credit of events are paused ([`event`]); frames and the mesh are read always. While a transmit ring is full,
+//! its streams wait in line.
 
 mod accept;
 mod batch;
@@ -274,13 +275,15 @@ impl<Io: PortIo> Core<Io> {
         self.now = now;
         self.counters.turns.add(1);
         let mut busy = false;
-        if self.events.has_room() {
-            busy |= self.take_commands(now);
-            busy |= self.take_messages(now);
-            busy |= self.take_frames(now);
-        } else {
+        self.events.begin_turn(&self.counters);
+        self.resume_streams();
+        if self.events.is_short() {
             self.counters.event_stalls.add(1);
+        } else {
+            busy |= self.take_commands(now);
         }
+        busy |= self.take_messages(now);
+        busy |= self.take_frames(now);
         busy |= self.fire_timers(now);
         let mut changed = self.ask_neighbours(now);
         let expired = self.reassembly.expire(now);
@@ -333,7 +336,8 @@ impl<Io: PortIo> Core<Io> {
 
     /// True when something waits that no descriptor will tell of.
     pub(crate) fn has_input(&self) -> bool {
-        !self.commands.is_empty() || self.mesh.is_waiting() || !self.events.is_flushed()
+        let events = !self.events.is_flushed() || self.events.are_awaited();
+        !self.commands.is_empty() || self.mesh.is_waiting() || events
     }
 
     /// True after [`Command::Stop`]: every stream has been reset and everything said.
@@ -478,6 +482,11 @@ impl<Io: PortIo> Core<Io> {
         }
         self.outbox.clear();
         true
+    }
+
+    /// What streams still have to say is taken whatever their credit is: nothing more comes.
+    fn is_stopping(&self) -> bool {
+        matches!(self.phase, Phase::Stopping(_) | Phase::Stopped)
     }
 
     /// Moves on when a drain or a stop has run its course.

@@ -22,13 +22,32 @@ use crate::io::PortIo;
 /// The cookie of what nobody outside the worker has posted and nobody waits for.
 pub(super) const NO_TICKET: u64 = u64::MAX;
 
+/// The state of a stream that waits until the control thread has taken its events.
+const PAUSED: &str = "paused";
+
 impl<Io: PortIo> Core<Io> {
-    /// Takes all events of a stream.
+    /// Takes all events of a stream that ends now, whatever its credit is.
+    pub(super) fn report_all(&mut self, slot: u32, now: Instant) {
+        while let Some(conn) = self.conns.get_mut(slot) {
+            conn.told.waits = false;
+            self.report(slot, now);
+            if !self.conns.get(slot).is_some_and(|conn| conn.told.waits) {
+                return;
+            }
+        }
+    }
+
+    /// Takes the events of a stream, as far as it has credit for them.
     pub(super) fn report(&mut self, slot: u32, now: Instant) {
+        let stopping = self.is_stopping();
         loop {
             let Some(conn) = self.conns.get_mut(slot) else { return };
+            if conn.told.waits && !stopping {
+                return;
+            }
             let Lower::Tcp(endpoint) = &mut conn.lower else { return };
             let Some(event) = endpoint.poll_event() else { return };
+            let before = self.events.given();
             match event {
                 endpoint::Event::MpaRequest { private_data, revision, enhanced } => {
                     self.incoming(slot, private_data, Some(revision), enhanced);
@@ -43,6 +62,9 @@ impl<Io: PortIo> Core<Io> {
                         self.closed_tcp(slot, reason.into(), now);
                     }
                 }
+            }
+            if self.events.given() != before {
+                self.charge(slot, before);
             }
         }
     }
@@ -221,7 +243,7 @@ impl<Io: PortIo> Core<Io> {
             remote: conn.flow().remote,
             transport: conn.lower.transport(),
             association: conn.lower.association(associations),
-            state: conn.lower.state(associations),
+            state: if conn.told.waits { PAUSED } else { conn.lower.state(associations) },
             age: now - conn.since,
             stats: conn.lower.stats(associations),
         }

@@ -315,6 +315,19 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(Event::Closed { reason })
     }
 
+    /// Events of the ULP that [`poll_event`](Self::poll_event) has not given yet.
+    #[inline]
+    pub fn pending_events(&self) -> usize {
+        self.upper.full().map_or(0, |full| full.stream.pending_events())
+    }
+
+    /// The owner takes no events for now, or does again. Meanwhile no text is taken and the window does not move,
+    /// so that the events that wait are bounded; what the peer acknowledges is used. Follow it with
+    /// [`poll_transmit`](Self::poll_transmit): the peer hears of the window.
+    pub fn pause(&mut self, paused: bool) {
+        self.upper.paused = paused;
+    }
+
     /// Accepts the request that [`Event::MpaRequest`] brought: the reply is sent, and Full Operation
     /// begins. FPDUs go out once the peer's first one has come (RFC 5044 §7.1.2 (4)); in the
     /// peer-to-peer model [`Event::Established`] waits for it too (RFC 6581 §9.2). A request that offers

@@ -45,6 +45,8 @@ pub(super) struct Upper<M: RegionMemory> {
     emss: u32,
     prologue_len: u16,
     prologue_sent: u16,
+    /// See [`Endpoint::pause`](super::Endpoint::pause).
+    pub(super) paused: bool,
     pub(super) stage: Stage<M>,
     begin: Option<Box<Beginning>>,
 }
@@ -199,6 +201,7 @@ impl<M: RegionMemory> Upper<M> {
             emss: 536,
             prologue_len: prologue.len() as u16,
             prologue_sent: 0,
+            paused: false,
             begin: Some(Box::new(Beginning { prologue, notice: None })),
             stage: Stage::Startup(Box::new(Begin {
                 config,
@@ -216,6 +219,11 @@ impl<M: RegionMemory> Upper<M> {
     /// Something for the endpoint to act upon.
     fn notify(&mut self, notice: Notice) {
         self.begin.get_or_insert_default().notice = Some(notice);
+    }
+
+    /// Nothing is taken because the owner takes no events. After an error everything is: it is thrown away.
+    fn refuses(&self) -> bool {
+        self.paused && self.full().is_some_and(|full| !full.receiver.discards())
     }
 
     /// What a span brought about since.
@@ -435,6 +443,9 @@ impl<'a, 'c, M: RegionMemory> Up<'a, 'c, M> {
 impl<M: RegionMemory> SpanSink for Up<'_, '_, M> {
     fn span(&mut self, _now: Instant, offset: u64, octets: &[u8], in_order: bool) -> Taken {
         let Some(cx) = self.cx.as_deref_mut() else { return Taken::Only(offset..offset) };
+        if self.upper.refuses() {
+            return Taken::Only(offset..offset);
+        }
         match &self.upper.stage {
             Stage::Startup(_) => self.upper.startup_span(offset, octets, in_order, cx),
             Stage::Full(_) => self.upper.full_span(offset, octets, cx),
@@ -447,6 +458,7 @@ impl<M: RegionMemory> SpanSink for Up<'_, '_, M> {
 
     fn room(&self) -> u64 {
         match &self.upper.stage {
+            Stage::Full(_) if self.upper.refuses() => 0,
             Stage::Startup(begin) => (MAX_BACKLOG - begin.backlog.len()) as u64,
             Stage::Full(full) => full.receiver.room(),
             Stage::Over => u64::MAX,

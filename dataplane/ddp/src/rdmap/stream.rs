@@ -200,6 +200,12 @@ impl<M: RegionMemory> Stream<M> {
         self.events.pop_front()
     }
 
+    /// Events that [`poll_event`](Self::poll_event) has not given yet.
+    #[inline]
+    pub fn pending_events(&self) -> usize {
+        self.events.len()
+    }
+
     /// The ULP posts nothing more; what is posted still goes out, the peer's requests are still served.
     /// The LLP closes its half when [`has_unsent`](Self::has_unsent) is false: an operation that waits
     /// for ORD is unsent while [`next_len`](UlpduSource::next_len) says `None`.

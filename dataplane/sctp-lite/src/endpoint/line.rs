@@ -54,6 +54,8 @@ pub(super) struct Line<M: RegionMemory> {
     pub(super) touched: bool,
     /// In its queue of lines whose ULP may have events.
     pub(super) talking: bool,
+    /// Its owner takes no events of it: no message is taken.
+    pub(super) paused: bool,
     /// The deadline that its table of timers has.
     pub(super) timer: Option<Instant>,
     /// Bytes that the session keeps, as the endpoint has counted them.
@@ -141,6 +143,7 @@ impl<M: RegionMemory> Line<M> {
             ready: false,
             touched: false,
             talking: false,
+            paused: false,
             timer: None,
             kept: 0,
         }
@@ -180,6 +183,11 @@ impl<M: RegionMemory> Line<M> {
     /// Its owner knows of it, and it is not over.
     pub(super) fn is_live(&self) -> bool {
         self.known && self.state != State::Closed
+    }
+
+    /// What its peer sends may become events.
+    pub(super) fn takes_text(&self) -> bool {
+        matches!(self.state, State::Readying | State::Established | State::Closing)
     }
 
     fn event(&self, event: SessionEvent, env: &mut Env<'_>) {

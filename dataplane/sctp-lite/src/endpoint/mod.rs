@@ -327,6 +327,14 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.reject(now, session, private_data)
     }
 
+    /// The owner takes no events of a session for now, or does again. Meanwhile none of its messages is taken, so
+    /// that the events that wait are bounded; the other sessions go on.
+    pub fn pause_session(&mut self, session: SessionId, paused: bool) {
+        if self.upper.line(session).is_some() {
+            self.upper.pause(session.stream, paused);
+        }
+    }
+
     /// Closes a session gracefully: what is posted is sent, then its Terminate; what the peer still sends is
     /// placed and delivered until it terminates, too.
     pub fn shutdown_session(&mut self, now: Instant, session: SessionId) {

@@ -403,7 +403,7 @@ impl<M: RegionMemory> Upper<M> {
         let Some(line) = self.line_at(stream) else { return };
         line.touched = false;
         if line.state != State::Closed {
-            if !line.talking && line.full.is_some() {
+            if !line.talking && !line.paused && line.full.is_some() {
                 line.talking = true;
                 self.talking.push_back(stream);
             }
@@ -460,6 +460,20 @@ impl<M: RegionMemory> Upper<M> {
         None
     }
 
+    /// See [`Endpoint::pause_session`](super::Endpoint::pause_session).
+    pub(super) fn pause(&mut self, stream: u16, paused: bool) {
+        let Some(line) = self.line_at(stream) else { return };
+        line.paused = paused;
+        let talks = !paused && line.full.is_some();
+        if core::mem::replace(&mut line.talking, talks) != talks {
+            if talks {
+                self.talking.push_back(stream);
+            } else {
+                self.talking.retain(|s| *s != stream);
+            }
+        }
+    }
+
     /// A message came to a stream with a session, or its residue.
     fn arrived(
         &mut self,
@@ -469,6 +483,10 @@ impl<M: RegionMemory> Upper<M> {
     ) -> Option<Arrival> {
         let message = Message::parse(received);
         let ssn = Message::ssn(received);
+        // After an error, or when it is over, what comes is thrown away.
+        if self.line_at(received.stream).is_some_and(|line| line.paused && line.takes_text()) {
+            return Some(Arrival::Refused);
+        }
         self.unsettled(received.stream, now, |line, env| {
             let arrival = match &mut line.full {
                 Some(full) => {

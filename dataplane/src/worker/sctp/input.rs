@@ -132,6 +132,8 @@ impl<Io: PortIo> Core<Io> {
             self.answer_elsewhere(at, from, now);
         }
         self.associations.touch(at);
+        // Of a session without credit nothing more is taken, before it has the events of another packet.
+        self.report_association(at, now);
         if answer {
             self.send_packets(at, now);
         }

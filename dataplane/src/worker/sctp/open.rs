@@ -43,6 +43,10 @@ impl<Io: PortIo> Core<Io> {
         if self.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }
+        if self.events.is_short() {
+            // Each association makes an event when it ends, at a cost to strangers of three packets.
+            return Err(DropReason::EventRing);
+        }
         let at = usize::from(from.flow.interface);
         let interface = &self.stack.interfaces[at];
         let path = Path::new(at, interface, from.flow.local, from.flow.remote);

@@ -12,12 +12,19 @@ use crate::worker::lower::Session;
 use crate::worker::{Core, Phase, lend_buffers};
 
 impl<Io: PortIo> Core<Io> {
-    /// Takes all events of an association.
+    /// Takes the events of an association, but for those of sessions that have no credit for them.
     pub(super) fn report_association(&mut self, at: u32, now: Instant) {
         while let Some(event) = self.associations.endpoint_mut(at).and_then(|e| e.poll_event()) {
             match event {
                 Event::Up { .. } => self.association_up(at),
-                Event::Session(id, event) => self.report_session(at, id, event, now),
+                Event::Session(id, event) => {
+                    let slot = self.associations.all.get(at).and_then(|a| a.sessions.get(&id));
+                    let (slot, before) = (slot.copied(), self.events.given());
+                    self.report_session(at, id, event, now);
+                    if let (Some(slot), true) = (slot, self.events.given() != before) {
+                        self.charge(slot, before);
+                    }
+                }
                 // Its sessions have said it.
                 Event::Down { .. } => {}
             }

@@ -4,6 +4,7 @@
 mod attacks;
 mod cookies;
 mod ecn;
+mod events;
 mod floods;
 mod keep;
 mod load;

@@ -226,6 +226,11 @@ impl Receiver {
         self.stop.as_deref().copied().filter(|_| self.failed)
     }
 
+    /// True after an error: what comes is thrown away.
+    pub fn discards(&self) -> bool {
+        self.failed
+    }
+
     /// The peer has closed its direction. If it did so inside an FPDU, that is the error (RFC 5044 §8
     /// code 1).
     pub fn closed(&mut self, budget: &mut HoldBudget) -> Option<MpaError> {

@@ -1,0 +1,340 @@
+//! A peer that makes events faster than the control thread takes them waits, and nobody else does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::rdmap::{self, WorkRequest};
+use ddp::{Access, Message, RegionMemory, Source, Stag, StreamId, TaggedOffset};
+use sctp_lite::sctp;
+use smoltcp::wire::IpProtocol;
+use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
+
+use super::super::event::{LEAST, MANY};
+use super::wire_pair::*;
+use crate::api::{
+    self, Command, Connect, Event, InterfaceId, SctpConfig, Service, Ticket, Transport,
+};
+use crate::memory::Memory;
+use crate::net::path::ip_frame;
+
+const FLOODER: usize = 0;
+const VICTIM: usize = 1;
+const OTHER: usize = 2;
+const SINK: Stag = Stag(0x1234);
+const SOURCE: Stag = Stag(0x77);
+/// Entries of the victim's event ring.
+const RING: usize = 64;
+/// Messages of the flood.
+const FLOOD: usize = 4000;
+
+/// What floods.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flood {
+    /// Tagged messages without octets of bare DDP, which name any STag.
+    Ddp(Transport),
+    /// RDMA Writes to a region of a listener with a service.
+    Rdmap(Transport),
+}
+
+impl Flood {
+    const ALL: [Flood; 4] = [
+        Flood::Ddp(Transport::Tcp),
+        Flood::Ddp(Transport::Sctp),
+        Flood::Rdmap(Transport::Tcp),
+        Flood::Rdmap(Transport::Sctp),
+    ];
+
+    fn transport(self) -> Transport {
+        match self {
+            Flood::Ddp(transport) | Flood::Rdmap(transport) => transport,
+        }
+    }
+
+    fn ulp(self) -> UlpConfig {
+        match self {
+            Flood::Ddp(_) => stream_config().into(),
+            Flood::Rdmap(_) => rdmap::Config::default().into(),
+        }
+    }
+
+    fn len(self) -> u64 {
+        u64::from(matches!(self, Flood::Rdmap(_)))
+    }
+
+    fn post(self, net: &mut Net, stream: StreamId) -> Ticket {
+        let (stag, to) = (SINK, TaggedOffset(0));
+        let source = Source::Octets(vec![7; self.len() as usize].into());
+        let region = None;
+        net.hosts[FLOODER].tell(0, |ticket| match self {
+            Flood::Ddp(_) => {
+                let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 0 };
+                Command::Post { stream, message, region, ticket }
+            }
+            Flood::Rdmap(_) => {
+                let request = WorkRequest::Write { stag, to, source, cookie: 0 };
+                Command::PostRdmap { stream, request, region, ticket }
+            }
+        })
+    }
+}
+
+fn port(transport: Transport) -> u16 {
+    match transport {
+        Transport::Tcp => 4791,
+        Transport::Sctp => 7471,
+    }
+}
+
+fn endpoint(transport: Transport) -> api::EndpointConfig {
+    match transport {
+        Transport::Tcp => EndpointConfig::default().into(),
+        Transport::Sctp => SctpConfig {
+            sctp: Arc::new(sctp::Config::default()),
+            endpoint: Arc::new(sctp_lite::endpoint::EndpointConfig::default()),
+            udp: None,
+        }
+        .into(),
+    }
+}
+
+fn scene(ring: usize) -> Net {
+    let mut plan = Plan::new(2);
+    plan.limits.events = ring;
+    let mut net = Net::new(&[Plan::new(1), plan, Plan::new(3)]);
+    for transport in [Transport::Tcp, Transport::Sctp] {
+        net.hosts[VICTIM].listen_as(port(transport), 100, 100, endpoint(transport));
+    }
+    net.hosts[VICTIM].region(SINK.0, 1 << 16, Access::REMOTE_WRITE);
+    net.settle();
+    net
+}
+
+/// Opens a stream to the victim, which deals with it so.
+fn open(
+    net: &mut Net,
+    from: usize,
+    transport: Transport,
+    ulp: &UlpConfig,
+    service: Service,
+) -> StreamId {
+    net.hosts[from].tell(0, |ticket| {
+        Command::Connect(Box::new(Connect {
+            ticket,
+            interface: InterfaceId(0),
+            local: None,
+            remote: (v4(2), port(transport)).into(),
+            endpoint: endpoint(transport),
+            ulp: ulp.clone(),
+            service: Service::Control,
+            pd: PD,
+            stags: Vec::new(),
+            private_data: Vec::new(),
+            timeout: Duration::from_secs(20),
+        }))
+    });
+    let stream = net.until("a request", |net| {
+        net.hosts[VICTIM].take(|e| match e {
+            Event::Incoming { stream, .. } => Some(*stream),
+            _ => None,
+        })
+    });
+    let (ulp, private_data) = (ulp.clone(), Vec::new());
+    net.hosts[VICTIM].tell(0, |_| Command::Accept { stream, pd: PD, private_data, ulp, service });
+    net.until("a stream", |net| {
+        net.hosts[from].take(|e| match e {
+            Event::Established { stream, .. } => Some(*stream),
+            Event::ConnectFailed { reason, .. } => panic!("{reason}"),
+            _ => None,
+        })
+    })
+}
+
+/// An ARP request and an echo request of host 3, as they are on the wire.
+fn asks() -> [TestFrame; 2] {
+    let mut arp = vec![0xff; 6];
+    arp.extend([2, 0, 0, 0, 0, 3, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    arp.extend([2, 0, 0, 0, 0, 3, 10, 0, 0, 3, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
+    let mut echo = vec![8, 0, 0, 0, 0, 1, 0, 1];
+    let sum = !crate::net::checksum::sum(&echo);
+    echo[2..4].copy_from_slice(&sum.to_be_bytes());
+    let host = Host::new(&Plan::new(3));
+    let (interface, to) = (&host.cores[0].stack.interfaces[0], [2, 0, 0, 0, 0, 2]);
+    let mut frame = Vec::new();
+    let (ends, protocol) = ((v4(3), v4(2)), (IpProtocol::Icmp, 64));
+    ip_frame(&mut frame, interface, to, ends, protocol, echo.len(), |p| p.copy_from_slice(&echo));
+    [TestFrame(arp), TestFrame(frame)]
+}
+
+/// What is delivered of messages of this length, so far.
+fn delivered(net: &Net, wanted: u64) -> usize {
+    let found =
+        |e: &&(usize, Event)| matches!(e.1, Event::TaggedDelivered { len, .. } if len == wanted);
+    net.hosts[VICTIM].events.iter().filter(found).count()
+}
+
+/// Posts messages of the flood as far as the stream takes them, until so many are posted.
+fn feed(net: &mut Net, stream: StreamId, flood: Flood, posted: &mut usize, sent: &mut usize) {
+    while *posted < FLOOD && *posted - *sent < 200 {
+        flood.post(net, stream);
+        *posted += 1;
+    }
+    net.turn();
+    for (_, event) in std::mem::take(&mut net.hosts[FLOODER].events) {
+        match event {
+            Event::Sent { .. } | Event::Completed { .. } => *sent += 1,
+            Event::PostFailed { reason, .. } => panic!("{flood:?}: {reason}"),
+            _ => {}
+        }
+    }
+}
+
+/// Writes `len` octets from the other host, over a stream that stands, and has them acknowledged.
+fn write(net: &mut Net, stream: StreamId, source: &Memory, to: Stag, len: usize) {
+    let ticket = net.hosts[OTHER].write(stream, (SOURCE, source), to, len as u32);
+    net.wait_sent(OTHER, ticket);
+}
+
+#[test]
+fn a_flood_of_messages_makes_nobody_wait_but_its_own_stream() {
+    for flood in Flood::ALL {
+        let len = 100_000;
+        let mut net = scene(RING);
+        let flooding = open(&mut net, FLOODER, flood.transport(), &flood.ulp(), Service::Region);
+        let plain = stream_config().into();
+        let others = [Transport::Tcp, Transport::Sctp]
+            .map(|transport| open(&mut net, OTHER, transport, &plain, Service::Control));
+        let source = net.hosts[OTHER].region(SOURCE.0, len, Access::NONE);
+        source.write(0, &pattern(len));
+        let sinks = [1, 2].map(|n| net.hosts[VICTIM].region(n, len, Access::REMOTE_WRITE));
+        net.settle();
+        net.hosts[VICTIM].events.clear();
+        net.hosts[FLOODER].events.clear();
+
+        net.hosts[VICTIM].listens = false;
+        let (mut posted, mut sent) = (0, 0);
+        for _ in 0..2000 {
+            feed(&mut net, flooding, flood, &mut posted, &mut sent);
+        }
+        assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1, "{flood:?}");
+        assert!(sent < FLOOD / 4, "{flood:?}: the peer is slowed, {sent}");
+        // Whoever does not flood is served.
+        let (before, answers) = (net.hosts[VICTIM].count("echo_replies"), "neighbour_answers");
+        let resolved = net.hosts[VICTIM].count(answers);
+        asks().into_iter().for_each(|frame| net.hosts[VICTIM].arrive(frame));
+        net.pass(Duration::from_millis(1));
+        assert_eq!(net.hosts[VICTIM].count("echo_replies"), before + 1, "{flood:?}");
+        assert_eq!(net.hosts[VICTIM].count(answers), resolved + 1, "{flood:?}");
+        for (n, stream) in others.into_iter().enumerate() {
+            write(&mut net, stream, &source, Stag(n as u32 + 1), len);
+            assert!(octets_of(&sinks[n]) == pattern(len), "{flood:?}");
+        }
+        // What the flood has made is bounded.
+        let core = &net.hosts[VICTIM].cores[0];
+        assert!(core.events.backlog() <= LEAST as usize + 2, "{}", core.events.backlog());
+        let pending = core.streams().map(|endpoint| endpoint.pending_events()).max();
+        assert!(pending.is_none_or(|n| n <= MANY + 1460 / 20), "{flood:?}: {pending:?}");
+        net.pass(Duration::from_secs(3));
+        assert!(net.hosts[VICTIM].cores[0].events.backlog() <= LEAST as usize + 2);
+
+        // Nothing is lost, and the flood goes on.
+        net.hosts[VICTIM].listens = true;
+        net.until("the rest", |net| {
+            feed(net, flooding, flood, &mut posted, &mut sent);
+            (sent == FLOOD && delivered(net, flood.len()) == FLOOD).then_some(())
+        });
+        net.settle();
+        assert_eq!(delivered(&net, flood.len()), FLOOD, "{flood:?}: each once");
+        assert_eq!(delivered(&net, len as u64), 2, "{flood:?}");
+        assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 0, "{flood:?}");
+    }
+}
+
+/// Of two sessions of one association the one that floods is paused. What is refused of it fills the peer's
+/// congestion window, which both share (RFC 9260 §7.1): both go on when the control thread does.
+#[test]
+fn a_session_that_floods_goes_on_with_the_others_of_its_association() {
+    let mut net = scene(RING);
+    let (flood, len) = (Flood::Ddp(Transport::Sctp), 10_000);
+    let config = endpoint(Transport::Sctp);
+    let streams = [0, 1].map(|_| {
+        let remote = (v4(2), port(Transport::Sctp)).into();
+        net.open_as(FLOODER, 0, VICTIM, remote, config.clone()).0
+    });
+    assert_eq!(net.hosts[VICTIM].count("associations"), 1);
+    let source = net.hosts[FLOODER].region(SOURCE.0, len, Access::NONE);
+    source.write(0, &pattern(len));
+    let sink = net.hosts[VICTIM].region(1, len, Access::REMOTE_WRITE);
+    net.settle();
+    net.hosts[VICTIM].events.clear();
+    net.hosts[VICTIM].listens = false;
+    let (mut posted, mut sent) = (0, 0);
+    for _ in 0..500 {
+        feed(&mut net, streams[0], flood, &mut posted, &mut sent);
+    }
+    assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1);
+    net.hosts[FLOODER].write(streams[1], (SOURCE, &source), Stag(1), len as u32);
+    // Time passes whatever happens: without any delay on the wire what is refused is sent again at once.
+    for _ in 0..20_000 {
+        net.turn();
+        net.now += Duration::from_micros(100);
+    }
+    assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1);
+    net.hosts[VICTIM].listens = true;
+    let rest = posted;
+    net.until("the rest", |net| {
+        (delivered(net, 0) == rest && delivered(net, len as u64) == 1).then_some(())
+    });
+    assert!(octets_of(&sink) == pattern(len));
+}
+
+/// A stream that waits ends like any other: all of its events come, and its end is the last of them.
+#[test]
+fn a_stream_that_ends_while_it_waits_has_all_its_events_told() {
+    for (transport, abort) in
+        [(Transport::Tcp, false), (Transport::Tcp, true), (Transport::Sctp, true)]
+    {
+        let mut net = scene(RING);
+        let flood = Flood::Ddp(transport);
+        let stream = open(&mut net, FLOODER, transport, &flood.ulp(), Service::Control);
+        net.settle();
+        net.hosts[VICTIM].events.clear();
+        net.hosts[VICTIM].listens = false;
+        let (mut posted, mut sent) = (0, 0);
+        for _ in 0..300 {
+            feed(&mut net, stream, flood, &mut posted, &mut sent);
+        }
+        net.hosts[FLOODER].tell(0, |_| Command::Close { stream, abort });
+        net.pass(Duration::from_secs(1));
+        let closed = |e: &Event| matches!(e, Event::Closed { .. });
+        assert_eq!(net.hosts[VICTIM].take(|e| closed(e).then_some(())), None);
+        net.hosts[VICTIM].listens = true;
+        let at = net
+            .until("the end", |net| net.hosts[VICTIM].events.iter().position(|(_, e)| closed(e)));
+        net.settle();
+        let events = &net.hosts[VICTIM].events;
+        let is_association = |e: &(usize, Event)| matches!(e.1, Event::AssociationClosed { .. });
+        assert!(events[at + 1..].iter().all(is_association), "{transport:?}: the end is last");
+        let count = delivered(&net, 0);
+        assert!((sent..=posted).contains(&count), "{transport:?}: {sent} {count} {posted}");
+    }
+}
+
+/// Strangers that open associations and end them make events; none is accepted while there is no room for more.
+#[test]
+fn associations_that_come_and_go_do_not_fill_the_ring() {
+    let mut net = scene(RING);
+    net.hosts[VICTIM].listens = false;
+    for _ in 0..200 {
+        let remote = (v4(2), port(Transport::Sctp)).into();
+        let ticket = net.hosts[FLOODER].connect_as(0, remote, endpoint(Transport::Sctp));
+        net.pass(Duration::from_millis(20));
+        let opened = net.hosts[FLOODER].take(|e| match e {
+            Event::Established { stream, ticket: Some(t), .. } if *t == ticket => Some(*stream),
+            _ => None,
+        });
+        assert_eq!(opened, None, "nobody accepts");
+    }
+    net.pass(Duration::from_secs(60));
+    assert!(net.hosts[VICTIM].count("event_ring") > 0, "cookies are refused");
+    assert!(net.hosts[VICTIM].cores[0].events.backlog() <= 110, "the streams that there are");
+}

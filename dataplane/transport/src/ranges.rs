@@ -117,6 +117,30 @@ impl Ranges {
         merged
     }
 
+    /// True when one range covers all of `range`.
+    pub fn covers(&self, range: Range) -> bool {
+        self.containing(range.start).is_some_and(|r| range.end <= r.end)
+    }
+
+    /// Takes out `range`, if one range [covers](Self::covers) all of it and no more than `most` ranges are
+    /// left then. Returns whether it did.
+    pub fn remove(&mut self, range: Range, most: usize) -> bool {
+        let i = self.ranges.partition_point(|r| r.end <= range.start);
+        let Some(whole) = self.ranges.get(i).copied() else { return false };
+        if range.start < whole.start || whole.end < range.end || range.end <= range.start {
+            return false;
+        }
+        let before = Range { start: whole.start, end: range.start };
+        let after = Range { start: range.end, end: whole.end };
+        let left = [before, after].into_iter().filter(|r| r.start < r.end);
+        if self.ranges.len() - 1 + left.clone().count() > most {
+            return false;
+        }
+        self.octets -= range.len();
+        self.ranges.splice(i..=i, left);
+        true
+    }
+
     /// Forgets everything below `at`.
     pub fn remove_below(&mut self, at: ExtSeq) {
         let gone = self.ranges.partition_point(|r| r.end <= at);
@@ -191,6 +215,21 @@ mod tests {
                 (None, gap) => prop_assert!(gap.is_none_or(|g| g >= 160)),
                 (found, None) => prop_assert!(false, "{:?}", found),
             }
+            let end = (probe + len).min(160);
+            let mut without = ranges.clone();
+            let whole = set[probe as usize..end as usize].iter().all(|b| *b);
+            prop_assert_eq!(ranges.covers(range(probe, end)), whole);
+            prop_assert_eq!(without.remove(range(probe, end), usize::MAX), whole);
+            let mut bounded = ranges.clone();
+            let fits = without.len() <= ranges.len();
+            prop_assert_eq!(bounded.remove(range(probe, end), ranges.len()), whole && fits);
+            prop_assert_eq!(bounded.octets() == ranges.octets(), !(whole && fits));
+            for i in 0..160 {
+                let there = set[i as usize] && !(whole && (probe..end).contains(&i));
+                prop_assert_eq!(without.containing(at(i)).is_some(), there);
+            }
+            let taken = if whole { end - probe } else { 0 };
+            prop_assert_eq!(without.octets() + taken, ranges.octets());
             let complete = (probe..160).find(|i| !set[*i as usize]).unwrap_or(160);
             prop_assert_eq!(ranges.advance(at(probe)), at(complete));
             let left = set[complete as usize..].iter().filter(|b| **b).count() as u64;

@@ -127,6 +127,7 @@ fn tcp_counters(stats: &EndpointStats) -> Counters {
     put("tcp_undone_by_timestamp", tcp.undone_by_timestamp);
     put("tcp_undone_by_d_sack", tcp.undone_by_d_sack);
     put("tcp_d_sacks_in", tcp.d_sacks_in);
+    put("tcp_d_sacks_ignored", tcp.d_sacks_ignored);
     put("tcp_d_sacks_out", tcp.d_sacks_out);
     put("tcp_paced_waits", tcp.paced_waits);
     put("tcp_window_probes", tcp.window_probes);

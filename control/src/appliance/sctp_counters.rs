@@ -70,6 +70,7 @@ pub(super) fn of_association(stats: &AssociationStats) -> Counters {
             ("sctp_old_sacks_in", send.old_sacks),
             ("sctp_bad_sacks_in", send.bad_sacks),
             ("sctp_duplicates_reported", send.duplicates_reported),
+            ("sctp_duplicates_ignored", send.duplicates_ignored),
             ("sctp_chunks_lost", send.lost),
             ("sctp_fast_recoveries", send.fast_recoveries),
             ("sctp_timeouts", send.timeouts),

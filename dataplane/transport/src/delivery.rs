@@ -38,6 +38,9 @@ pub struct Delivery {
     pub original_end: Option<ExtSeq>,
     /// Something cumulatively acknowledged was sent more than once.
     pub ambiguous: bool,
+    /// When the latest of the segments sent again was sent again, of those that arrived and whose first
+    /// transmission is not known to have: that takes a report within less than the shortest round trip.
+    pub needed: Option<Instant>,
     /// When the oldest segment sent once was sent, of those cumulatively acknowledged and not SACKed before.
     acked_sent_at: Option<Instant>,
     /// When the latest of them was sent, and of those SACKed.
@@ -74,6 +77,7 @@ impl Delivery {
             reordered: false,
             original_end: None,
             ambiguous: false,
+            needed: None,
             acked_sent_at: None,
             newest_sent_at: None,
             sacked_sent_at: None,
@@ -90,6 +94,8 @@ impl Delivery {
                 By::CumulativeAck => self.acked_sent_at.get_or_insert(sent.at),
                 By::Sack => self.sacked_sent_at.get_or_insert(sent.at),
             };
+        } else if !self.is_too_soon(sent.at) {
+            self.needed = self.needed.max(Some(sent.at));
         }
         self.highest = self.highest.max(sent.end);
         if (!again || self.is_of_the_last_transmission(sent.at))
@@ -119,8 +125,17 @@ impl Delivery {
     /// RFC 8985 §6.2 step 2: whether what arrived of a segment sent again can be its last transmission.
     fn is_of_the_last_transmission(&self, sent_at: Instant) -> bool {
         let echoes_earlier = self.echoed_ms.is_some_and(|ms| ms < sent_at.as_millis());
-        let too_soon = self.min_rtt.is_some_and(|rtt| self.now.saturating_since(sent_at) < rtt);
-        !echoes_earlier && !too_soon
+        !echoes_earlier && !self.is_too_soon(sent_at)
+    }
+
+    /// What was sent then cannot have been acknowledged yet.
+    fn is_too_soon(&self, sent_at: Instant) -> bool {
+        self.min_rtt.is_some_and(|rtt| self.now.saturating_since(sent_at) < rtt)
+    }
+
+    /// A round trip was measured before it.
+    pub fn is_measured(&self) -> bool {
+        self.min_rtt.is_some()
     }
 }
 
@@ -158,6 +173,24 @@ mod tests {
         assert_eq!(latest(None, 81), sent(10, 60), "less than the shortest round trip ago");
         assert_eq!(latest(Some(80), 80), sent(80, 10));
         assert_eq!(latest(Some(79), 80), sent(10, 60), "the timestamp is of an earlier one");
+    }
+
+    // A retransmission that is reported sooner than any round trip took was not needed; all others may have
+    // been.
+    #[test]
+    fn what_is_reported_too_soon_was_not_needed() {
+        let needed = |at| {
+            let mut d = delivery(None);
+            d.take(sent(10, 60), false, By::Sack);
+            d.take(sent(81, 5), true, By::Sack);
+            d.take(sent(at, 10), true, By::Sack);
+            d.needed
+        };
+        assert_eq!(needed(81), None, "less than the shortest round trip ago");
+        assert_eq!(needed(80), Some(Instant::from_millis(80)), "a round trip ago");
+        let mut d = Delivery::new(Instant::from_millis(100), None, None, sent(0, 50).end);
+        d.take(sent(99, 10), true, By::CumulativeAck);
+        assert_eq!((d.needed, d.is_measured()), (Some(Instant::from_millis(99)), false));
     }
 
     // RFC 8985 §6.2 step 3: only what was sent once, only below what had arrived before.

@@ -1,14 +1,42 @@
 //! One loss episode: what was before it, so that it can be undone when it proves spurious (RFC 3522,
 //! RFC 4015 by timestamps; RFC 3708 by D-SACK; RFC 5682 after a time-out), and the reduction it brings.
 //!
-//! Boxed: a connection without losses has none.
+//! # D-SACK
+//!
+//! A D-SACK, or a duplicate TSN of SCTP, reports that something arrived twice. It is credit for a range that was
+//! sent again in this episode, once. Everything else is ignored, because the network duplicates packets and a
+//! peer may report anything: what was sent once, what was sent again in an earlier episode, a block that covers
+//! more than was sent again, and a second report of the same range. When all that was sent again is credited the
+//! episode is undone (RFC 3708 §3 B.1), except
+//!
+//! - when a range was sent again more than once (A.3), or there were more ranges than are remembered;
+//! - when a retransmission may have been needed. If the network duplicates a retransmission that repaired a loss,
+//!   its D-SACK is the same as that of a needless one. The difference is when the range is first reported as
+//!   received. The report of the original is on its way when the retransmission leaves, and arrives before the
+//!   shortest round trip of the path has passed; the report of the retransmission arrives after it. This is the
+//!   rule of RFC 8985 §6.2 step 2, and a technique of the kind that RFC 3708 §3 A.4 allows as the alternative to
+//!   not using D-SACK again on a connection. It covers A.1, and a peer that receives a needed retransmission
+//!   gains nothing by a forged D-SACK of it.
+//!
+//! The cost: an original that arrives a round trip or more after its retransmission cannot be told from a
+//! duplicate. Such an episode is undone only if timestamps or F-RTO prove it spurious.
+//!
+//! While no round trip is measured, after a time-out of the first flight, there is nothing to compare with. Then
+//! D-SACKs are proof if all of them are credited (A.4) and none came with the first report of its range (A.1).
+//!
+//! Boxed: a connection without losses has none. Its memory is bounded by [`MAX_OWED`].
 
 use wire::Instant;
 
 use crate::congestion::Congestion;
+use crate::delivery::Delivery;
 use crate::frto::Frto;
 use crate::prr::Prr;
+use crate::ranges::{Range, Ranges};
 use crate::seq::ExtSeq;
+
+/// Most ranges that wait for their D-SACK, 16 bytes each. An episode that needs more is not undone by D-SACK.
+const MAX_OWED: usize = 128;
 
 /// From the first sign of loss until it is over and can no longer prove spurious.
 #[derive(Clone, Debug)]
@@ -25,12 +53,20 @@ pub struct Episode {
     pub by_timeout: bool,
     /// It is over; once this is acknowledged, no D-SACK about it can come.
     pub over_at: Option<ExtSeq>,
-    /// SND.UNA when it began.
-    una: ExtSeq,
-    /// When the first retransmission was sent, by the clock of timestamps.
-    first_resent_ms: Option<u64>,
-    /// Octets sent again of which no D-SACK has told.
-    unneeded: u64,
+    /// It was undone.
+    undone: bool,
+    /// When the first retransmission was sent.
+    first_resent: Option<Instant>,
+    /// What was sent again and no D-SACK has reported.
+    owed: Ranges,
+    /// Not all of `owed` could be remembered, or something of it may have been needed.
+    needed: bool,
+    /// Something of it arrived before any round trip was measured.
+    unmeasured: bool,
+    /// The present acknowledgement is the first that reported it.
+    just_reported: bool,
+    /// Something was reported twice that was not in `owed`.
+    unasked: bool,
 }
 
 /// Why an episode is undone.
@@ -44,8 +80,8 @@ pub enum Proof {
 }
 
 impl Episode {
-    /// Begins with `prior` in force and `flight` octets outstanding from `una` on.
-    pub fn new(prior: Congestion, una: ExtSeq, flight: u64, by_timeout: bool) -> Self {
+    /// Begins with `prior` in force and `flight` octets outstanding.
+    pub fn new(prior: Congestion, flight: u64, by_timeout: bool) -> Self {
         Episode {
             prior,
             prr: Prr::new(flight),
@@ -53,30 +89,63 @@ impl Episode {
             frto_new: 0,
             by_timeout,
             over_at: None,
-            una,
-            first_resent_ms: None,
-            unneeded: 0,
+            undone: false,
+            first_resent: None,
+            owed: Ranges::new(),
+            needed: false,
+            unmeasured: false,
+            just_reported: false,
+            unasked: false,
         }
     }
 
-    /// A segment of `octets` was sent again.
-    pub fn on_resent(&mut self, now: Instant, octets: u64) {
-        self.first_resent_ms.get_or_insert(now.as_millis());
-        self.unneeded += octets;
+    /// `range` was sent again; with this it was sent `sends` times. Probes after the episode are none of it.
+    pub fn on_resent(&mut self, now: Instant, range: Range, sends: u8) {
+        if self.over_at.is_some() {
+            return;
+        }
+        self.first_resent.get_or_insert(now);
+        self.needed |= sends > 2; // RFC 3708 §3 A.3
+        if self.owed.len() < MAX_OWED || self.owed.touches(range) {
+            self.owed.insert(range);
+        } else {
+            self.needed = true;
+        }
     }
 
-    /// `octets` up to `end` had come twice.
-    pub fn on_d_sack(&mut self, end: ExtSeq, octets: u64) {
-        if end > self.una {
-            self.unneeded = self.unneeded.saturating_sub(octets);
-        }
+    /// It was spurious, and over at `nxt`, which is SND.NXT. It remains for the D-SACKs that come later, by which
+    /// the window for reordering widens (RFC 8985 §6.2 step 4).
+    pub fn on_undone(&mut self, nxt: ExtSeq) {
+        self.undone = true;
+        self.over_at = Some(nxt);
+        self.frto = Frto::Off;
+    }
+
+    /// What an acknowledgement delivered, before its D-SACK is looked at.
+    pub fn on_delivery(&mut self, delivery: &Delivery) {
+        let ours = |sent_at| self.first_resent.is_some_and(|first| first <= sent_at);
+        let may_be_needed = delivery.needed.is_some_and(ours);
+        self.just_reported = may_be_needed && !delivery.is_measured();
+        self.unmeasured |= self.just_reported;
+        self.needed |= may_be_needed && delivery.is_measured();
+    }
+
+    /// `range`, which is known to have arrived, was reported to have come twice. Returns whether it was sent
+    /// again in this episode and not reported before.
+    pub fn on_d_sack(&mut self, range: Range) -> bool {
+        let credited = self.owed.remove(range, MAX_OWED);
+        self.unasked |= !credited;
+        self.needed |= credited && self.just_reported; // RFC 3708 §3 A.1
+        credited
     }
 
     /// Whether it was spurious. `echoed_ms` is the timestamp that an acknowledgement echoes which moved
     /// SND.UNA; `resent_in_flight` while a retransmission is outstanding.
     pub fn proof(&self, echoed_ms: Option<u64>, resent_in_flight: bool) -> Option<Proof> {
-        let first_resent_ms = self.first_resent_ms?;
-        if self.unneeded == 0 {
+        let first_resent_ms = self.first_resent.filter(|_| !self.undone)?.as_millis();
+        // RFC 3708 §3 B.1
+        let may_be_needed = self.needed || (self.unmeasured && self.unasked);
+        if !may_be_needed && self.owed.is_empty() {
             return Some(Proof::DSack);
         }
         let earlier = self.over_at.is_none() && echoed_ms.is_some_and(|ms| ms < first_resent_ms);
@@ -85,42 +154,4 @@ impl Episode {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::parameters::Chosen;
-    use crate::seq::SeqNumber;
-
-    fn at(n: u64) -> ExtSeq {
-        ExtSeq::initial(SeqNumber(0)).plus(n)
-    }
-
-    fn episode() -> Episode {
-        let prior = Congestion::new(&Chosen::default(), 1000, 10);
-        let mut episode = Episode::new(prior, at(1000), 10_000, false);
-        assert_eq!(episode.proof(Some(0), false), None, "nothing sent again");
-        episode.on_resent(Instant::from_millis(50), 1000);
-        episode
-    }
-
-    // RFC 3522 §3.2: an older timestamp than that of the first retransmission; the same says nothing.
-    #[test]
-    fn an_older_timestamp_is_proof() {
-        assert_eq!(episode().proof(Some(49), false), Some(Proof::Timestamp));
-        assert_eq!(episode().proof(Some(49), true), None, "others may be lost");
-        assert_eq!(episode().proof(Some(50), false), None);
-        assert_eq!(episode().proof(None, false), None);
-    }
-
-    // RFC 3708 §2: every octet that was sent again has to be told of.
-    #[test]
-    fn d_sacks_of_all_retransmissions_are_proof() {
-        let mut e = episode();
-        e.on_resent(Instant::from_millis(51), 500);
-        e.on_d_sack(at(1000), 1000);
-        assert_eq!(e.proof(None, false), None, "of before the episode");
-        e.on_d_sack(at(2000), 1000);
-        assert_eq!(e.proof(None, false), None);
-        e.on_d_sack(at(2500), 500);
-        assert_eq!(e.proof(None, true), Some(Proof::DSack));
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use crate::ranges::Range;
 use crate::seq::ExtSeq;
 
 /// Least wait for a probe: below it the peer's and our own timers say nothing. Linux adds two ticks.
@@ -27,8 +28,8 @@ pub fn probe_timeout(srtt: Option<Duration>, lone: bool) -> Duration {
 pub struct TailLoss {
     /// TLP.end_seq.
     end_seq: Option<ExtSeq>,
-    /// TLP.is_retrans.
-    is_retrans: bool,
+    /// What the probe sent again, if it did (TLP.is_retrans).
+    again: Option<Range>,
     /// No round trip was measured since the last probe.
     unmeasured: bool,
     /// A probe is to be sent.
@@ -40,8 +41,8 @@ pub struct TailLoss {
 pub struct TlpAck {
     /// SEG.ACK, or the number after the Cumulative TSN Ack.
     pub ack: ExtSeq,
-    /// End of its D-SACK block.
-    pub d_sack_end: Option<ExtSeq>,
+    /// It reports that all that the probe sent again came twice.
+    pub probe_twice: bool,
     /// A duplicate without any SACK block.
     pub bare_duplicate: bool,
 }
@@ -58,7 +59,7 @@ pub enum TlpOutcome {
 impl TailLoss {
     /// No probe was sent.
     pub const fn new() -> Self {
-        TailLoss { end_seq: None, is_retrans: false, unmeasured: false, due: false }
+        TailLoss { end_seq: None, again: None, unmeasured: false, due: false }
     }
 
     /// No answer to a probe is to come, and none is to be sent.
@@ -76,15 +77,21 @@ impl TailLoss {
         self.end_seq.is_none() && !self.unmeasured
     }
 
-    /// A probe was sent; `end` is SND.NXT after it.
-    pub fn sent(&mut self, end: ExtSeq, is_retrans: bool) {
-        *self = TailLoss { end_seq: Some(end), is_retrans, unmeasured: true, due: false };
+    /// A probe was sent; `end` is SND.NXT after it, `again` what it sent again.
+    pub fn sent(&mut self, end: ExtSeq, again: Option<Range>) {
+        *self = TailLoss { end_seq: Some(end), again, unmeasured: true, due: false };
+    }
+
+    /// True when `range` is what the probe sent again, no more and no less: only a D-SACK of that says that
+    /// it was needless. RFC 8985 §7.4.2 looks at the right edge alone, which a D-SACK of one byte has, too.
+    pub fn is_probe(&self, range: Range) -> bool {
+        self.end_seq.is_some() && self.again == Some(range)
     }
 
     /// Recovery begins (RFC 8985 §7.1).
     pub fn reset(&mut self) {
         self.end_seq = None;
-        self.is_retrans = false;
+        self.again = None;
         self.due = false;
     }
 
@@ -94,11 +101,12 @@ impl TailLoss {
             return TlpOutcome::Nothing;
         };
         let repaired = info.ack > end;
-        let both_arrived = info.d_sack_end == Some(end) || info.bare_duplicate;
-        if !self.is_retrans || both_arrived || repaired {
+        let is_retrans = self.again.is_some();
+        let both_arrived = info.probe_twice || info.bare_duplicate;
+        if !is_retrans || both_arrived || repaired {
             self.end_seq = None;
         }
-        if self.is_retrans && repaired && info.d_sack_end != Some(end) {
+        if is_retrans && repaired && !info.probe_twice {
             return TlpOutcome::Repaired;
         }
         TlpOutcome::Nothing
@@ -116,15 +124,19 @@ mod tests {
         ExtSeq::initial(SeqNumber(0)).plus(n)
     }
 
+    fn range(start: u64, end: u64) -> Range {
+        Range { start: at(start), end: at(end) }
+    }
+
     fn ack(n: u64) -> TlpAck {
-        TlpAck { ack: at(n), d_sack_end: None, bare_duplicate: false }
+        TlpAck { ack: at(n), probe_twice: false, bare_duplicate: false }
     }
 
     fn probed(is_retrans: bool) -> TailLoss {
         let mut tlp = TailLoss::new();
         tlp.measured();
         assert!(tlp.may_probe());
-        tlp.sent(at(100), is_retrans);
+        tlp.sent(at(100), is_retrans.then_some(range(90, 100)));
         tlp
     }
 
@@ -155,13 +167,26 @@ mod tests {
     fn no_loss_when_both_arrived() {
         assert_eq!(probed(false).on_ack(ack(101)), TlpOutcome::Nothing);
         let mut tlp = probed(true);
-        let info = TlpAck { d_sack_end: Some(at(100)), ..ack(100) };
+        let info = TlpAck { probe_twice: true, ..ack(100) };
         assert_eq!(tlp.on_ack(info), TlpOutcome::Nothing);
         assert_eq!(tlp.on_ack(ack(200)), TlpOutcome::Nothing);
         let mut tlp = probed(true);
         assert_eq!(tlp.on_ack(ack(100)), TlpOutcome::Nothing);
         assert_eq!(tlp.on_ack(TlpAck { bare_duplicate: true, ..ack(100) }), TlpOutcome::Nothing);
         assert_eq!(tlp.on_ack(ack(200)), TlpOutcome::Nothing);
+    }
+
+    // RFC 8985 §7.4.2: its own range, while its answer is awaited.
+    #[test]
+    fn only_its_own_range_tells_of_a_probe() {
+        let mut tlp = probed(true);
+        assert!(tlp.is_probe(range(90, 100)));
+        for other in [range(99, 100), range(80, 100), range(90, 99), range(1, 10)] {
+            assert!(!tlp.is_probe(other));
+        }
+        assert_eq!(tlp.on_ack(ack(101)), TlpOutcome::Repaired);
+        assert!(!tlp.is_probe(range(90, 100)), "answered");
+        assert!(!probed(false).is_probe(range(90, 100)), "new data");
     }
 
     // RFC 8985 §7.4.2: no sign that both arrived: one was lost.

@@ -41,10 +41,20 @@ pub(crate) struct AckInfo<'a> {
 struct Told {
     delivery: Delivery,
     advanced: bool,
-    d_sack: Option<Range>,
+    /// What its D-SACK is about, if it has one.
+    d_sack: Option<DSack>,
     sack_news: bool,
     /// What was in flight before.
     flight: u64,
+}
+
+/// What a D-SACK is about; if nothing of this, the network has made a copy, or the peer has made it up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct DSack {
+    /// What was sent again in the present loss episode.
+    resent: bool,
+    /// All that the tail loss probe sent again, and no more.
+    probe: bool,
 }
 
 impl Sender {
@@ -116,9 +126,10 @@ impl Sender {
         let sack_news = self.sack(info, &mut delivery);
         delivery.highest = delivery.highest.max(self.una);
         self.rack.on_delivery(now, &delivery);
-        if let Some(twice) = d_sack {
-            self.on_d_sack(twice, stats);
+        if let Some(episode) = &mut self.episode {
+            episode.on_delivery(&delivery);
         }
+        let d_sack = d_sack.map(|twice| self.on_d_sack(twice, stats));
         Told { delivery, advanced, d_sack, sack_news, flight }
     }
 
@@ -135,8 +146,8 @@ impl Sender {
         news
     }
 
-    /// RFC 2883 §4: a first block below the acknowledgement number, or inside the second block, tells of
-    /// octets that came twice.
+    /// RFC 2883 §4: a first block below the acknowledgement number, or inside the second block, reports bytes
+    /// that came twice.
     fn d_sack(&self, info: AckInfo<'_>) -> Option<Range> {
         let block = |i: usize| {
             let (left, right) = info.blocks.get(i)?;
@@ -144,27 +155,25 @@ impl Sender {
             (start < end && end <= self.nxt).then_some(Range { start, end })
         };
         let first = block(0)?;
-        let below = first.start < info.ack;
+        let below = first.end <= info.ack;
         let inside = block(1).is_some_and(|b| b.start <= first.start && first.end <= b.end);
         // Nothing older than what the peer can still have seen.
         let recent = first.start >= self.una.minus(self.max_wnd.max(1 << 16).into());
         ((below || inside) && recent).then_some(first)
     }
 
-    /// Octets came twice at the peer. A peer that tells of more than was sent twice is not believed.
-    fn on_d_sack(&mut self, twice: Range, stats: &mut Counts) {
-        let rare = stats.rare();
-        rare.stats.d_sacks_in += 1;
-        rare.d_sacked = rare.d_sacked.saturating_add(twice.len());
-        let most = rare.stats.octets_retransmitted + u64::from(self.emss);
-        if rare.d_sacked > most {
-            rare.d_sacked = most;
-            return;
+    /// `twice` came twice at the peer. Only what was sent again says anything about it (RFC 3708 §3 A).
+    fn on_d_sack(&mut self, twice: Range, stats: &mut Counts) -> DSack {
+        stats.more().d_sacks_in += 1;
+        let arrived = twice.end <= self.una || self.out.board.has_sacked(twice);
+        let resent = arrived && self.episode.as_mut().is_some_and(|e| e.on_d_sack(twice));
+        if resent {
+            // RFC 8985 §6.2 step 4: a sign that the reordering window was too small.
+            self.rack.on_d_sack(self.una, self.nxt);
         }
-        self.rack.on_d_sack(self.una, self.nxt);
-        if let Some(episode) = &mut self.episode {
-            episode.on_d_sack(twice.end, twice.len());
-        }
+        let probe = arrived && self.out.tlp.is_probe(twice);
+        stats.more().d_sacks_ignored += u64::from(!resent && !probe);
+        DSack { resent, probe }
     }
 
     /// Karn's algorithm (RFC 6298 §3), or else the echoed timestamp (RFC 7323 §4.1).
@@ -175,16 +184,17 @@ impl Sender {
         }
         // A peer that had it all before echoes the timestamp of what it took then, however long ago, for a
         // duplicate does not renew TS.Recent (RFC 7323 §4.3).
-        let again = told.d_sack.is_some();
-        let echoed = info.echoed_ms.filter(|_| told.advanced && !again);
+        let echoed = info.echoed_ms.filter(|_| told.advanced && told.d_sack.is_none());
         let echo = echoed.map(|ms| Duration::from_millis((now.as_millis() - ms).max(1)));
         if let Some(rtt) = told.delivery.rtt().or(echo) {
             let per_rtt = told.flight.div_ceil(2 * u64::from(self.emss));
             self.rtt.sample(rtt, per_rtt, config);
             self.out.tlp.measured();
-        } else if told.delivery.original_end.is_some() || (told.advanced && again) {
-            // RFC 6298 §5, Karn: something that was not sent again was acknowledged, or came twice, so that
-            // nothing was lost; but how long it took cannot be told.
+        } else if told.delivery.original_end.is_some()
+            || (told.advanced && told.d_sack.is_some_and(|d_sack| d_sack.resent))
+        {
+            // RFC 6298 §5, Karn: something that was not sent again was acknowledged, or what was came twice, so
+            // that nothing was lost; but how long it took cannot be told.
             self.rtt.forget_backoff();
         }
     }
@@ -266,7 +276,7 @@ impl Sender {
     fn judge_probe(&mut self, info: AckInfo<'_>, told: &Told, duplicate: bool, stats: &mut Counts) {
         let ack = TlpAck {
             ack: info.ack,
-            d_sack_end: told.d_sack.map(|r| r.end),
+            probe_twice: told.d_sack.is_some_and(|d_sack| d_sack.probe),
             bare_duplicate: info.blocks.is_empty()
                 && info.bare
                 && !told.advanced
@@ -368,8 +378,9 @@ impl Sender {
     }
 
     fn undo(&mut self) {
-        let Some(episode) = self.episode.take() else { return };
+        let Some(episode) = &mut self.episode else { return };
         self.cc.undo(&episode.prior);
+        episode.on_undone(self.nxt);
         if self.out.phase != Phase::Open {
             self.out.board.forget_losses();
         }
@@ -459,7 +470,7 @@ impl Sender {
             // What ECN took is not given back if this proves spurious (RFC 3168 §6.1.2).
             episode.prior = self.cc.clone();
         } else {
-            let episode = Episode::new(self.cc.clone(), self.una, flight, false);
+            let episode = Episode::new(self.cc.clone(), flight, false);
             self.episode = Some(Box::new(episode));
             // RFC 5681 §3.2 (2): limited transmit does not count as flight.
             let limited = if self.dup_acks > 0 { self.out.flight_before_dups } else { flight };
@@ -474,8 +485,7 @@ impl Sender {
         if self.out.phase != Phase::Open || self.out.board.is_empty() {
             return false; // it does already, or nothing is in flight
         }
-        self.episode =
-            Some(Box::new(Episode::new(self.cc.clone(), self.una, self.flight(), false)));
+        self.episode = Some(Box::new(Episode::new(self.cc.clone(), self.flight(), false)));
         self.cc.on_loss(self.flight());
         self.out.phase = Phase::Reducing { point: self.nxt };
         true
@@ -489,7 +499,7 @@ impl Sender {
         // What was reduced in this window is not reduced again.
         let reduced = again || self.out.phase.is_reducing();
         if !reduced {
-            let mut episode = Episode::new(self.cc.clone(), self.una, self.flight(), true);
+            let mut episode = Episode::new(self.cc.clone(), self.flight(), true);
             episode.frto = Frto::Retransmitted;
             self.episode = Some(Box::new(episode));
         } else if let Some(episode) = &mut self.episode {

@@ -375,7 +375,7 @@ impl Connection {
         let octets = len as u64 + u64::from(fin);
         self.send.nxt = self.send.nxt.plus(octets);
         self.send.probe_due = false;
-        self.send.on_sent(now, octets, false, &self.config);
+        self.send.on_sent(now, octets, &self.config);
         if let Some(episode) = &mut self.send.episode {
             episode.frto_new = episode.frto_new.saturating_sub(1);
         }
@@ -431,8 +431,12 @@ impl Connection {
         tx.commit(header_len + resend.len);
         self.send.out.board.resent(resend, now, probe);
         self.send.force = false;
-        let octets = resend.len as u64 + u64::from(resend.fin);
-        self.send.on_sent(now, octets, true, &self.config);
+        self.send.on_sent(now, resend.len as u64 + u64::from(resend.fin), &self.config);
+        if let Some(episode) = &mut self.send.episode
+            && let Some((range, sends)) = self.send.out.board.sends_at(resend.index)
+        {
+            episode.on_resent(now, range, sends);
+        }
         self.stats.segments_out += 1;
         self.stats.more().segments_retransmitted += 1;
         self.stats.more().octets_retransmitted += resend.len as u64;
@@ -460,14 +464,18 @@ impl Connection {
         if self.state.may_send() && up.has_data() {
             sent = self.send_new(now, self.room_for_new(), up, tx);
         }
-        let is_retrans = sent == Sent::Declined;
-        if is_retrans && let Some(last) = self.send.out.board.last() {
+        let mut again = None;
+        if sent == Sent::Declined
+            && let Some(last) = self.send.out.board.last()
+        {
             sent = self.resend(now, last, true, up, tx);
+            // It may have been cut.
+            again = self.send.out.board.sends_at(last.index).map(|(range, _)| range);
         }
         match sent {
             Sent::Yes => {
                 self.send.last_sent = now;
-                self.send.out.tlp.sent(self.send.nxt, is_retrans);
+                self.send.out.tlp.sent(self.send.nxt, again);
                 self.stats.more().tail_loss_probes += 1;
             }
             Sent::BatchFull => return,

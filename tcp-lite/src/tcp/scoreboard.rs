@@ -355,6 +355,16 @@ impl Scoreboard {
         }
     }
 
+    /// True when all of `range` is SACKed.
+    pub(crate) fn has_sacked(&self, range: Range) -> bool {
+        self.sacked.covers(range)
+    }
+
+    /// Sequence space of the segment at `index`, and how often it was sent.
+    pub(crate) fn sends_at(&self, index: usize) -> Option<(Range, u8)> {
+        self.records.get(index).map(|record| (self.range_of(record), record.sends))
+    }
+
     fn resend(&self, index: usize) -> Resend {
         let record = &self.records[index];
         Resend {

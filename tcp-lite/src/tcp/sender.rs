@@ -239,16 +239,13 @@ impl Sender {
         self.rtt.srtt().is_some_and(|srtt| srtt >= pacing::MIN_RTT)
     }
 
-    /// A segment of `octets` was sent, for the first time or `again`.
-    pub(crate) fn on_sent(&mut self, now: Instant, octets: u64, again: bool, config: &Config) {
+    /// A segment of `octets` was sent.
+    pub(crate) fn on_sent(&mut self, now: Instant, octets: u64, config: &Config) {
         if let Some(pace) = self.pace(config) {
             self.out.pacer.on_sent(now, octets, pace);
         }
         if let Some(episode) = &mut self.episode {
             episode.prr.on_sent(octets);
-            if again {
-                episode.on_resent(now, octets);
-            }
         }
     }
 

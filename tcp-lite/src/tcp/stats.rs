@@ -52,6 +52,9 @@ pub struct Stats {
     pub undone_by_d_sack: u64,
     /// Acknowledgements with D-SACK received (RFC 2883).
     pub d_sacks_in: u64,
+    /// Of these, such that report neither what was sent again in the present loss episode nor a tail loss
+    /// probe, or report it twice: duplicates of the network, or forged.
+    pub d_sacks_ignored: u64,
     /// Acknowledgements with D-SACK sent.
     pub d_sacks_out: u64,
     /// Times that a burst waited for its turn by pacing.
@@ -96,8 +99,6 @@ wire::near!(Counts: rare);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rare {
     pub(crate) stats: Stats,
-    /// Octets that D-SACK has told of.
-    pub(crate) d_sacked: u64,
     pub(crate) challenge: Option<ChallengeLimit>,
     /// When the peer closed its window, while it is closed.
     pub(crate) closed_since: Option<Instant>,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::script::{OUR_ISS, PEER_ISS, config, tuple};
+use super::spurious::recovering;
 use super::upper::{Batch, Take, Upper};
 use crate::tcp::{
     Config, Connection, Flags, Keepalive, Options, Segment, SeqNumber, State, Timestamps,
@@ -253,5 +254,39 @@ proptest! {
             prop_assert!(rest.contains(&state), "{:?}", victim.conn);
             prop_assert!(victim.conn.info().flight == 0 || state == State::Closed, "{:?}", victim.conn);
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    // RFC 3708 §3, §5: a segment was lost and sent again. Whatever a peer reports to have come twice, before and
+    // after it takes the retransmission, the window stays reduced; only an early report that the lost segment has
+    // arrived is out of what this can tell, for a peer that lies about that loses it.
+    #[test]
+    fn forged_d_sacks_gain_nothing(
+        before in prop::collection::vec((1001u32..4000, 1u32..3000), 0..20),
+        after in prop::collection::vec((1u32..10_000, 1u32..10_000), 1..40),
+        exact: bool,
+    ) {
+        let mut script = recovering();
+        let reduced = script.conn.info().cwnd;
+        for (start, len) in before {
+            let end = (start + len).min(4001);
+            script.run(&format!("1.11 < . 1:1(0) ack 1 win 20000 <sack {start}:{end} 1001:4001>"));
+        }
+        if exact {
+            script.run("1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>");
+        } else {
+            script.run("1.20 < . 1:1(0) ack 10001 win 20000");
+        }
+        for (start, len) in after.into_iter().chain([(1, 1000), (1, 4000), (1, 10_000)]) {
+            let end = (start + len).min(10_001);
+            script.run(&format!("1.21 < . 1:1(0) ack 10001 win 20000 <sack {start}:{end}>"));
+        }
+        let (info, stats) = (script.conn.info(), script.conn.stats());
+        prop_assert_eq!((stats.fast_recoveries, stats.undone_by_d_sack), (1, 0));
+        prop_assert_eq!(info.ssthresh, 7000);
+        prop_assert!(info.cwnd <= reduced.max(7000), "{} of {}", info.cwnd, reduced);
     }
 }

@@ -1,6 +1,6 @@
 //! RFC 3522, RFC 3708, RFC 4015: what was no loss is undone, and a peer cannot make us believe so.
 
-use super::script::{config, established, timestamped};
+use super::script::{Script, config, established, passive, timestamped};
 
 // RFC 3522 §3.2: the acknowledgement of a retransmitted segment echoes the timestamp of the original.
 #[test]
@@ -36,7 +36,7 @@ fn the_retransmissions_timestamp_undoes_nothing() {
     assert_eq!(script.conn.stats().undone_by_timestamp, 0);
 }
 
-// RFC 3708 §4: a peer that tells of more than was ever sent twice is not believed.
+// RFC 3708 §3 A: a peer that tells of more than was ever sent twice is not believed.
 #[test]
 fn d_sacks_of_nothing_are_not_believed() {
     let mut script = established(
@@ -61,4 +61,115 @@ fn d_sacks_of_nothing_are_not_believed() {
     );
     let stats = script.conn.stats();
     assert_eq!((stats.d_sacks_in, stats.undone_by_d_sack, stats.fast_recoveries), (6, 0, 1));
+}
+
+/// Ten segments over a path of 100 ms; the first is lost, or late, and sent again when three others have arrived.
+pub(super) fn recovering() -> Script {
+    established(
+        config(),
+        "1.0 write 10000
+         1.0 > . 1:1001(1000) ack 1
+         1.0 > . 1001:2001(1000) ack 1
+         1.0 > . 2001:3001(1000) ack 1
+         1.0 > . 3001:4001(1000) ack 1
+         1.0 > . 4001:5001(1000) ack 1
+         1.0 > . 5001:6001(1000) ack 1
+         1.0 > . 6001:7001(1000) ack 1
+         1.0 > . 7001:8001(1000) ack 1
+         1.0 > . 8001:9001(1000) ack 1
+         1.0 > P. 9001:10001(1000) ack 1
+         1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:4001>
+         1.1 > P. 1:1001(1000) ack 1",
+    )
+}
+
+fn undone(script: &Script) -> (u64, u64) {
+    (script.conn.stats().undone_by_d_sack, script.conn.stats().fast_recoveries)
+}
+
+// RFC 3708 §3 A.4: D-SACKs of what was sent once are of copies that the network made, and are no credit for what
+// was sent again, in number and bytes as many as that.
+#[test]
+fn duplicates_of_the_network_undo_nothing() {
+    let mut script = recovering();
+    let reduced = script.conn.info().cwnd;
+    script.run(
+        "1.11 < . 1:1(0) ack 1 win 20000 <sack 2001:3001 1001:4001>
+         1.12 < . 1:1(0) ack 1 win 20000 <sack 1001:2001 1001:4001>
+         1.20 < . 1:1(0) ack 10001 win 20000
+         1.20 cwnd 7000
+         1.21 < . 1:1(0) ack 10001 win 20000 <sack 8001:9001>",
+    );
+    assert!(script.conn.info().cwnd <= reduced);
+    assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));
+}
+
+// RFC 3708 §3 A.4: nor does a copy of a retransmission that was needed, or a peer that says that there was one:
+// the first report of the range came a round trip after the retransmission.
+#[test]
+fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {
+    let mut script = recovering();
+    script.run(
+        "1.20 < . 1:1(0) ack 10001 win 20000
+         1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>
+         1.21 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>",
+    );
+    assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));
+    // In the same acknowledgement: RFC 3708 §3 A.1.
+    let mut script = recovering();
+    script.run("1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>");
+    assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));
+}
+
+// RFC 3708 §3 B.1: what was late and not lost is undone, also where the network makes copies.
+#[test]
+fn a_needless_recovery_is_undone_among_duplicates() {
+    let mut script = recovering();
+    script.run(
+        "1.12 < . 1:1(0) ack 1 win 20000 <sack 2001:3001 1001:4001>
+         1.13 < . 1:1(0) ack 4001 win 20000
+         1.14 < . 1:1(0) ack 4001 win 20000 <sack 3001:4001>
+         1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>",
+    );
+    assert_eq!((undone(&script), script.conn.info().ssthresh), ((1, 1), u64::MAX));
+}
+
+// RFC 3708 §3 B.1: all of two retransmissions, each once; one of them twice is half of it.
+#[test]
+fn one_range_reported_twice_is_not_two() {
+    let run = |second: &str| {
+        let mut script = recovering();
+        script.run(&format!(
+            "1.10 < . 1:1(0) ack 1 win 20000 <sack 5001:10001 1001:4001>
+             1.10 > P. 4001:5001(1000) ack 1
+             1.11 < . 1:1(0) ack 4001 win 20000 <sack 5001:10001>
+             1.12 < . 1:1(0) ack 10001 win 20000
+             1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>
+             1.21 < . 1:1(0) ack 10001 win 20000 <sack {second}>",
+        ));
+        undone(&script).0
+    };
+    assert_eq!(run("1:1001"), 0);
+    assert_eq!(run("4001:5001"), 1);
+}
+
+// RFC 8985 §6.2 step 4: the window for reordering is a quarter of a round trip, whatever copies there are of what
+// was sent once.
+#[test]
+fn duplicates_of_the_network_delay_no_recovery() {
+    passive(
+        config(),
+        "S 0:0(0) win 20000 <mss 1000,sackOK>",
+        "0.0 > S. 0:0(0) ack 1
+         0.1 < . 1:1(0) ack 1 win 20000
+         1.0 write 4000
+         1.0 > . 1:1001(1000) ack 1
+         1.0 > . 1001:2001(1000) ack 1
+         1.0 > . 2001:3001(1000) ack 1
+         1.0 > P. 3001:4001(1000) ack 1
+         1.1 < . 1:1(0) ack 1001 win 20000
+         1.1 < . 1:1(0) ack 1001 win 20000 <sack 1:1001>
+         1.1 < . 1:1(0) ack 1001 win 20000 <sack 2001:3001>
+         1.125 > P. 1001:2001(1000) ack 1",
+    );
 }

@@ -6,8 +6,8 @@ use transport::seq::{ExtSeq, SeqNumber};
 use wire::Instant;
 use wire::sctp::{GapBlock, Sack, Tsn};
 
-use super::Sender;
-use super::recover::Told;
+use super::recover::{Duplicates, Told};
+use super::{Sender, one};
 use crate::seam::MessageSource;
 
 /// Duplicate TSNs of one SACK that are looked at.
@@ -82,7 +82,7 @@ impl Sender {
         }
         let mut told = self.told(now, una, false);
         self.advance(&mut told, source);
-        self.rack.on_delivery(now, &told.delivery);
+        self.on_delivery(now, &told.delivery);
         self.after_ack(now, &told);
         Ok(progress(told.advanced))
     }
@@ -120,7 +120,7 @@ impl Sender {
             has_data,
             delivery: Delivery::new(now, None, self.rack.min_rtt(), self.rack.fack()),
             advanced: una > self.board.una,
-            duplicate: None,
+            duplicates: Duplicates::default(),
             sack_news: false,
             bare: false,
             flight: self.board.nxt().since(self.board.una),
@@ -143,8 +143,8 @@ impl Sender {
         let blocks = self.sack(una, sack.gaps(), &mut told.delivery);
         told.sack_news = blocks.news;
         self.watch_reneging(una, sack, blocks, &mut told.delivery);
-        self.rack.on_delivery(now, &told.delivery);
-        told.duplicate = self.duplicates(sack.duplicates());
+        self.on_delivery(now, &told.delivery);
+        told.duplicates = self.duplicates(sack.duplicates());
         told.bare = sack.gaps().len() == 0 && !told.advanced && told.flight > 0;
         self.set_window(sack.header.a_rwnd);
         told
@@ -202,24 +202,32 @@ impl Sender {
         }
     }
 
-    /// Duplicate TSNs say what D-SACK says for TCP (RFC 2883): what was sent again had arrived before.
-    /// Returns the end of the last one. A peer that tells of more than was sent twice is not believed.
-    fn duplicates(&mut self, tsns: impl Iterator<Item = Tsn>) -> Option<ExtSeq> {
-        let mut last = None;
+    fn on_delivery(&mut self, now: Instant, delivery: &Delivery) {
+        self.rack.on_delivery(now, delivery);
+        if let Some(episode) = &mut self.episode {
+            episode.on_delivery(delivery);
+        }
+    }
+
+    /// Duplicate TSNs say what D-SACK says for TCP (RFC 2883): what was sent again had arrived before. Only of
+    /// what was sent again they say anything (RFC 3708 §3 A).
+    fn duplicates(&mut self, tsns: impl Iterator<Item = Tsn>) -> Duplicates {
+        let mut found = Duplicates::default();
         for tsn in tsns.take(MAX_DUPLICATES) {
             let tsn = self.board.una.near(SeqNumber(tsn.0));
-            if tsn >= self.board.nxt() || self.stats.duplicates_reported > self.stats.retransmitted
-            {
-                continue;
-            }
             self.stats.duplicates_reported += 1;
-            self.rack.on_d_sack(self.board.una, self.board.nxt());
-            if let Some(episode) = &mut self.episode {
-                episode.on_d_sack(tsn.plus(1), 1);
+            let arrived = self.board.has_arrived(tsn);
+            let resent = arrived && self.episode.as_mut().is_some_and(|e| e.on_d_sack(one(tsn)));
+            if resent {
+                // RFC 8985 §6.2 step 4: a sign that the reordering window was too small.
+                self.rack.on_d_sack(self.board.una, self.board.nxt());
             }
-            last = last.max(Some(tsn.plus(1)));
+            let probe = arrived && self.tlp.is_probe(one(tsn));
+            self.stats.duplicates_ignored += u64::from(!resent && !probe);
+            found.resent |= resent;
+            found.probe |= probe;
         }
-        last
+        found
     }
 
     /// RFC 9260 §6.2.1 D ii.

@@ -256,6 +256,11 @@ impl Board {
         }
     }
 
+    /// True when the chunk is known to have arrived.
+    pub(super) fn has_arrived(&self, tsn: ExtSeq) -> bool {
+        tsn < self.una || self.sacked.containing(tsn).is_some()
+    }
+
     pub(super) fn tsn(&self, index: usize) -> ExtSeq {
         self.una.plus(index as u64)
     }

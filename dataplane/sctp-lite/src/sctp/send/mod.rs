@@ -36,6 +36,7 @@ use transport::congestion::Congestion;
 use transport::episode::Episode;
 use transport::pacing::{Pace, Pacer};
 use transport::rack::Rack;
+use transport::ranges::Range;
 use transport::recovery::Phase;
 use transport::rtt::RttEstimator;
 use transport::seq::{ExtSeq, SeqNumber};
@@ -273,6 +274,11 @@ impl Sender {
             source.most_changed(self.most);
         }
     }
+}
+
+/// The range of one TSN.
+fn one(tsn: ExtSeq) -> Range {
+    Range { start: tsn, end: tsn.plus(1) }
 }
 
 /// Longest message in a packet of `packet_len` octets, a multiple of four: with room for a SACK, unless a

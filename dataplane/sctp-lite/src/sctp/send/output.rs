@@ -5,8 +5,8 @@ use transport::recovery::{Choice, NextSeg, Phase};
 use wire::Instant;
 use wire::sctp::{DATA_HEADER_LEN, DataHeader, PacketBuilder, Tsn};
 
-use super::Sender;
 use super::record::{IMMEDIATE, OPENS, Record};
+use super::{Sender, one};
 use crate::seam::MessageSource;
 
 /// With a window below so many packets each of them asks for its SACK.
@@ -234,7 +234,8 @@ impl Sender {
         self.stats.retransmitted += 1;
         self.stats.octets_retransmitted += len as u64;
         if let Some(episode) = &mut self.episode {
-            episode.on_resent(now, 1);
+            let sends = self.board.records[index].sends;
+            episode.on_resent(now, one(self.board.tsn(index)), sends);
         }
         if index == 0 {
             self.restart_rto(now); // RFC 9260 §6.1, §7.2.4 (4)
@@ -362,15 +363,16 @@ impl Sender {
         if source.has_data() && self.room_for_new() > 0 {
             chunks = self.fill(now, 0, packet, source);
         }
-        let is_retrans = chunks == 0;
-        if is_retrans
+        let mut again = None;
+        if chunks == 0
             && let Some(last) = self.board.last()
             && self.write_again(now, last, true, true, packet, source)
         {
             chunks = 1;
+            again = Some(one(self.board.tsn(last)));
         }
         if chunks > 0 {
-            self.tlp.sent(self.board.nxt(), is_retrans);
+            self.tlp.sent(self.board.nxt(), again);
             self.stats.tail_loss_probes += 1;
             self.restart_rto(now);
         } else if packet.is_empty() {

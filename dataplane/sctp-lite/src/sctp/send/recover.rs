@@ -22,8 +22,8 @@ pub(super) struct Told {
     pub(super) has_data: bool,
     pub(super) delivery: Delivery,
     pub(super) advanced: bool,
-    /// End of what arrived twice.
-    pub(super) duplicate: Option<ExtSeq>,
+    /// What its duplicate TSNs are about.
+    pub(super) duplicates: Duplicates,
     /// Its Gap Ack Blocks told something new.
     pub(super) sack_news: bool,
     /// It acknowledges nothing new and has no block.
@@ -32,6 +32,15 @@ pub(super) struct Told {
     pub(super) flight: u64,
     /// Octets in the network before.
     pub(super) pipe: u64,
+}
+
+/// What was reported to have come twice and was sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Duplicates {
+    /// Chunks of the present loss episode.
+    pub(super) resent: bool,
+    /// That of the tail loss probe.
+    pub(super) probe: bool,
 }
 
 impl Sender {
@@ -64,7 +73,7 @@ impl Sender {
             let per_rtt = told.pipe.div_ceil(2 * self.smss() as u64);
             self.rtt.sample(rtt, per_rtt, &self.config);
             self.tlp.measured();
-        } else if told.delivery.original_end.is_some() || told.duplicate.is_some() {
+        } else if told.delivery.original_end.is_some() || told.duplicates.resent {
             // Nothing was lost of something; but how long it took cannot be told.
             self.rtt.forget_backoff();
         }
@@ -72,7 +81,8 @@ impl Sender {
 
     /// RFC 8985 §7.4.2.
     fn judge_probe(&mut self, told: &Told) {
-        let ack = TlpAck { ack: told.una, d_sack_end: told.duplicate, bare_duplicate: told.bare };
+        let probe_twice = told.duplicates.probe;
+        let ack = TlpAck { ack: told.una, probe_twice, bare_duplicate: told.bare };
         if self.tlp.on_ack(ack) == TlpOutcome::Repaired && self.phase == Phase::Open {
             self.stats.tail_losses_repaired += 1;
             self.cc.on_loss(told.pipe);
@@ -140,8 +150,9 @@ impl Sender {
     }
 
     fn undo(&mut self) {
-        let Some(episode) = self.episode.take() else { return };
+        let Some(episode) = &mut self.episode else { return };
         self.cc.undo(&episode.prior);
+        episode.on_undone(self.board.nxt());
         if self.phase != Phase::Open {
             self.board.forget_losses();
         }
@@ -201,7 +212,7 @@ impl Sender {
         self.stats.fast_recoveries += 1;
         self.tlp.reset();
         let flight = self.board.flight();
-        let episode = Episode::new(self.cc.clone(), self.board.una, flight, false);
+        let episode = Episode::new(self.cc.clone(), flight, false);
         self.episode = Some(Box::new(episode));
         self.cc.on_loss(flight);
         self.phase = Phase::Recovery { point: self.board.nxt() };
@@ -217,7 +228,7 @@ impl Sender {
         let reduced = again || self.phase.is_reducing();
         let flight = self.board.flight();
         if !reduced {
-            let mut episode = Episode::new(self.cc.clone(), self.board.una, flight, true);
+            let mut episode = Episode::new(self.cc.clone(), flight, true);
             episode.frto = Frto::Retransmitted;
             self.episode = Some(Box::new(episode));
         } else if let Some(episode) = &mut self.episode {

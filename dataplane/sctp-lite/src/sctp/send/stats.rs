@@ -21,6 +21,9 @@ pub struct SendStats {
     pub bad_sacks: u64,
     /// Duplicate TSNs that the peer reported.
     pub duplicates_reported: u64,
+    /// Of these, such that were neither sent again in the present loss episode nor as a tail loss probe, or
+    /// were reported before: duplicates of the network, or forged.
+    pub duplicates_ignored: u64,
     /// DATA chunks that were considered lost.
     pub lost: u64,
     /// Fast recoveries.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::record::{AGAIN, LOST, OPENS, SACKED};
+use super::loss::measured;
 use super::*;
 
 /// What a peer, or time, does.
@@ -115,5 +116,33 @@ proptest! {
         let all = side.sender.next_tsn().distance_from(Tsn(FIRST));
         side.try_sack(all, ROOM, &[], &[]).unwrap();
         prop_assert!(side.sender.is_idle() && side.sender.pipe() == 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    // RFC 3708 §3, §5: a chunk was lost and sent again. Whatever a peer reports to have come twice, before and after
+    // it takes the retransmission, the window stays reduced.
+    #[test]
+    fn forged_duplicates_gain_nothing(
+        before in prop::collection::vec(prop::collection::vec(0u32..12, 0..6), 0..10),
+        after in prop::collection::vec(prop::collection::vec(0u32..12, 0..6), 1..20),
+    ) {
+        let mut side = measured(10);
+        let whole = side.sender.cwnd();
+        side.wait(40 * MS);
+        side.sack(1, &[(2, 5)]);
+        prop_assert_eq!(side.numbers()[0], 1);
+        for duplicates in before {
+            side.try_sack(1, ROOM, &[(2, 5)], &duplicates).unwrap();
+        }
+        side.wait(40 * MS);
+        for duplicates in after.into_iter().chain([vec![1], vec![1, 1, 1]]) {
+            side.try_sack(11, ROOM, &[], &duplicates).unwrap();
+            prop_assert!(side.sender.cwnd() < whole);
+        }
+        let stats = side.sender.stats();
+        prop_assert_eq!((stats.fast_recoveries, stats.undone_by_duplicates), (1, 0));
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// `packets` in flight over a path whose round trip is 40 ms.
-fn measured(packets: usize) -> Side {
+pub(super) fn measured(packets: usize) -> Side {
     let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, ROOM);
     side.source.push(1, 100);
     side.send();
@@ -191,6 +191,81 @@ fn duplicates_undo_what_was_no_loss() {
     side.try_sack(11, ROOM, &[], &[1]).unwrap();
     assert_eq!(side.sender.stats().undone_by_duplicates, 1);
     assert!(side.sender.cwnd() >= before);
+}
+
+// RFC 3708 §3 A.4: duplicates of what was sent once are copies that the network made: no credit for what was sent
+// again.
+#[test]
+fn duplicates_of_the_network_undo_nothing() {
+    let mut side = measured(10);
+    let before = side.sender.cwnd();
+    side.wait(40 * MS);
+    side.sack(1, &[(2, 5)]);
+    assert_eq!(side.numbers()[0], 1);
+    side.wait(10 * MS);
+    for n in [2, 3, 4, 5, 0] {
+        side.try_sack(1, ROOM, &[(2, 5)], &[n]).unwrap();
+    }
+    side.wait(30 * MS);
+    side.sack(6, &[]);
+    side.try_sack(11, ROOM, &[], &[6, 7, 8]).unwrap();
+    assert_eq!(side.sender.stats().undone_by_duplicates, 0);
+    assert!(side.sender.cwnd() < before);
+}
+
+// RFC 3708 §3 A.4: nor does a copy of a retransmission that was needed, or a peer that says that there was one: the
+// first report of the chunk came a round trip after the retransmission.
+#[test]
+fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {
+    let mut side = measured(10);
+    let before = side.sender.cwnd();
+    side.wait(40 * MS);
+    side.sack(1, &[(2, 5)]);
+    assert_eq!(side.numbers()[0], 1);
+    // Before it can have arrived: the report contradicts itself.
+    side.try_sack(1, ROOM, &[(2, 5)], &[1]).unwrap();
+    side.wait(40 * MS);
+    side.try_sack(6, ROOM, &[], &[1]).unwrap();
+    side.try_sack(11, ROOM, &[], &[1]).unwrap();
+    assert_eq!(side.sender.stats().undone_by_duplicates, 0);
+    assert!(side.sender.cwnd() < before);
+}
+
+// RFC 8985 §6.2 step 4: the window for reordering stays what it is, whatever copies there are of what was sent
+// once.
+#[test]
+fn duplicates_of_the_network_delay_no_recovery() {
+    let mut side = measured(3);
+    side.wait(40 * MS);
+    side.try_sack(1, ROOM, &[(2, 2)], &[2]).unwrap();
+    side.try_sack(1, ROOM, &[(2, 2)], &[0, 2]).unwrap();
+    assert_eq!(side.numbers(), [] as [u32; 0]);
+    let start = side.now;
+    assert_eq!(side.expire(), Expired::Nothing);
+    assert_eq!(side.now, start + 10 * MS, "a quarter of a round trip");
+    assert_eq!(side.numbers(), [1]);
+}
+
+// RFC 8985 §7.4.2: a duplicate of anything but the probe does not say that the probe was needless; of the probe it
+// does, among others, too.
+#[test]
+fn only_a_duplicate_of_the_probe_is_about_the_probe() {
+    let repaired = |duplicates: &[u32]| {
+        let mut side = measured(5);
+        side.expire();
+        assert_eq!(side.numbers(), [5]);
+        side.sack(5, &[]);
+        side.wait(40 * MS);
+        side.try_sack(6, ROOM, &[], duplicates).unwrap();
+        side.source.push(1, 100);
+        side.send();
+        side.try_sack(7, ROOM, &[], duplicates).unwrap();
+        side.sender.stats().tail_losses_repaired
+    };
+    assert_eq!(repaired(&[4]), 1);
+    assert_eq!(repaired(&[]), 1);
+    assert_eq!(repaired(&[5]), 0);
+    assert_eq!(repaired(&[4, 5, 3]), 0);
 }
 
 // RFC 5682: acknowledgements of the originals after a time-out: it was spurious.

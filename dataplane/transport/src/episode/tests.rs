@@ -1,0 +1,167 @@
+//! What is proof, and what is none.
+
+use core::time::Duration;
+
+use super::*;
+use crate::delivery::{By, Transmission};
+use crate::parameters::Chosen;
+use crate::seq::SeqNumber;
+
+/// The shortest round trip.
+const RTT_MS: u64 = 20;
+
+fn at(n: u64) -> ExtSeq {
+    ExtSeq::initial(SeqNumber(0)).plus(n)
+}
+
+fn range(start: u64, end: u64) -> Range {
+    Range { start: at(start), end: at(end) }
+}
+
+fn ms(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+
+/// 1000 bytes from 1000 on were sent again after 50 ms.
+fn episode() -> Episode {
+    let prior = Congestion::new(&Chosen::default(), 1000, 10);
+    let mut episode = Episode::new(prior, 10_000, false);
+    assert_eq!(episode.proof(Some(0), false), None, "nothing sent again");
+    episode.on_resent(ms(50), range(1000, 2000), 2);
+    episode
+}
+
+/// What was sent again at `sent` and ends at `end` arrives.
+fn arrives(episode: &mut Episode, now: u64, sent: u64, end: u64, rtt: Option<u64>) {
+    let mut delivery = Delivery::new(ms(now), None, rtt.map(Duration::from_millis), at(0));
+    delivery.take(Transmission { at: ms(sent), end: at(end) }, true, By::Sack);
+    episode.on_delivery(&delivery);
+}
+
+// RFC 3522 §3.2: an older timestamp than that of the first retransmission; the same says nothing.
+#[test]
+fn an_older_timestamp_is_proof() {
+    assert_eq!(episode().proof(Some(49), false), Some(Proof::Timestamp));
+    assert_eq!(episode().proof(Some(49), true), None, "others may be lost");
+    assert_eq!(episode().proof(Some(50), false), None);
+    assert_eq!(episode().proof(None, false), None);
+}
+
+// RFC 3708 §3 B.1: all that was sent again has to be reported, in whatever pieces.
+#[test]
+fn d_sacks_of_all_retransmissions_are_proof() {
+    let mut e = episode();
+    e.on_resent(ms(51), range(3000, 3500), 2);
+    arrives(&mut e, 60, 50, 2000, Some(RTT_MS));
+    arrives(&mut e, 70, 51, 3500, Some(RTT_MS));
+    assert!(e.on_d_sack(range(1000, 1400)));
+    assert!(e.on_d_sack(range(1400, 2000)));
+    assert_eq!(e.proof(None, false), None);
+    assert!(e.on_d_sack(range(3000, 3500)));
+    assert_eq!(e.proof(None, true), Some(Proof::DSack));
+}
+
+// RFC 3708 §3 A: what was not sent again in this episode is no credit, nor is anything twice.
+#[test]
+fn only_what_was_sent_again_is_credit_and_once() {
+    let mut e = episode();
+    e.on_resent(ms(51), range(3000, 3500), 2);
+    arrives(&mut e, 60, 51, 3500, Some(RTT_MS));
+    for other in [range(0, 1000), range(2000, 3000), range(500, 1500), range(1500, 2001)] {
+        assert!(!e.on_d_sack(other), "{other:?}");
+    }
+    assert!(!e.on_d_sack(range(1000, 3500)), "what lies between was sent once");
+    assert!(!e.on_d_sack(range(1500, 1500)) && !e.on_d_sack(range(1600, 1500)));
+    assert!(e.on_d_sack(range(3000, 3500)));
+    for _ in 0..3 {
+        assert!(!e.on_d_sack(range(3000, 3500)), "once");
+    }
+    assert_eq!(e.proof(None, false), None);
+    // Reports of other things do not stand in the way of those of our own.
+    assert!(e.on_d_sack(range(1000, 2000)));
+    assert_eq!(e.proof(None, false), Some(Proof::DSack));
+}
+
+// RFC 3708 §3 A.4: the network can duplicate a retransmission that was needed. It is reported first no
+// sooner than a round trip after it was sent.
+#[test]
+fn a_retransmission_that_was_needed_and_came_twice_is_no_proof() {
+    let proof = |now, d_sack_first: bool| {
+        let mut e = episode();
+        if d_sack_first {
+            e.on_d_sack(range(1000, 2000));
+        }
+        arrives(&mut e, now, 50, 2000, Some(RTT_MS));
+        e.on_d_sack(range(1000, 2000));
+        e.proof(None, false)
+    };
+    assert_eq!(proof(50 + RTT_MS - 1, false), Some(Proof::DSack), "it was the original");
+    assert_eq!(proof(50 + RTT_MS, false), None);
+    assert_eq!(proof(50 + RTT_MS, true), None, "in whatever order");
+    // What was sent again before the episode says nothing about it.
+    let mut e = episode();
+    arrives(&mut e, 60, 49, 900, Some(RTT_MS));
+    arrives(&mut e, 60, 50, 2000, Some(RTT_MS));
+    assert!(e.on_d_sack(range(1000, 2000)));
+    assert_eq!(e.proof(None, false), Some(Proof::DSack));
+}
+
+// RFC 3708 §3 A.2, A.4: with nothing to compare with, while the network is not seen to duplicate.
+#[test]
+fn before_a_measurement_d_sacks_are_believed_while_there_are_no_others() {
+    let mut e = episode();
+    arrives(&mut e, 500, 50, 2000, None);
+    let mut same = e.clone();
+    assert!(same.on_d_sack(range(1000, 2000)));
+    assert_eq!(same.proof(None, false), None, "A.1: all acknowledgements before it were lost");
+    e.on_delivery(&Delivery::new(ms(510), None, None, at(0)));
+    assert!(e.on_d_sack(range(1000, 2000)));
+    assert_eq!(e.proof(None, false), Some(Proof::DSack));
+    assert!(!e.on_d_sack(range(2000, 3000)));
+    assert_eq!(e.proof(None, false), None);
+}
+
+// RFC 3708 §3 A.3: which of three copies came twice cannot be told.
+#[test]
+fn what_was_sent_again_twice_is_no_proof() {
+    let mut e = episode();
+    e.on_resent(ms(55), range(1000, 2000), 3);
+    assert!(e.on_d_sack(range(1000, 2000)));
+    assert_eq!(e.proof(None, false), None);
+}
+
+// Once: what comes later only widens the window for reordering. Probes after it are none of it.
+#[test]
+fn it_is_undone_once() {
+    let mut e = episode();
+    assert_eq!(e.proof(Some(49), false), Some(Proof::Timestamp));
+    e.on_undone(at(10_000));
+    e.on_resent(ms(60), range(9000, 10_000), 2);
+    assert!(!e.on_d_sack(range(9000, 10_000)));
+    assert!(e.on_d_sack(range(1000, 2000)));
+    assert_eq!(e.proof(Some(49), false), None);
+}
+
+// The memory of an episode is bounded, however it is cut up; past the bound it stays.
+#[test]
+fn ranges_are_bounded() {
+    let mut e = episode();
+    let resend = |e: &mut Episode, n: u64| e.on_resent(ms(51), range(2 * n, 2 * n + 1), 2);
+    let owed = |n: u64| range(2 * n, 2 * n + 1);
+    let first = 2000;
+    for n in first..first + MAX_OWED as u64 - 1 {
+        resend(&mut e, n);
+    }
+    assert_eq!(e.owed.len(), MAX_OWED);
+    assert!(!e.on_d_sack(range(1100, 1200)), "it would leave one more");
+    assert!(e.on_d_sack(range(1000, 1200)));
+    assert!(e.on_d_sack(range(1200, 2000)));
+    (first..first + MAX_OWED as u64 - 1).for_each(|n| assert!(e.on_d_sack(owed(n))));
+    assert_eq!(e.proof(None, false), Some(Proof::DSack));
+    for n in 0..2 * MAX_OWED as u64 {
+        resend(&mut e, first + n);
+    }
+    assert_eq!(e.owed.len(), MAX_OWED);
+    (0..2 * MAX_OWED as u64).for_each(|n| _ = e.on_d_sack(owed(first + n)));
+    assert_eq!(e.proof(None, false), None, "not all was remembered");
+}

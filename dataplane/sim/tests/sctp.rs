@@ -1,5 +1,5 @@
-//! Whole transfers over SCTP and bad paths, in virtual time: every combination of loss, reordering, round
-//! trip, MTU and number of sessions.
+//! Whole transfers over SCTP and bad paths, in virtual time: every combination of loss, reordering,
+//! duplication, round trip, MTU and number of sessions.
 
 use core::time::Duration;
 
@@ -14,6 +14,7 @@ use sim::transfer::{self, Load, Patience};
 struct Cell {
     loss_percent: f64,
     reorder: bool,
+    duplicate: bool,
     rtt: Duration,
     sessions: u16,
     mtu: usize,
@@ -31,8 +32,10 @@ fn direction(cell: &Cell, seed: u64) -> path::Config {
     } else {
         Reorder::default()
     };
+    let duplicate = if cell.duplicate { percent(2.0) } else { Probability::NEVER };
     let delay = cell.rtt / 2;
-    path::Config::new(cell.mtu, link::Config { loss, reorder, delay, ..link::Config::seeded(seed) })
+    let link = link::Config { loss, reorder, duplicate, delay, ..link::Config::seeded(seed) };
+    path::Config::new(cell.mtu, link)
 }
 
 fn config(cell: &Cell, seed: u64) -> Config<SctpConfig> {
@@ -56,11 +59,11 @@ fn config(cell: &Cell, seed: u64) -> Config<SctpConfig> {
 
 fn cells(loss_percent: f64) -> Vec<Cell> {
     let mut cells = Vec::new();
-    for reorder in [false, true] {
+    for (reorder, duplicate) in [(false, false), (true, false), (false, true), (true, true)] {
         for rtt in [100, 1000, 20_000].map(Duration::from_micros) {
             for sessions in [1, 3, 200] {
                 for mtu in [1500, 9000] {
-                    cells.push(Cell { loss_percent, reorder, rtt, sessions, mtu });
+                    cells.push(Cell { loss_percent, reorder, duplicate, rtt, sessions, mtu });
                 }
             }
         }
@@ -79,6 +82,15 @@ fn all(loss_percent: f64) {
         if loss_percent == 0.0 && !cell.reorder {
             let resent = [pair.client.totals().retransmitted, pair.server.totals().retransmitted];
             assert_eq!(resent, [0, 0], "{cell:?}");
+        }
+        if !cell.reorder {
+            // What was found lost was lost, whatever the network made copies of (RFC 3708 §3 A). What that is in
+            // goodput is in the snapshot tests, whose transfers are long enough to tell.
+            let undone = [&pair.client, &pair.server].map(|host| {
+                let endpoint = host.endpoint().expect("there was an association");
+                endpoint.association().sender().stats().undone_by_duplicates
+            });
+            assert_eq!(undone, [0, 0], "{cell:?}");
         }
         for host in [&pair.client, &pair.server] {
             assert_eq!(host.fault(), None, "{cell:?}");

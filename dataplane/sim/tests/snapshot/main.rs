@@ -3,6 +3,7 @@
 //!
 //! `SIM_BLESS=1 cargo test -p sim --test snapshot` renews the files.
 
+mod duplicates;
 mod matrix;
 mod paths;
 mod sctp;

@@ -23,6 +23,8 @@ pub(super) const THREADS: usize = 2;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
     pub(super) loss_percent: f64,
+    /// Packets that the path delivers twice, in both directions.
+    pub(super) duplicate_percent: f64,
     pub(super) rtt: Duration,
     pub(super) mtu: usize,
     pub(super) markers: bool,
@@ -31,6 +33,16 @@ pub(super) struct Cell {
 }
 
 impl Cell {
+    /// Nothing happens on it.
+    pub(super) const PLAIN: Cell = Cell {
+        loss_percent: 0.0,
+        duplicate_percent: 0.0,
+        rtt: Duration::from_millis(10),
+        mtu: 1500,
+        markers: true,
+        resegmented: false,
+    };
+
     /// Bits per second of the link: less where the round-trip time is long, so that a run stays cheap.
     pub(super) fn rate(&self) -> u64 {
         match self.rtt.as_millis() {
@@ -86,6 +98,7 @@ impl Cell {
         };
         let link = link::Config {
             loss: Loss::Random(percent(self.loss_percent)),
+            duplicate: percent(self.duplicate_percent),
             delay: self.rtt / 2,
             rate: Some(rate),
             ..link::Config::seeded(seed)
@@ -186,12 +199,24 @@ fn cells(resegmented: bool, losses: &[f64], rtts_us: &[u64]) -> Vec<Cell> {
             for mtu in [1500, 9000] {
                 for markers in [true, false] {
                     let rtt = Duration::from_micros(rtt);
-                    cells.push(Cell { loss_percent, rtt, mtu, markers, resegmented });
+                    cells.push(Cell {
+                        loss_percent,
+                        rtt,
+                        mtu,
+                        markers,
+                        resegmented,
+                        ..Cell::PLAIN
+                    });
                 }
             }
         }
     }
     cells
+}
+
+/// The same over paths that deliver 2 % of the packets twice.
+pub(super) fn twice(cells: &[Cell]) -> Vec<Cell> {
+    cells.iter().map(|cell| Cell { duplicate_percent: 2.0, ..*cell }).collect()
 }
 
 fn section(text: &mut String, title: &str, cells: &[Cell]) {
@@ -210,5 +235,6 @@ fn the_matrix_is_what_it_was() {
     let mut text = ABOUT.to_owned();
     section(&mut text, "segments as sent", &cells(false, &losses, &[100, 1000, 10_000, 100_000]));
     section(&mut text, "cut and joined on the way", &cells(true, &[0.0, 1.0], &[1000, 100_000]));
+    section(&mut text, "2 % twice on the way", &twice(&cells(false, &[0.0, 1.0], &[1000, 10_000])));
     compare("matrix.txt", &text);
 }

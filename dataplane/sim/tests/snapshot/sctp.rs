@@ -11,7 +11,7 @@ use sim::snapshot::{columns, map};
 use sim::transfer::{self, Load, Patience, Times};
 
 use super::compare;
-use super::matrix::{Cell, THREADS};
+use super::matrix::{Cell, THREADS, twice};
 
 /// Common header and the header of one DATA chunk.
 const SCTP_HEADERS: usize = 12 + 16;
@@ -19,7 +19,7 @@ const SCTP_HEADERS: usize = 12 + 16;
 const SESSIONS: u16 = 4;
 
 impl Cell {
-    fn sctp(&self, seed: u64) -> Config<SctpConfig> {
+    pub(super) fn sctp(&self, seed: u64) -> Config<SctpConfig> {
         let mut host = SctpConfig {
             mtu: self.mtu,
             region: self.octets() as usize,
@@ -41,7 +41,7 @@ impl Cell {
     }
 }
 
-fn run<S: Setup>(cell: &Cell, config: Config<S>, seed: u64) -> (Pair<S>, Times) {
+pub(super) fn run<S: Setup>(cell: &Cell, config: Config<S>, seed: u64) -> (Pair<S>, Times) {
     let octets = cell.octets();
     let load =
         |octets| Load { seed, octets, max_message: 1 << 20, untagged_every: 0, ..Load::default() };
@@ -93,24 +93,32 @@ const ABOUT: &str = "\
 #
 ";
 
-fn cells(losses: &[f64]) -> Vec<Cell> {
+const RTTS_US: [u64; 4] = [100, 1000, 10_000, 100_000];
+
+fn cells(losses: &[f64], rtts_us: &[u64]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for &loss_percent in losses {
-        for rtt in [100, 1000, 10_000, 100_000].map(Duration::from_micros) {
+        for rtt in rtts_us.iter().copied().map(Duration::from_micros) {
             for mtu in [1500, 9000] {
-                cells.push(Cell { loss_percent, rtt, mtu, markers: true, resegmented: false });
+                cells.push(Cell { loss_percent, rtt, mtu, ..Cell::PLAIN });
             }
         }
     }
     cells
 }
 
+fn section(text: &mut String, cells: &[Cell]) {
+    for line in map(THREADS, cells, |n, cell| line(cell, n as u64)) {
+        let _ = writeln!(text, "{line}");
+    }
+}
+
 #[test]
 fn the_matrix_is_what_it_was() {
     let mut text = format!("{ABOUT}#{}\n", &columns(&WIDTHS, &TITLES)[1..]);
-    for line in map(THREADS, &cells(&[0.0, 0.1, 1.0, 5.0]), |n, cell| line(cell, n as u64)) {
-        let _ = writeln!(text, "{line}");
-    }
+    section(&mut text, &cells(&[0.0, 0.1, 1.0, 5.0], &RTTS_US));
+    let _ = writeln!(text, "\n# 2 % twice on the way");
+    section(&mut text, &twice(&cells(&[0.0, 1.0], &[1000, 10_000])));
     compare("sctp.txt", &text);
 }
 
@@ -120,7 +128,7 @@ fn at_one_percent_of_loss_it_has_nine_tenths_of_what_tcp_has() {
     const SEEDS: u64 = 5;
     let mut text = String::new();
     let mut slow = 0;
-    let both = map(THREADS, &cells(&[1.0]), |_, cell| {
+    let both = map(THREADS, &cells(&[1.0], &RTTS_US), |_, cell| {
         let (mut tcp, mut sctp) = (Duration::ZERO, Duration::ZERO);
         for seed in 0..SEEDS {
             tcp += run(cell, cell.config(seed), seed).1.all;

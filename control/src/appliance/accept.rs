@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use dataplane::memory::Memory;
-use dataplane::{Command, Event, Service};
+use dataplane::{Command, Event};
 use ddp::{PdId, StreamId, VersionPolicy};
 use tcp_lite::mpa::Revision;
 
 use super::core::{Core, Loading, Then};
 use super::loader::Wanted;
-use super::services::{rdmap_config, worker_service};
-use super::streams::{State, Stream, new_stream, stream_config};
+use super::start::accepted_ulp;
+use super::streams::{State, Stream, new_stream};
 use crate::advert::{self, Advertised};
 use crate::api::EventKind;
 
@@ -179,14 +179,8 @@ impl Core {
             Some(Revision::Draft) => VersionPolicy::V0,
         };
         let found = listener.and_then(|listener| self.listener_by_id(listener));
-        let rdmap = found.and_then(|found| found.section.ulp.rdmap().copied());
-        let (ulp, service) = match rdmap {
-            None => (stream_config(&queues, version).into(), Service::Control),
-            Some(section) => {
-                let depths = (section.ird, section.ord);
-                (rdmap_config(depths, &queues, version).into(), worker_service(section.service))
-            }
-        };
+        let ulp = found.map(|found| &found.section.ulp);
+        let (ulp, service) = accepted_ulp(ulp, &queues, version);
         self.service_opened(id);
         self.tell(id.worker(), Command::Accept { stream: id, pd, private_data, ulp, service });
     }

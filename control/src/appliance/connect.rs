@@ -14,9 +14,8 @@ use tcp_lite::mpa;
 use super::core::{Core, Loading, NOBODY, Then};
 use super::loader::Wanted;
 use super::sends::PendingSend;
-use super::services::rdmap_config;
-use super::start::{connect_endpoint, connect_sctp};
-use super::streams::{State, Stream, new_stream, stream_config};
+use super::start::{connect_endpoint, connect_sctp, opened_ulp};
+use super::streams::{State, Stream, new_stream};
 use super::verbs::{PendingAtomic, PendingPing};
 use crate::advert::{self, Advertised};
 use crate::api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
@@ -200,13 +199,7 @@ impl Core {
             Transport::Tcp => EndpointConfig::Tcp(self.tcp_for(&plan.spec, peer, plan.start_key)),
             Transport::Sctp => EndpointConfig::Sctp(self.sctp_for(&plan.spec)),
         };
-        let ulp = match plan.spec.ulp {
-            UlpChoice::Ddp => stream_config(&own_queues(), version).into(),
-            UlpChoice::Rdmap => {
-                let depths = (plan.spec.rdmap.ird, plan.spec.rdmap.ord);
-                rdmap_config(depths, &own_queues(), version).into()
-            }
-        };
+        let ulp = opened_ulp(&plan.spec, version);
         let mut connect = Connect {
             ticket: Ticket(0),
             interface: plan.interface,

@@ -19,7 +19,7 @@ use super::core::{Core, Then};
 use super::limits::{Ledger, Limits};
 use super::loader::open_log;
 use super::services::Serving;
-use super::start::listener_endpoint;
+use super::start::listener_config;
 use crate::advert;
 use crate::api::{Answer, ApiError, EventKind, ListenerInfo, Reply};
 use crate::config::{Delivery, Fsync, ListenerSection};
@@ -315,17 +315,9 @@ impl Core {
     }
 
     fn worker_config(&self, listener: &Listener) -> ListenerConfig {
-        let section = &listener.section;
-        let pending = section.limits.pending.div_ceil(self.workers() as u32).max(1);
-        ListenerConfig {
-            id: listener.id(),
-            interface: self.interface_named(&section.interface),
-            address: section.address,
-            port: section.port,
-            endpoint: listener_endpoint(&self.config, section),
-            backlog: pending,
-            credits: pending,
-        }
+        let interface = self.interface_named(&listener.section.interface);
+        let workers = self.workers() as u32;
+        listener_config(&self.config, &listener.section, listener.id(), interface, workers)
     }
 
     pub(super) fn on_listener_added(

@@ -7,19 +7,23 @@ use std::time::Duration;
 
 use dataplane::port::{self, ChecksumMode, PortConfig};
 use dataplane::{
-    DataplaneConfig, Idle, InterfaceConfig, Limits, PortAttachment, PortId, Route, SctpConfig,
-    SynCookieMode, WorkerConfig, WorkerId,
+    DataplaneConfig, Idle, InterfaceConfig, InterfaceId, Limits, ListenerConfig, ListenerId,
+    PortAttachment, PortId, Route, SctpConfig, Service, SynCookieMode, WorkerConfig, WorkerId,
 };
+use ddp::VersionPolicy;
 use dpdk::{EalConfig, Hugepages, LogLevel};
 use sctp_lite::sctp;
-use tcp_lite::endpoint::EndpointConfig;
+use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
 use tcp_lite::mpa::{self, Revision, Revisions};
 use tcp_lite::tcp;
 
-use crate::api::ConnectSpec;
+use super::connect::own_queues;
+use super::services::{rdmap_config, worker_service};
+use super::streams::stream_config;
+use crate::api::{ConnectSpec, UlpChoice};
 use crate::config::{
     self, Checksum, Config, Congestion, HugepagePolicy, Impairment, ListenerSection, MemifRole,
-    OnBadCrc, PortKind, PortSection, SctpSection, SynCookies, TcpSection,
+    OnBadCrc, PortKind, PortSection, QueueSection, SctpSection, SynCookies, TcpSection, Ulp,
 };
 use crate::transport::Transport;
 
@@ -223,11 +227,53 @@ fn worker_limits(config: &Config) -> Limits {
     }
 }
 
-/// How a listener's streams speak.
-pub(super) fn listener_endpoint(
+/// A listener as each of `workers` workers has it.
+pub fn listener_config(
     config: &Config,
     section: &ListenerSection,
-) -> dataplane::EndpointConfig {
+    id: ListenerId,
+    interface: Option<InterfaceId>,
+    workers: u32,
+) -> ListenerConfig {
+    let pending = section.limits.pending.div_ceil(workers.max(1)).max(1);
+    ListenerConfig {
+        id,
+        interface,
+        address: section.address,
+        port: section.port,
+        endpoint: listener_endpoint(config, section),
+        backlog: pending,
+        credits: pending,
+    }
+}
+
+/// What speaks above DDP on a listener's streams, and who deals with what arrives.
+pub fn accepted_ulp(
+    ulp: Option<&Ulp>,
+    queues: &[QueueSection],
+    version: VersionPolicy,
+) -> (UlpConfig, Service) {
+    match ulp.and_then(Ulp::rdmap) {
+        None => (stream_config(queues, version).into(), Service::Control),
+        Some(section) => {
+            let depths = (section.ird, section.ord);
+            (rdmap_config(depths, queues, version).into(), worker_service(section.service))
+        }
+    }
+}
+
+/// What speaks above DDP on a stream that is opened from here.
+pub fn opened_ulp(spec: &ConnectSpec, version: VersionPolicy) -> UlpConfig {
+    match spec.ulp {
+        UlpChoice::Ddp => stream_config(&own_queues(), version).into(),
+        UlpChoice::Rdmap => {
+            rdmap_config((spec.rdmap.ird, spec.rdmap.ord), &own_queues(), version).into()
+        }
+    }
+}
+
+/// How a listener's streams speak.
+pub fn listener_endpoint(config: &Config, section: &ListenerSection) -> dataplane::EndpointConfig {
     match section.transport {
         Transport::Tcp => tcp_listener(config, section).into(),
         Transport::Sctp => sctp_listener(config, section).into(),
@@ -256,7 +302,7 @@ fn sctp_listener(config: &Config, section: &ListenerSection) -> SctpConfig {
 }
 
 /// How an association that is opened from here speaks, to this UDP port if any.
-pub(super) fn connect_sctp(config: &Config, spec: &ConnectSpec) -> SctpConfig {
+pub fn connect_sctp(config: &Config, spec: &ConnectSpec) -> SctpConfig {
     let defaults = sctp_lite::session::Config::default();
     let peer_to_peer = spec.rdmap.peer_to_peer;
     let sessions = sctp_lite::session::Config {
@@ -328,7 +374,7 @@ fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
 }
 
 /// How a stream that is opened from here speaks. `start_key`: the draft's revision 0.
-pub(super) fn connect_endpoint(
+pub fn connect_endpoint(
     config: &Config,
     spec: &ConnectSpec,
     peer: mpa::Peer,
@@ -372,7 +418,8 @@ fn receiving(config: &Config) -> mpa::Config {
     }
 }
 
-fn tcp_config(section: &TcpSection) -> tcp::Config {
+/// TCP as all streams speak it.
+pub fn tcp_config(section: &TcpSection) -> tcp::Config {
     tcp::Config {
         initial_rto: section.initial_rto,
         min_rto: section.min_rto,

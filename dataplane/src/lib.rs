@@ -23,7 +23,7 @@ pub use api::{
     AssociationInfo, AssociationStats, CloseReason, Command, CommandError, Connect, ConnectError,
     Counters, Dataplane, DataplaneConfig, DropReason, EndpointConfig, Event, Full, Idle,
     InterfaceConfig, InterfaceId, Kind as CounterKind, Limits, ListenerConfig, ListenerId, Load,
-    LoadKind, LoadReport, NeighbourInfo, Origin, PortAttachment, PortId, PostFailure, Route,
-    SctpConfig, Service, Sources, StartError, StreamInfo, StreamParams, StreamStats, SynCookieMode,
-    Ticket, Transport, Window, WorkerConfig, WorkerHandle, WorkerId,
+    LoadKind, LoadReport, NeighbourInfo, Order, Origin, Pace, PortAttachment, PortId, PostFailure,
+    Route, SctpConfig, Service, Sources, StartError, StreamInfo, StreamParams, StreamStats,
+    SynCookieMode, Ticket, Transport, Window, WorkerConfig, WorkerHandle, WorkerId,
 };

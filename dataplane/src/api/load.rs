@@ -1,6 +1,8 @@
 //! Load that a worker makes by itself, for benchmarks and soak tests: messages at the pace of the stream,
 //! without a round trip to the control thread for each.
 
+use std::time::Duration;
+
 use ddp::{Qn, Stag, TaggedOffset};
 use hdrhistogram::Histogram;
 
@@ -15,12 +17,40 @@ pub const LONGEST_LATENCY: u64 = 10_000_000_000;
 pub struct Load {
     /// What they are.
     pub kind: LoadKind,
-    /// Octets of each; of a [`LoadKind::Notify`], those of the write.
+    /// Bytes of each; of a [`LoadKind::Notify`], those of the write.
     pub len: u32,
     /// How many.
     pub count: u64,
     /// Most that are posted and not complete; 0 is taken as 1. The stream's own bound holds besides.
     pub depth: u32,
+    /// When they are posted.
+    pub pace: Pace,
+    /// The times from post to completion are recorded, also of messages that are not answered.
+    pub timed: bool,
+}
+
+impl Load {
+    /// A closed loop without end: the next message is posted when one is complete.
+    pub fn closed(kind: LoadKind, len: u32, depth: u32) -> Load {
+        Load { kind, len, count: u64::MAX, depth, pace: Pace::Closed, timed: false }
+    }
+}
+
+/// When a load's messages are posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Pace {
+    /// As soon as the depth allows.
+    #[default]
+    Closed,
+    /// Open loop: one each `every`, the first after `phase`, whatever has become of those before. One that the
+    /// depth holds back is posted later, and its time still counts from the moment at which it was due, so that
+    /// a stall is not omitted from the distribution.
+    Open {
+        /// From one message to the next; at least 1 ns.
+        every: Duration,
+        /// From the begin of the load to the first.
+        phase: Duration,
+    },
 }
 
 /// What a load is made of. Bare DDP's messages on a bare DDP stream, RDMAP's on one that speaks RDMAP.
@@ -55,17 +85,54 @@ pub enum LoadKind {
 pub const NOTICE_LEN: usize = 8;
 
 /// Where tagged messages come from and go to: at the same offset on both sides, which moves on by the
-/// message's length and begins again where a message would not fit.
+/// message's length and begins again where a message would not fit, or is drawn at random.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// Our region, in this worker's table.
     pub local: Stag,
     /// The peer's.
     pub remote: Stag,
-    /// TO of the window's first octet, on both sides.
+    /// TO of the window's first byte, on both sides.
     pub base: TaggedOffset,
-    /// Octets of the window.
+    /// Bytes of the window.
     pub octets: u64,
+    /// Where in it the messages go.
+    pub order: Order,
+}
+
+/// Where in a window messages go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// One behind the other.
+    #[default]
+    Sequential,
+    /// Anywhere: an STag at random, and a TO at random in its part of the window.
+    Random {
+        /// STags of the peer that share the window in equal parts, in the order of their indexes (RFC 5040
+        /// §4.1: the upper 24 bits) from [`Window::remote`] on; at least 1.
+        stags: u32,
+    },
+}
+
+impl Window {
+    /// Bytes of the part of each of the peer's STags.
+    pub fn part(&self) -> u64 {
+        match self.order {
+            Order::Sequential => self.octets,
+            Order::Random { stags } => self.octets / u64::from(stags.max(1)),
+        }
+    }
+
+    /// The peer's STag of a message that begins `at` bytes behind the window's begin.
+    pub fn stag_at(&self, at: u64) -> Stag {
+        match self.order {
+            Order::Sequential => self.remote,
+            Order::Random { .. } => {
+                let index = at / self.part().max(1);
+                Stag(self.remote.0.wrapping_add((index as u32) << 8))
+            }
+        }
+    }
 }
 
 impl LoadKind {

@@ -18,7 +18,7 @@ pub use counters::{Counter, Counters, DropReason, Drops, Kind};
 pub use handle::{Dataplane, Full, StartError, WorkerHandle};
 pub(crate) use handle::{Wake, WorkerLink, worker_link};
 pub use ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
-pub use load::{LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Window};
+pub use load::{LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, Window};
 pub use message::{
     Command, CommandError, Connect, ConnectError, Event, NeighbourInfo, PostFailure, Service,
     Sources, StreamInfo,

@@ -1,14 +1,17 @@
 //! Load on a stream that the worker makes by itself ([`crate::api::Load`]).
 //!
-//! A load posts in the turn in which something of it completes, as far as its depth and the stream allow.
+//! A load posts in the turn in which something of it completes, as far as its depth and the stream allow. One
+//! with a pace ([`Pace::Open`]) posts when a message is due; what is due is asked for once a turn ([`Paced`]).
 //! It ends when all that it has posted is complete and it wants no more: because it has reached its
 //! count, because it was told so, or because something was refused. A stream has at most one.
 //!
 //! Messages whose completion counts carry [`LOAD`]; those whose answer counts carry
 //! [`NO_TICKET`](super::report::NO_TICKET).
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ddp::rdmap::WorkRequest;
 use ddp::{MESSAGE_QUEUE, Message, PostError, Qn, Source, Stag, StreamId, TaggedOffset};
@@ -22,13 +25,35 @@ use super::lower::Reach;
 use super::report::NO_TICKET;
 use super::{Core, reach};
 use crate::api::{
-    Event, LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, PostFailure, Ticket, Window,
+    Event, LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, PostFailure,
+    Ticket, Window,
 };
 use crate::io::PortIo;
 use crate::memory::Memory;
 
 /// The cookie of a load's messages that are complete when they are acknowledged or answered by RDMAP.
 pub(super) const LOAD: u64 = u64::MAX - 1;
+
+/// Messages that are due in one turn at most; the rest are posted in the next, and their times tell.
+const DUE: usize = 256;
+
+/// When the loads with a pace want to post next: an entry for each at most, besides those of loads that have ended
+/// before their time.
+#[derive(Default)]
+pub(super) struct Paced(BinaryHeap<Reverse<(Instant, u32)>>);
+
+impl Paced {
+    /// The earliest moment.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.0.peek().map(|&Reverse((at, _))| at)
+    }
+
+    /// Something is due.
+    #[inline]
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.next().is_some_and(|at| at <= now)
+    }
+}
 
 /// A load under way.
 pub(super) struct Running {
@@ -48,9 +73,15 @@ pub(super) struct Running {
     complete: u64,
     /// Octets from the window's begin to the next message.
     next: u64,
-    /// When those were posted that have no answer yet; empty for loads without answers.
+    /// When those were posted, or were due, that are not complete; empty where no times are recorded.
     under_way: VecDeque<Instant>,
     latency: Option<Histogram<u64>>,
+    /// When the next message is due; of a load with a pace.
+    due: Instant,
+    /// The moment of its entry in [`Paced`], if it has one.
+    armed: Option<Instant>,
+    /// State of the generator of random places.
+    random: u64,
     /// The write of the next pair is posted, its notice not.
     half: bool,
     stopping: bool,
@@ -128,7 +159,13 @@ impl<Io: PortIo> Core<Io> {
             complete: 0,
             next: 0,
             under_way: VecDeque::new(),
-            latency: load.kind.is_answered().then(histogram),
+            latency: (load.timed || load.kind.is_answered()).then(histogram),
+            due: match load.pace {
+                Pace::Closed => now,
+                Pace::Open { phase, .. } => now + phase,
+            },
+            armed: None,
+            random: u64::from(slot) + 1,
             half: false,
             stopping: false,
             failure: None,
@@ -197,7 +234,7 @@ impl<Io: PortIo> Core<Io> {
         let Some(mut load) = conn.load.take() else { return };
         let stream = conn.id;
         let Some(mut lower) = conn.lower.reach(&mut self.associations) else { return };
-        while load.wants_more() {
+        while load.wants_more() && load.is_due(now) {
             match load.post(&mut lower, now) {
                 Ok(()) => {}
                 Err(PostError::Full) => break,
@@ -207,9 +244,28 @@ impl<Io: PortIo> Core<Io> {
         if load.is_over() {
             self.end_load(stream, *load);
         } else if let Some(conn) = self.conns.get_mut(slot) {
+            if let Some(at) = load.arms(now) {
+                self.paced.0.push(Reverse((at, slot)));
+            }
             conn.load = Some(load);
         }
         self.touch(slot);
+    }
+
+    /// Posts what is due on streams whose load has a pace. Returns whether there was something.
+    pub(super) fn post_due(&mut self, now: Instant) -> bool {
+        let mut posted = 0;
+        while posted < DUE && self.paced.is_due(now) {
+            let Some(Reverse((at, slot))) = self.paced.0.pop() else { break };
+            posted += 1;
+            let load = self.conns.get_mut(slot).and_then(|conn| conn.load.as_mut());
+            // The load that it was for may have ended, and another may run there.
+            if let Some(load) = load.filter(|load| load.armed == Some(at)) {
+                load.armed = None;
+                self.go_on_with_load(slot, now);
+            }
+        }
+        posted > 0
     }
 
     /// The stream is over, and with it its load.
@@ -254,6 +310,19 @@ impl Running {
                 && under_way < u64::from(self.load.depth))
     }
 
+    /// The next message may be posted by now, as far as the pace says. The second half of a pair may always.
+    fn is_due(&self, now: Instant) -> bool {
+        self.half || matches!(self.load.pace, Pace::Closed) || self.due <= now
+    }
+
+    /// The moment at which it wants to be asked again, if it has a pace and is not held back by its depth: then
+    /// a completion asks.
+    fn arms(&mut self, now: Instant) -> Option<Instant> {
+        let waits = self.armed.is_none() && self.wants_more() && !self.is_due(now);
+        self.armed = if waits { Some(self.due) } else { self.armed };
+        self.armed.filter(|_| waits)
+    }
+
     fn is_over(&self) -> bool {
         let done = self.stopping || self.posted >= self.load.count;
         done && !self.half && self.posted == self.complete
@@ -292,16 +361,38 @@ impl Running {
             }
         }
         self.posted += 1;
-        if self.load.kind.is_answered() {
-            self.under_way.push_back(now);
+        if self.latency.is_some() {
+            // A message that comes late has waited since it was due.
+            self.under_way.push_back(match self.load.pace {
+                Pace::Closed => now,
+                Pace::Open { .. } => self.due,
+            });
+        }
+        if let Pace::Open { every, .. } = self.load.pace {
+            self.due += every.max(Duration::from_nanos(1));
         }
         Ok(())
     }
 
     /// Where in the window the next message goes.
-    fn place(&self, window: Window) -> u64 {
+    fn place(&mut self, window: Window) -> u64 {
+        if let Order::Random { stags } = window.order {
+            let (part, len) = (window.part(), u64::from(self.load.len));
+            let stag = self.draw(stags.max(1).into());
+            return stag * part + self.draw(part.saturating_sub(len) + 1);
+        }
         let fits = self.next.checked_add(self.load.len.into()).is_some_and(|e| e <= window.octets);
         if fits { self.next } else { 0 }
+    }
+
+    /// A number below `bound`: splitmix64, scaled. The bounds here are far below 2^32, so that no number is
+    /// preferred by more than a part in 2^32.
+    fn draw(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((u128::from(z ^ (z >> 31)) * u128::from(bound)) >> 64) as u64
     }
 
     fn moved(&mut self, at: u64) {
@@ -317,7 +408,7 @@ impl Running {
     ) -> Result<(), PostError> {
         let Some(memory) = &self.memory else { return Err(PostError::Closed) };
         let source = Source::Region { memory, offset: self.offset + at, len: self.load.len };
-        let (stag, to) = (window.remote, TaggedOffset(window.base.0 + at));
+        let (stag, to) = (window.stag_at(at), TaggedOffset(window.base.0 + at));
         if self.rdmap {
             let source = source.cloned();
             lower.post_rdmap(WorkRequest::Write { stag, to, source, cookie })
@@ -331,7 +422,7 @@ impl Running {
         lower.post_rdmap(WorkRequest::Read {
             sink_stag: window.local,
             sink_to: to,
-            source_stag: window.remote,
+            source_stag: window.stag_at(at),
             source_to: to,
             len: self.load.len,
             cookie: LOAD,

@@ -146,6 +146,8 @@ pub(crate) struct Core<Io: PortIo> {
     blocked: Vec<VecDeque<u32>>,
     /// Streams that wait for the link-layer address of a neighbour.
     waiting: HashMap<(usize, IpAddr), Vec<u32>>,
+    /// When loads with a pace post next.
+    paced: load::Paced,
     /// Unacknowledged messages by the region that they are sent from.
     sources: HashMap<Stag, u32>,
     /// Regions that are gone from the table and wait for `sources`.
@@ -256,6 +258,7 @@ impl<Io: PortIo> Core<Io> {
             ready: VecDeque::new(),
             blocked: vec![VecDeque::new(); lines],
             waiting: HashMap::new(),
+            paced: load::Paced::default(),
             sources: HashMap::new(),
             removals: Vec::new(),
             // RFC 9293 §3.4.1: a stream that moves to another worker keeps its numbers' order.
@@ -285,6 +288,7 @@ impl<Io: PortIo> Core<Io> {
         busy |= self.take_messages(now);
         busy |= self.take_frames(now);
         busy |= self.fire_timers(now);
+        busy |= self.post_due(now);
         let mut changed = self.ask_neighbours(now);
         let expired = self.reassembly.expire(now);
         changed |= expired > 0;
@@ -312,7 +316,7 @@ impl<Io: PortIo> Core<Io> {
     /// worker need do often. Timers and the rest are for the next turn; returns when it begins.
     pub(crate) fn look(&mut self, mut at: Instant, now: &impl Fn() -> Instant) -> Instant {
         for _ in 0..LOOKS {
-            if self.sees_input(at) {
+            if self.sees_input(at) || self.paced.is_due(at) {
                 break;
             }
             // Not to take the line of a ring away from who is just writing to it.
@@ -326,6 +330,7 @@ impl<Io: PortIo> Core<Io> {
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let timers = [
             self.wheel.next(),
+            self.paced.next(),
             self.associations.next_timer(),
             self.stack.poll_timeout(),
             self.reassembly.poll_timeout(),

@@ -8,8 +8,8 @@ use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
 
 use super::wire_pair::*;
 use crate::api::{
-    Command, Connect, Event, InterfaceId, Load, LoadKind, LoadReport, PostFailure, Service,
-    Sources, Ticket, Window,
+    Command, Connect, Event, InterfaceId, Load, LoadKind, LoadReport, Order, Pace, PostFailure,
+    Service, Sources, Ticket, Window,
 };
 use crate::memory::Memory;
 
@@ -28,7 +28,8 @@ struct Scene {
 }
 
 fn window(octets: u64) -> Window {
-    Window { local: LOCAL, remote: REMOTE, base: TaggedOffset(0), octets }
+    let order = Order::Sequential;
+    Window { local: LOCAL, remote: REMOTE, base: TaggedOffset(0), octets, order }
 }
 
 fn rdmap_config() -> UlpConfig {
@@ -83,7 +84,11 @@ impl Scene {
     }
 
     fn load(&mut self, kind: LoadKind, len: u32, count: u64, depth: u32) -> Ticket {
-        let (stream, load) = (self.here, Load { kind, len, count, depth });
+        self.begin(Load { count, ..Load::closed(kind, len, depth) })
+    }
+
+    fn begin(&mut self, load: Load) -> Ticket {
+        let stream = self.here;
         self.net.hosts[0].tell(0, |ticket| Command::Load { stream, load, ticket })
     }
 
@@ -243,4 +248,89 @@ fn reads_that_are_flushed_end_their_load() {
     let (stream, abort) = (s.there, true);
     s.net.hosts[1].tell(0, |_| Command::Close { stream, abort });
     assert_eq!(s.done(load).failure, Some(PostFailure::Flushed));
+}
+
+/// Posting stops for 10 ms in the middle; each message counts from the moment at which it was due.
+#[test]
+fn an_open_loop_does_not_omit_what_a_stall_delays() {
+    let mut s = scene(ddp(), Service::Echo);
+    let (every, phase) = (Duration::from_micros(100), Duration::from_micros(50));
+    let kind = LoadKind::Echo { qn: QN };
+    let load = Load { count: 300, pace: Pace::Open { every, phase }, ..Load::closed(kind, 64, 1) };
+    let begun = s.net.now;
+    let ticket = s.begin(load);
+    s.net.pass(Duration::from_millis(10));
+    // Nobody has a turn for 10 ms: a hundred messages are due then, and go one after the other.
+    s.net.now += Duration::from_millis(10);
+    let report = s.done(ticket);
+    assert_eq!((report.messages, report.failure), (300, None));
+    let took = s.net.now - begun;
+    assert!((Duration::from_micros(29_900)..Duration::from_millis(32)).contains(&took), "{took:?}");
+    let latency = report.latency.expect("round trips");
+    assert_eq!(latency.len(), 300);
+    // A hundred of them waited 0 to 10 ms, evenly.
+    let late = latency.count_between(1_000_000, 20_000_000);
+    assert!((80..=95).contains(&late), "{late} of 300 came late");
+    assert!(latency.value_at_quantile(0.5) < 200_000, "{}", latency.value_at_quantile(0.5));
+}
+
+#[test]
+fn many_streams_keep_their_pace_and_a_load_that_has_ended_leaves_nothing_behind() {
+    let mut s = scene(ddp(), Service::Sink);
+    let pace = Pace::Open { every: Duration::from_micros(10), phase: Duration::ZERO };
+    let write = Load::closed(LoadKind::Write(window(LEN as u64)), 100, 8);
+    let stopped = s.begin(Load { pace, ..write });
+    s.net.pass(Duration::from_millis(1));
+    let stream = s.here;
+    s.net.hosts[0].tell(0, |_| Command::StopLoad { stream });
+    let report = s.done(stopped);
+    assert!((90..=102).contains(&report.messages), "{}", report.messages);
+    // The next one on the stream is not hurried by what the first was still waiting for.
+    let slow = Pace::Open { every: Duration::from_millis(1), phase: Duration::from_millis(1) };
+    let begun = s.net.now;
+    let ticket = s.begin(Load { pace: slow, count: 5, ..write });
+    s.done(ticket);
+    assert!(s.net.now - begun >= Duration::from_millis(5), "{:?}", s.net.now - begun);
+}
+
+#[test]
+fn writes_that_are_timed_count_from_post_to_acknowledgement() {
+    let mut s = scene(ddp(), Service::Sink);
+    let write = Load::closed(LoadKind::Write(window(LEN as u64)), 64, 4);
+    let ticket = s.begin(Load { timed: true, count: 100, ..write });
+    assert_eq!(s.done(ticket).latency.expect("times").len(), 100);
+    assert!(s.run(LoadKind::Write(window(LEN as u64)), 64, 10, 4).latency.is_none());
+}
+
+#[test]
+fn random_writes_reach_every_stag_in_its_own_part() {
+    const STAGS: u32 = 16;
+    let mut s = scene(ddp(), Service::Sink);
+    let part = (LEN / STAGS as usize) as u64;
+    for index in 1..STAGS {
+        let entry = ddp::StagEntry {
+            stag: Stag(REMOTE.0 + (index << 8)),
+            pd: PD,
+            stream: None,
+            base_to: TaggedOffset(u64::from(index) * part),
+            len: part,
+            access: Access::REMOTE_WRITE,
+            memory: s.remote.clone(),
+            memory_offset: u64::from(index) * part,
+        };
+        let added = s.net.hosts[1].tell(0, |ticket| Command::AddStag { entry, ticket });
+        assert_eq!(s.net.wait_done(1, added), Ok(()));
+    }
+    s.local.write(0, &pattern(LEN));
+    let order = Order::Random { stags: STAGS };
+    let kind = LoadKind::Write(Window { order, ..window(LEN as u64) });
+    s.run(kind, 64, 4000, 50);
+    let (here, there) = (octets_of(&s.local), octets_of(&s.remote));
+    for part in 0..STAGS as usize {
+        let range = part * (LEN / STAGS as usize)..(part + 1) * (LEN / STAGS as usize);
+        let hit = there[range.clone()].iter().filter(|&&byte| byte != 0).count();
+        assert!(hit > range.len() / 2, "part {part}: {hit} bytes");
+    }
+    // What was written lies where it was read.
+    assert!(here.iter().zip(&there).all(|(a, b)| *b == 0 || a == b));
 }

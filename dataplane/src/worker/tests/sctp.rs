@@ -404,7 +404,7 @@ fn the_worker_makes_load_by_itself() {
             _ => None,
         })
     });
-    let load = Load { kind: LoadKind::Echo { qn: MESSAGE_QUEUE }, len: 100, count: 1000, depth: 8 };
+    let load = Load { count: 1000, ..Load::closed(LoadKind::Echo { qn: MESSAGE_QUEUE }, 100, 8) };
     let done = net.hosts[0].tell(0, |ticket| Command::Load { stream: here, load, ticket });
     let report = net.until("the load", |net| {
         net.hosts[0].take(|e| match e {

@@ -1,6 +1,8 @@
 //! One mapping: made, pre-faulted, locked, copied to and from, unmapped. The crate's only unsafe code.
 //! Lengths and offsets are octets; the caller has checked them, debug builds check again.
 
+pub(super) mod kernel;
+
 use std::ffi::c_void;
 use std::io::Error;
 use std::os::fd::{AsFd, OwnedFd};

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use ddp::memory::{AtomicError, RegionMemory};
 use map::Mapping;
+pub use map::kernel::CopyKernel;
 
 /// What backs a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,6 +169,18 @@ impl Memory {
     /// True when `offset..offset + len` lies inside.
     pub fn contains(&self, offset: u64, len: u64) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.0.len)
+    }
+
+    /// [`RegionMemory::write`] by this kernel, which the CPU has; for benchmarks.
+    pub fn write_by(&self, kernel: CopyKernel, offset: u64, bytes: &[u8]) {
+        let at = self.check(offset, bytes.len());
+        self.0.mapping.write_by(kernel, at, bytes);
+    }
+
+    /// [`RegionMemory::read`] by this kernel, which the CPU has; for benchmarks.
+    pub fn read_by(&self, kernel: CopyKernel, offset: u64, out: &mut [u8]) {
+        let at = self.check(offset, out.len());
+        self.0.mapping.read_by(kernel, at, out);
     }
 
     fn check(&self, offset: u64, len: usize) -> usize {

@@ -1,0 +1,219 @@
+//! Ways to copy bytes into a mapping and out of it, for whoever wants to know which is the fastest: the benchmark's
+//! hand-off takes the best of them at each length. The product copies as [`CopyKernel::LibraryAhead`].
+//!
+//! Lengths and offsets are bytes, checked as in [`Mapping::write`].
+
+use std::ptr;
+
+use super::Mapping;
+
+/// A way to copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyKernel {
+    /// The C library's memcpy, and a prefetch of what follows: as regions are copied.
+    LibraryAhead,
+    /// The C library's memcpy alone.
+    Library,
+    /// `rep movsb`.
+    String,
+    /// `rep movsb`, and a prefetch of what follows.
+    StringAhead,
+    /// Registers of 64 bytes (AVX-512), and a prefetch of what follows.
+    Wide,
+    /// The same with stores that pass the caches by.
+    Streaming,
+}
+
+impl CopyKernel {
+    /// All of them.
+    pub const ALL: [CopyKernel; 6] = [
+        CopyKernel::LibraryAhead,
+        CopyKernel::Library,
+        CopyKernel::String,
+        CopyKernel::StringAhead,
+        CopyKernel::Wide,
+        CopyKernel::Streaming,
+    ];
+
+    /// A stable name.
+    pub fn name(self) -> &'static str {
+        match self {
+            CopyKernel::LibraryAhead => "memcpy, prefetch",
+            CopyKernel::Library => "memcpy",
+            CopyKernel::String => "rep movsb",
+            CopyKernel::StringAhead => "rep movsb, prefetch",
+            CopyKernel::Wide => "AVX-512, prefetch",
+            CopyKernel::Streaming => "AVX-512, non-temporal",
+        }
+    }
+
+    /// This CPU has it.
+    pub fn is_available(self) -> bool {
+        match self {
+            CopyKernel::LibraryAhead | CopyKernel::Library => true,
+            CopyKernel::String | CopyKernel::StringAhead => cfg!(target_arch = "x86_64"),
+            CopyKernel::Wide | CopyKernel::Streaming => has_wide(),
+        }
+    }
+
+    fn prefetches(self) -> bool {
+        use CopyKernel::{LibraryAhead, StringAhead, Wide};
+        matches!(self, LibraryAhead | StringAhead | Wide)
+    }
+}
+
+impl Mapping {
+    /// [`Mapping::write`], so.
+    pub(in crate::memory) fn write_by(&self, kernel: CopyKernel, at: usize, bytes: &[u8]) {
+        assert!(bytes.len() <= self.len && at <= self.len - bytes.len());
+        assert!(kernel.is_available());
+        // SAFETY: as in `write`, and the CPU has the kernel.
+        unsafe { copy(kernel, bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len()) };
+        if kernel.prefetches() {
+            let (ahead, len) = self.ahead(at, bytes.len());
+            dpdk::prefetch::write(ahead, len);
+        }
+    }
+
+    /// [`Mapping::read`], so.
+    pub(in crate::memory) fn read_by(&self, kernel: CopyKernel, at: usize, out: &mut [u8]) {
+        assert!(out.len() <= self.len && at <= self.len - out.len());
+        assert!(kernel.is_available());
+        // SAFETY: as in `read`, and the CPU has the kernel.
+        unsafe { copy(kernel, self.start.as_ptr().add(at), out.as_mut_ptr(), out.len()) };
+        if kernel.prefetches() {
+            let (ahead, len) = self.ahead(at, out.len());
+            dpdk::prefetch::read(ahead, len);
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_wide() -> bool {
+    std::arch::is_x86_feature_detected!("avx512f")
+        && std::arch::is_x86_feature_detected!("avx512bw")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_wide() -> bool {
+    false
+}
+
+/// # Safety
+/// `len` bytes can be read at `from` and written at `to`, they do not overlap, and the CPU has the kernel.
+unsafe fn copy(kernel: CopyKernel, from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's promise is that of each of them.
+    unsafe {
+        match kernel {
+            CopyKernel::LibraryAhead | CopyKernel::Library => {
+                ptr::copy_nonoverlapping(from, to, len);
+            }
+            #[cfg(target_arch = "x86_64")]
+            CopyKernel::String | CopyKernel::StringAhead => x86::string(from, to, len),
+            #[cfg(target_arch = "x86_64")]
+            CopyKernel::Wide => x86::wide::<false>(from, to, len),
+            #[cfg(target_arch = "x86_64")]
+            CopyKernel::Streaming => x86::wide::<true>(from, to, len),
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => ptr::copy_nonoverlapping(from, to, len),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::asm;
+    use std::arch::x86_64::{
+        __m512i, _mm_sfence, _mm512_loadu_si512, _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8,
+        _mm512_storeu_si512, _mm512_stream_si512,
+    };
+
+    const LINE: usize = 64;
+
+    /// # Safety
+    /// As [`super::copy`].
+    pub(super) unsafe fn string(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: the instruction reads and writes exactly the caller's bytes; the direction flag is clear by the
+        // calling convention.
+        unsafe {
+            asm!(
+                "rep movsb",
+                inout("rcx") len => _,
+                inout("rsi") from => _,
+                inout("rdi") to => _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    /// # Safety
+    /// As [`super::copy`]; the CPU has AVX-512 F and BW.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub(super) unsafe fn wide<const STREAM: bool>(
+        mut from: *const u8,
+        mut to: *mut u8,
+        mut len: usize,
+    ) {
+        // Stores begin at a line: none of them crosses one.
+        let first = to.align_offset(LINE).min(len);
+        // SAFETY: `first <= len`.
+        unsafe { piece(from, to, first) };
+        len -= first;
+        // SAFETY: inside of the caller's bytes, or one behind them.
+        unsafe { (from, to) = (from.add(first), to.add(first)) };
+        while len >= LINE {
+            // SAFETY: a whole line is left on both sides, and `to` is at a line's begin.
+            unsafe {
+                let line = _mm512_loadu_si512(from.cast::<__m512i>());
+                match STREAM {
+                    true => _mm512_stream_si512(to.cast::<__m512i>(), line),
+                    false => _mm512_storeu_si512(to.cast::<__m512i>(), line),
+                }
+                (from, to) = (from.add(LINE), to.add(LINE));
+            }
+            len -= LINE;
+        }
+        // SAFETY: what is left is less than a line.
+        unsafe { piece(from, to, len) };
+        if STREAM {
+            _mm_sfence();
+        }
+    }
+
+    /// Less than a line.
+    ///
+    /// # Safety
+    /// As [`wide`]; `len` is below 64.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn piece(from: *const u8, to: *mut u8, len: usize) {
+        let mask = (1u64 << len) - 1;
+        // SAFETY: bytes that the mask leaves out are neither read nor written.
+        unsafe {
+            let bytes = _mm512_maskz_loadu_epi8(mask, from.cast());
+            _mm512_mask_storeu_epi8(to.cast(), mask, bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_copies_every_length_and_nothing_beside_it() {
+        let mapping = Mapping::anonymous(1 << 14).unwrap();
+        let bytes: Vec<u8> = (0..9000usize).map(|n| (n % 251) as u8 + 1).collect();
+        let kernels = CopyKernel::ALL.into_iter().filter(|kernel| kernel.is_available());
+        for kernel in kernels {
+            for (at, len) in [(0, 0), (1, 1), (63, 63), (64, 64), (5, 65), (100, 1428), (3, 8948)] {
+                mapping.write(0, &vec![0; 1 << 14]);
+                mapping.write_by(kernel, at, &bytes[..len]);
+                let mut all = vec![0; 1 << 14];
+                mapping.read_by(kernel, 0, &mut all);
+                assert_eq!(&all[at..at + len], &bytes[..len], "{kernel:?} {at} {len}");
+                let beside = all[..at].iter().chain(&all[at + len..]);
+                assert!(beside.copied().all(|byte| byte == 0), "{kernel:?} {at} {len}");
+            }
+        }
+    }
+}

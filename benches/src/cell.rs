@@ -1,38 +1,50 @@
 //! One end-to-end measurement, in a process of its own.
 
+mod measures;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use control::appliance::start;
 use dataplane::port::Ports;
-use dataplane::{Command, Event, Load, LoadKind, Service, StreamStats, Window};
+use dataplane::{Load, LoadKind, Order, Pace, Service, Window};
 use ddp::TaggedOffset;
-use dpdk::{Eal, EalConfig, Hugepages};
+use dpdk::Eal;
 use serde::{Deserialize, Serialize};
 
-use crate::rig::{End, LOCAL, Link, QUEUE, REMOTE, Rig, RigConfig, Side};
-use crate::row::{Quantiles, Row};
+use crate::product;
+use crate::rig::{End, Link, QUEUE, Rig, RigConfig, SINK, SOURCE, Side};
+use crate::row::Row;
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// Octets of writes acknowledged per second.
+    /// Bits of writes acknowledged per second.
     Goodput,
     /// The same of RDMAP's Reads.
     Read,
-    /// Round trips of an RDMAP Read.
-    ReadTrip,
+    /// The same of streams that write and of streams that read, in turn.
+    Mixed,
     /// The same of untagged messages or Sends.
     Send,
+    /// Writes per second, and the times from post to completion.
+    WriteRate,
+    /// The same of untagged messages or Sends.
+    SendRate,
+    /// Round trips of an RDMAP Read.
+    ReadTrip,
     /// Round trips of an untagged message.
     Echo,
     /// Round trips of a write with a notice behind it.
     Notify,
+    /// Round trips of untagged messages that are posted at a rate, a part of the most that the streams do.
+    Loaded,
     /// Streams opened and closed per second.
     SetUp,
-    /// Octets of heap per stream, for both ends.
+    /// Bytes of heap per stream, for both ends.
     Memory,
 }
 
@@ -47,10 +59,16 @@ pub struct Cell {
     pub what: What,
     /// Between whom.
     pub rig: RigConfig,
-    /// Octets of a message.
+    /// Bytes of a message.
     pub len: u32,
     /// Messages under way per stream.
     pub depth: u32,
+    /// Of [`What::Loaded`], the rate in per cent of the most.
+    #[serde(default)]
+    pub load_percent: u32,
+    /// Messages go anywhere in the region, to any of its STags; else one behind the other.
+    #[serde(default)]
+    pub random: bool,
     /// How long, after a warm-up of a quarter of it.
     pub seconds: f64,
 }
@@ -60,7 +78,8 @@ impl Cell {
     pub fn row(&self) -> Row {
         let rig = &self.rig;
         let on = |on| if on { "on" } else { "off" };
-        let row = Row::new(&self.group, &self.name, self.unit())
+        let idle = |side: Side| if rig.adaptive[side as usize] { "adaptive" } else { "poll" };
+        let mut row = Row::new(&self.group, &self.name, self.unit())
             .with("link", rig.link.name())
             .with("mtu", rig.mtu)
             .with("len", self.len)
@@ -71,8 +90,26 @@ impl Cell {
             .with("checksum", if rig.trusted { "trusted" } else { "software" })
             .with("llp", if rig.sctp { "sctp" } else { "mpa/tcp" })
             .with("ulp", if rig.rdmap { "rdmap" } else { "ddp" })
-            .with("slots", rig.slots)
-            .with("region", rig.region);
+            .with("source", if rig.unstable { "unstable" } else { "stable" })
+            .with("idle", format!("{}, {}", idle(Side::Asking), idle(Side::Asked)))
+            .with("ip", if rig.v6 { "6" } else { "4" })
+            .with("region", rig.region)
+            .with("deviations", self.deviations());
+        if let Some(vlan) = rig.vlan {
+            row = row.with("vlan", vlan);
+        }
+        if self.what == What::Loaded {
+            row = row.with("load", format!("{} %", self.load_percent));
+        }
+        if self.random {
+            row = row.with("order", "random").with("stags", rig.stags);
+        }
+        if rig.both {
+            row = row.with("directions", "both");
+        }
+        if rig.rate_mbit > 0 {
+            row = row.with("rate", format!("{} Mbit/s", rig.rate_mbit)).with("queue", rig.queue);
+        }
         match (rig.loss_ppm, rig.delay_us) {
             (0, 0) => row,
             (loss, delay) => row
@@ -81,55 +118,86 @@ impl Cell {
         }
     }
 
+    /// What the two configuration files say besides topology, in one line.
+    fn deviations(&self) -> String {
+        let mut all: Vec<String> = Vec::new();
+        for (section, lines) in product::deviations(&self.rig, Side::Asked) {
+            all.extend(lines.lines().map(|line| format!("{section}.{}", line.replace(" = ", "="))));
+        }
+        all.join(", ")
+    }
+
     fn unit(&self) -> &'static str {
         match self.what {
-            What::Goodput | What::Read | What::Send => "Gbit/s",
-            What::Echo | What::Notify | What::ReadTrip => "us",
+            What::Goodput | What::Read | What::Mixed | What::Send => "Gbit/s",
+            What::WriteRate | What::SendRate => "messages/s",
+            What::Echo | What::Notify | What::ReadTrip | What::Loaded => "us",
             What::SetUp => "streams/s",
-            What::Memory => "octets",
+            What::Memory => "bytes",
         }
     }
 
     fn service(&self) -> Service {
         match self.what {
-            What::Echo | What::Notify => Service::Echo,
+            What::Echo | What::Notify | What::Loaded => Service::Echo,
             _ => Service::Sink,
         }
     }
 
-    fn load(&self) -> Load {
-        let window =
-            Window { local: LOCAL, remote: REMOTE, base: TaggedOffset(0), octets: self.rig.region };
-        let kind = match self.what {
-            What::Read | What::ReadTrip => LoadKind::Read(window),
-            What::Send => LoadKind::Send { qn: QUEUE },
-            What::Echo => LoadKind::Echo { qn: QUEUE },
-            What::Notify => LoadKind::Notify { window, qn: QUEUE },
-            What::Goodput | What::SetUp | What::Memory => LoadKind::Write(window),
+    /// The load of the stream of this number.
+    fn load(&self, stream: u32) -> Load {
+        let order = match self.random {
+            true => Order::Random { stags: self.rig.stags.max(1) },
+            false => Order::Sequential,
         };
-        Load { kind, len: self.len, count: u64::MAX, depth: self.depth }
+        let (base, octets) = (TaggedOffset(0), self.rig.region);
+        let write = LoadKind::Write(Window { local: SOURCE, remote: SINK, base, octets, order });
+        let read = LoadKind::Read(Window { local: SINK, remote: SOURCE, base, octets, order });
+        let kind = match self.what {
+            What::Mixed if stream % 2 == 1 => read,
+            What::Read | What::ReadTrip => read,
+            What::Send | What::SendRate => LoadKind::Send { qn: QUEUE },
+            What::Echo | What::Loaded => LoadKind::Echo { qn: QUEUE },
+            What::Notify => {
+                let window = Window { local: SOURCE, remote: SINK, base, octets, order };
+                LoadKind::Notify { window, qn: QUEUE }
+            }
+            _ => write,
+        };
+        let timed = matches!(self.what, What::WriteRate | What::SendRate);
+        Load { timed, ..Load::closed(kind, self.len, self.depth) }
+    }
+
+    /// The same at a rate: `per_s` messages a second of all streams together, evenly spread.
+    fn paced(&self, stream: u32, per_s: f64) -> Load {
+        let streams = f64::from(self.rig.streams);
+        let every = Duration::from_secs_f64(streams / per_s.max(1.0));
+        let phase = every.mul_f64(f64::from(stream) / streams);
+        Load { pace: Pace::Open { every, phase }, ..self.load(stream) }
     }
 
     fn time(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
+
+    /// Bytes of memory that it needs beside what every measurement needs.
+    fn regions(&self) -> u64 {
+        let copies = if self.rig.both || self.rig.rdmap { 4 } else { 2 };
+        self.rig.region.saturating_mul(copies)
+    }
 }
 
-/// Starts DPDK's environment for a measurement.
-pub fn environment(memory_mib: u32) -> anyhow::Result<Ports> {
-    let config = EalConfig { hugepages: Hugepages::Auto, memory_mib, ..EalConfig::default() };
+/// Starts DPDK's environment for these ends, as the appliance does for the files of one process.
+pub fn environment(products: &[&product::Product]) -> anyhow::Result<Ports> {
+    let configs: Vec<_> = products.iter().map(|product| &product.config).collect();
+    let config = start::eal_config(&configs).map_err(anyhow::Error::msg)?;
     Ok(Ports::new(Eal::start(&config)?))
-}
-
-fn memory_mib(rig: &RigConfig) -> u32 {
-    // Full rings on both sides and as much again, twice over.
-    let frames = u64::from(rig.slots).max(1024) * 16;
-    ((frames * (u64::from(rig.mtu) + 512)) >> 20) as u32 + 256
 }
 
 /// The other process of a memif: serves until its standard input ends.
 pub fn serve(cell: &Cell) -> anyhow::Result<()> {
-    let ports = environment(memory_mib(&cell.rig))?;
+    let [_, asked] = cell.rig.products()?;
+    let ports = environment(&[&asked])?;
     let mut end = End::new(&cell.rig, &ports, Side::Asked)?;
     let mut out = std::io::stdout();
     writeln!(out, "ready")?;
@@ -169,35 +237,51 @@ impl Drop for Other {
     }
 }
 
-/// Octets of heap in use, where the program counts them.
+/// Bytes of heap in use, where the program counts them.
 pub type Heap<'a> = &'a dyn Fn() -> u64;
 
 /// Measures. `heap` is needed for [`What::Memory`] alone.
 pub fn measure(cell: &Cell, heap: Option<Heap<'_>>) -> anyhow::Result<Row> {
-    let ports = environment(memory_mib(&cell.rig))?;
+    enough_memory(cell.regions())?;
+    let [asking, asked] = cell.rig.products()?;
+    let ports = match cell.rig.link {
+        Link::Memif => environment(&[&asking])?,
+        _ => environment(&[&asking, &asked])?,
+    };
     let mut row = cell.row();
-    row.extra.insert("hugepages".into(), f64::from(u8::from(ports.eal().has_hugepages())));
+    row.also("hugepages", f64::from(u8::from(ports.eal().has_hugepages())));
     let _other = match cell.rig.link {
         Link::Memif => Some(Other::start(cell)?),
         _ => None,
     };
     let mut rig = Rig::new(&cell.rig, &ports, cell.service())?;
     wait_for_link(&mut rig)?;
-    match cell.what {
-        What::Goodput | What::Read | What::Send => goodput(cell, &mut rig, &mut row)?,
-        What::Echo | What::Notify | What::ReadTrip => latency(cell, &mut rig, &mut row)?,
-        What::SetUp => set_up(cell, &mut rig, &mut row)?,
-        What::Memory => {
-            let heap = heap.context("this program does not count its heap")?;
-            memory(cell, &mut rig, &mut row, heap)?;
-        }
-    }
+    measures::measure(cell, &mut rig, &mut row, heap)?;
     for (side, end) in [("asking", Some(&rig.asking)), ("asked", rig.asked.as_ref())] {
         let Some(end) = end else { continue };
-        row.extra.insert(format!("{side}_drops"), end.drops() as f64);
-        row.extra.insert(format!("{side}_tx_stalls"), end.count("tx_stalls") as f64);
+        row.also(&format!("{side}_drops"), end.drops() as f64);
+        row.also(&format!("{side}_tx_stalls"), end.count("tx_stalls") as f64);
     }
     Ok(row)
+}
+
+/// Refuses what would only fail half-way, or drive others out of memory.
+pub fn enough_memory(needed: u64) -> anyhow::Result<()> {
+    // Pools, queues and what the system needs itself.
+    const BESIDES: u64 = 1 << 30;
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    let available = kib.map_or(u64::MAX, |kib| kib << 10);
+    let mib = |bytes: u64| bytes >> 20;
+    anyhow::ensure!(
+        needed.saturating_add(BESIDES) <= available,
+        "its regions need {} MiB and {} MiB besides, but {} MiB of memory are available",
+        mib(needed),
+        mib(BESIDES),
+        mib(available)
+    );
+    Ok(())
 }
 
 fn wait_for_link(rig: &mut Rig) -> anyhow::Result<()> {
@@ -207,224 +291,4 @@ fn wait_for_link(rig: &mut Rig) -> anyhow::Result<()> {
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
-}
-
-/// What is read at the begin and at the end of the time.
-struct Sample {
-    at: Instant,
-    messages: u64,
-    octets: u64,
-    /// Frames sent by the asking and the asked worker; zero for one in another process, as below.
-    frames: [u64; 2],
-    cpu: [f64; 2],
-    /// Seconds that the two had something to do.
-    busy: [f64; 2],
-}
-
-impl Sample {
-    fn take(rig: &Rig) -> Sample {
-        let counters = |name| rig.asking.count(name);
-        let both = |name| {
-            [Some(&rig.asking), rig.asked.as_ref()].map(|end| end.map_or(0, |end| end.count(name)))
-        };
-        Sample {
-            messages: counters("load_messages"),
-            octets: counters("load_octets"),
-            frames: both("tx_frames"),
-            cpu: worker_seconds(),
-            busy: both("busy_nanoseconds").map(|nanoseconds| nanoseconds as f64 * 1e-9),
-            at: Instant::now(),
-        }
-    }
-}
-
-fn goodput(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
-    rig.open(cell.rig.streams)?;
-    rig.start(cell.load())?;
-    pause(rig, cell.time() / 4)?;
-    let before = Sample::take(rig);
-    pause(rig, cell.time())?;
-    let after = Sample::take(rig);
-    let held = rig.asked.as_ref().map_or(0.0, |asked| asked.count("held_octets_max") as f64);
-    row.extra.insert("held_octets_max".into(), held);
-    if let Some(StreamStats::Tcp(stats)) = rig.asked_stats()? {
-        let unlocatable = stats.mpa_rx.unlocatable_max as f64;
-        row.extra.insert("unlocatable_octets_max".into(), unlocatable);
-        row.extra.insert("located_held_octets_max".into(), (held - unlocatable).max(0.0));
-    }
-    if let Some(stats) = rig.asking_stats()? {
-        let (retransmitted, timeouts, recoveries, kept) = match stats {
-            StreamStats::Tcp(stats) => {
-                let (tcp, kept) = (stats.tcp, stats.mpa_tx.kept_max);
-                (tcp.segments_retransmitted, tcp.timeouts, tcp.fast_recoveries, kept)
-            }
-            StreamStats::Sctp(session, association) => {
-                let (send, kept) = (association.send, session.session.tx.kept_max);
-                (send.retransmitted, send.timeouts, send.fast_recoveries, kept)
-            }
-        };
-        row.extra.insert("segments_retransmitted".into(), retransmitted as f64);
-        row.extra.insert("timeouts".into(), timeouts as f64);
-        row.extra.insert("fast_recoveries".into(), recoveries as f64);
-        row.extra.insert("kept_octets_max".into(), kept as f64);
-    }
-    let report = rig.stop()?;
-    let seconds = (after.at - before.at).as_secs_f64();
-    let octets = (after.octets - before.octets) as f64;
-    anyhow::ensure!(octets > 0.0, "not one message was complete in the time");
-    row.sample(octets * 8e-9 / seconds);
-    let messages = (after.messages - before.messages) as f64 / seconds;
-    row.extra.insert("messages_per_s".into(), messages);
-    let frames = |side: usize| (after.frames[side] - before.frames[side]) as f64 / seconds;
-    row.extra.insert("frames_per_s".into(), frames(0));
-    if rig.asked.is_some() {
-        row.extra.insert("asked_frames_per_s".into(), frames(1));
-    }
-    for (side, name) in ["asking_cpu_ns_per_octet", "asked_cpu_ns_per_octet"].iter().enumerate() {
-        let used = after.cpu[side] - before.cpu[side];
-        row.extra.insert((*name).into(), used * 1e9 / octets);
-        let used = after.busy[side] - before.busy[side];
-        row.extra.insert(name.replace("cpu", "busy"), used * 1e9 / octets);
-    }
-    if let Some(latency) = &report.latency {
-        row.latency = quantiles(latency);
-    }
-    Ok(())
-}
-
-fn latency(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
-    rig.open(cell.rig.streams)?;
-    rig.start(cell.load())?;
-    pause(rig, cell.time() / 4)?;
-    rig.stop()?;
-    rig.start(cell.load())?;
-    pause(rig, cell.time())?;
-    let report = rig.stop()?;
-    let latency = report.latency.context("a load without round trips")?;
-    anyhow::ensure!(!latency.is_empty(), "not one answer came in the time");
-    row.sample(latency.value_at_quantile(0.5) as f64 * 1e-3);
-    for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)] {
-        row.extra.insert(format!("{name}_us"), latency.value_at_quantile(quantile) as f64 * 1e-3);
-    }
-    row.extra.insert("max_us".into(), latency.max() as f64 * 1e-3);
-    row.extra.insert("round_trips".into(), latency.len() as f64);
-    row.latency = quantiles(&latency);
-    Ok(())
-}
-
-fn quantiles(histogram: &hdrhistogram::Histogram<u64>) -> Quantiles {
-    histogram
-        .iter_quantiles(4)
-        .map(|point| (point.quantile(), point.value_iterated_to()))
-        .filter(|&(quantile, _)| quantile < 1.0)
-        .collect()
-}
-
-/// Streams are opened, closed, and opened again from one address after the other, so that those in
-/// TIME-WAIT pile up as they would.
-fn set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
-    let (warm, time) = (cell.time() / 4, cell.time());
-    let begin = Instant::now();
-    let (mut asked, mut ended, mut at_warm) = (0, 0u64, None);
-    for _ in 0..cell.depth {
-        rig.asking.connect(asked)?;
-        asked += 1;
-    }
-    let ended = rig.until("streams", time * 2 + Duration::from_secs(10), |asking, event| {
-        match event {
-            Event::Established { stream, .. } => {
-                asking.tell(Command::Close { stream, abort: false })?;
-            }
-            Event::Closed { .. } => {
-                ended += 1;
-                asking.connect(asked)?;
-                asked += 1;
-            }
-            Event::ConnectFailed { reason, .. } => anyhow::bail!("no stream: {reason}"),
-            _ => {}
-        }
-        let now = begin.elapsed();
-        let (from, before) = *at_warm.get_or_insert((now, ended));
-        if from < warm && now >= warm {
-            at_warm = Some((now, ended));
-        }
-        let rate = (ended - before) as f64 / (now - from).as_secs_f64();
-        Ok((now >= warm + time).then_some(rate))
-    })?;
-    row.sample(ended);
-    row.extra.insert("time_wait_recycled".into(), rig.asking.count("time_wait_recycled") as f64);
-    row.extra.insert("streams_in_all_states".into(), rig.asking.count("streams") as f64);
-    Ok(())
-}
-
-/// Silence after which a stream has given back what it needed to begin.
-const IDLE: Duration = Duration::from_millis(2500);
-
-fn memory(cell: &Cell, rig: &mut Rig, row: &mut Row, heap: Heap<'_>) -> anyhow::Result<()> {
-    let n = cell.rig.streams;
-    // The first stream brings what is made once: tables, caches, the ends' own vectors.
-    rig.open(1)?;
-    let before = heap();
-    rig.open(n)?;
-    settle(rig, IDLE)?;
-    let idle = heap();
-    row.sample((idle.saturating_sub(before)) as f64 / f64::from(2 * n));
-    row.extra.insert("idle_both_ends_octets".into(), idle.saturating_sub(before) as f64);
-    rig.start(cell.load())?;
-    settle(rig, cell.time())?;
-    let busy = heap();
-    rig.stop()?;
-    row.extra.insert(
-        "busy_octets_per_stream".into(),
-        busy.saturating_sub(before) as f64 / f64::from(2 * n),
-    );
-    row.extra.insert("resident_octets".into(), resident() as f64);
-    Ok(())
-}
-
-/// Lets time pass while the control side does what it must.
-fn pause(rig: &mut Rig, time: Duration) -> anyhow::Result<()> {
-    let end = Instant::now() + time;
-    while let left = end.saturating_duration_since(Instant::now())
-        && !left.is_zero()
-    {
-        rig.serve()?;
-        // Rarely: the cores are the workers'.
-        std::thread::sleep(left.min(Duration::from_millis(20)));
-    }
-    Ok(())
-}
-
-fn settle(rig: &mut Rig, time: Duration) -> anyhow::Result<()> {
-    pause(rig, time)
-}
-
-/// Processor time of the asking and the asked worker, in seconds; they are threads of the same name, the
-/// asked one made first. Zero where it is in another process.
-fn worker_seconds() -> [f64; 2] {
-    let mut times: Vec<(u32, f64)> = std::fs::read_dir("/proc/self/task")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
-            let stat = std::fs::read_to_string(entry.path().join("schedstat")).ok()?;
-            let thread = entry.file_name().to_str()?.parse().ok()?;
-            let nanoseconds: f64 = stat.split_whitespace().next()?.parse().ok()?;
-            name.trim().starts_with("worker-").then_some((thread, nanoseconds * 1e-9))
-        })
-        .collect();
-    times.sort_by_key(|&(thread, _)| thread);
-    match times[..] {
-        [asking] => [asking.1, 0.0],
-        [asked, asking, ..] => [asking.1, asked.1],
-        [] => [0.0; 2],
-    }
-}
-
-/// Resident octets of this process.
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
-    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
 }

@@ -75,18 +75,31 @@ pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
         println!("this is the baseline now: {}", file.display());
         return Ok(Verdict::Good);
     }
-    match verdict {
-        Verdict::Good => println!("no path has grown by more than 2 %"),
-        Verdict::Grown => println!(
-            "TOO MUCH GROWTH: make the path as short as it was, or, if it is worth it, renew the \
-             baseline: scripts/bench --instructions --bless"
-        ),
-        Verdict::NoBaseline => println!(
-            "NO BASELINE FOR THIS COMPILER AND CRC: NOTHING WAS CHECKED. Counts of others say nothing \
-             here. On the commit to compare with: scripts/bench --instructions --bless"
-        ),
-    }
+    println!("{}", verdict.sentence());
     Ok(verdict)
+}
+
+impl Verdict {
+    /// What it means, and what to do about it.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Verdict::Good => "no path has grown by more than 2 %",
+            Verdict::Grown => {
+                "FAILED: a path has grown by more than 2 %. Make it as short as it was, or, if it is worth it, \
+                 renew the baseline: scripts/bench --instructions --bless"
+            }
+            Verdict::NoBaseline => {
+                "FAILED: there is no baseline for this compiler and CRC, so nothing was checked; counts of others \
+                 say nothing here. Make one on the commit to compare with, and commit \
+                 benches/instructions.toml: scripts/bench --instructions --bless"
+            }
+        }
+    }
+
+    /// Only what was compared and found good passes.
+    pub fn exit_code(self) -> u8 {
+        u8::from(self != Verdict::Good)
+    }
 }
 
 fn read(file: &Path) -> anyhow::Result<Baseline> {
@@ -203,6 +216,14 @@ mod tests {
         assert_eq!(judge(&[count("a", 1021)], Some(&known)), Verdict::Grown);
         assert_eq!(judge(&[count("b", 1)], Some(&known)), Verdict::Grown);
         assert_eq!(judge(&[count("a", 1)], None), Verdict::NoBaseline);
+    }
+
+    #[test]
+    fn without_a_baseline_the_gate_fails_and_says_how_to_make_one() {
+        let verdict = judge(&[], None);
+        assert_eq!(verdict.exit_code(), 1);
+        assert!(verdict.sentence().contains("scripts/bench --instructions --bless"));
+        assert_eq!((Verdict::Grown.exit_code(), Verdict::Good.exit_code()), (1, 0));
     }
 
     #[test]

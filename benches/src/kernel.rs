@@ -10,12 +10,12 @@ use ddp::RegionMemory;
 use wire::crc32c;
 
 use crate::limits::pin;
-use crate::rig::memory;
+use crate::product;
 
-/// Octets that one CRC covers, about what one FPDU of MTU 9000 does.
+/// Bytes that one CRC covers, about what one FPDU of MTU 9000 does.
 const BLOCK: usize = 8948;
 
-/// Octets per second that a receiver on core `cores[1]` checks and places.
+/// Bytes per second that a receiver on core `cores[1]` checks and places.
 pub fn bandwidth(cores: [usize; 2], region: u64, time: Duration) -> anyhow::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -34,9 +34,9 @@ pub fn bandwidth(cores: [usize; 2], region: u64, time: Duration) -> anyhow::Resu
     });
     pin(cores[1])?;
     let (mut stream, _) = listener.accept()?;
-    let sink = memory(region, true)?;
+    let sink = product::region(region)?;
     let mut buffer = vec![0; 32 * BLOCK];
-    let (mut filled, mut at, mut octets) = (0, 0u64, 0u64);
+    let (mut filled, mut at, mut bytes) = (0, 0u64, 0u64);
     let (mut begin, mut warm) = (Instant::now(), true);
     loop {
         let n = stream.read(&mut buffer[filled..])?;
@@ -51,23 +51,23 @@ pub fn bandwidth(cores: [usize; 2], region: u64, time: Duration) -> anyhow::Resu
             }
             sink.write(at, payload);
             at += payload.len() as u64;
-            octets += payload.len() as u64;
+            bytes += payload.len() as u64;
         }
         buffer.copy_within(whole..filled, 0);
         filled -= whole;
         if warm && begin.elapsed() > time / 4 {
-            (warm, begin, octets) = (false, Instant::now(), 0);
+            (warm, begin, bytes) = (false, Instant::now(), 0);
         } else if !warm && begin.elapsed() > time {
             break;
         }
     }
-    let rate = octets as f64 / begin.elapsed().as_secs_f64();
+    let rate = bytes as f64 / begin.elapsed().as_secs_f64();
     drop(stream);
     sender.join().map_err(|_| anyhow::anyhow!("the sender panicked"))??;
     Ok(rate)
 }
 
-/// Microseconds of a round trip of 64 octets between two pinned threads with `TCP_NODELAY`, the median.
+/// Microseconds of a round trip of 64 bytes between two pinned threads with `TCP_NODELAY`, the median.
 pub fn latency(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;

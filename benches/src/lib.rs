@@ -5,8 +5,10 @@
 //! `ddp-bench run` starts `ddp-bench cell …` and the like, and puts their rows together.
 #![forbid(unsafe_code)]
 
+pub mod appliance;
 pub mod cell;
 pub mod instructions;
+pub mod interval;
 pub mod kernel;
 pub mod limits;
 pub mod machine;
@@ -14,6 +16,7 @@ pub mod pairing;
 pub mod peers;
 pub mod plan;
 pub mod plots;
+pub mod product;
 pub mod quiet;
 pub mod report;
 pub mod rig;

@@ -1,25 +1,33 @@
 //! What no data plane can beat here: copy plus CRC on one core, and two cores that hand each other frames and do
-//! nothing but copy and CRC them.
+//! nothing but the work that placement cannot do without: copy, CRC, TCP checksum.
+//!
+//! Each step is done by the fastest way that this machine has for frames of this length. Which one that is depends
+//! on where the bytes lie, so it is found where it matters: the hand-off runs, and its cores are given one way after
+//! the other ([`Ways`]).
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
+use crc_fast::{CrcAlgorithm, Digest};
 use dataplane::io::{BURST, PortIo};
-use dataplane::memory::Memory;
-use dataplane::port::{ChecksumMode, Mbuf, PortConfig, PortKind, PortQueue};
-use ddp::RegionMemory;
+use dataplane::memory::{CopyKernel, Memory};
+use dataplane::net::checksum;
+use dataplane::port::{Mbuf, PortQueue};
 use serde::{Deserialize, Serialize};
 use wire::crc32c;
 
 use crate::cell::environment;
-use crate::rig::memory;
+use crate::product;
+use crate::rig::{RigConfig, stable};
 use crate::row::Row;
 
-/// Octets of a frame around a segment's payload: Ethernet, IPv4 and TCP with timestamps.
-const HEADERS: usize = 14 + 20 + 32;
+/// Bytes of a frame before the segment: Ethernet and IPv4.
+const NETWORK: usize = 14 + 20;
+/// Bytes before a segment's payload: TCP with timestamps besides.
+const HEADERS: usize = NETWORK + 32;
 
 /// A limit to measure.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -30,16 +38,10 @@ pub struct Limit {
     pub group: String,
     /// What is measured.
     pub what: LimitKind,
-    /// Octets of an IP packet.
-    pub mtu: u16,
-    /// Octets of each region.
-    pub region: u64,
-    /// Frames that the ring holds.
-    pub slots: u16,
+    /// Ring, regions and cores: those of the end-to-end measurements.
+    pub rig: RigConfig,
     /// How long.
     pub seconds: f64,
-    /// The two cores.
-    pub cores: [usize; 2],
 }
 
 /// What is measured.
@@ -48,7 +50,7 @@ pub struct Limit {
 pub enum LimitKind {
     /// A core that copies payloads into a region and computes their CRCs.
     CopyCrc,
-    /// Two cores: one copies from a region into frames with their CRC, the other checks it and copies them
+    /// Two cores: one copies from a region into frames with CRC and checksum, the other checks both and copies them
     /// into its region; the ring, the pool and the regions are those of the end-to-end measurements.
     HandOff,
 }
@@ -57,11 +59,12 @@ impl Limit {
     /// The row that it makes, still without number.
     pub fn row(&self) -> Row {
         let row = Row::new(&self.group, &self.name, "Gbit/s");
-        row.with("mtu", self.mtu).with("region", self.region).with("slots", self.slots)
+        let checksum = if self.rig.trusted { "trusted" } else { "software" };
+        row.with("mtu", self.rig.mtu).with("region", self.rig.region).with("checksum", checksum)
     }
 
     fn payload(&self) -> usize {
-        usize::from(self.mtu) + 14 - HEADERS
+        usize::from(self.rig.mtu) + 14 - HEADERS
     }
 }
 
@@ -69,13 +72,11 @@ impl Limit {
 pub fn measure(limit: &Limit) -> anyhow::Result<Row> {
     let time = Duration::from_secs_f64(limit.seconds);
     let mut row = limit.row();
-    match limit.what {
-        LimitKind::CopyCrc => row.sample(copy_crc(limit, time)? * 8e-9),
-        LimitKind::HandOff => {
-            let rate = hand_off(limit, time, &mut row.extra)?;
-            row.sample(rate * 8e-9);
-        }
-    }
+    let rate = match limit.what {
+        LimitKind::CopyCrc => copy_crc(limit, time)?,
+        LimitKind::HandOff => hand_off(limit, time, &mut row)?,
+    };
+    row.set(rate * 8e-9);
     Ok(row)
 }
 
@@ -88,104 +89,191 @@ pub fn pin(core: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Octets per second of a core that does what placement cannot do without.
-fn copy_crc(limit: &Limit, time: Duration) -> anyhow::Result<f64> {
-    pin(limit.cores[0])?;
-    let region = memory(limit.region, true)?;
-    let payload = limit.payload();
-    let frames: Vec<Vec<u8>> = (0..usize::from(limit.slots)).map(|_| vec![0x5a; payload]).collect();
-    let (begin, mut octets, mut at) = (Instant::now(), 0u64, 0u64);
-    while begin.elapsed() < time {
-        for frame in &frames {
-            black_box(crc32c::update(0, frame));
-            if at + payload as u64 > limit.region {
-                at = 0;
-            }
-            region.write(at, frame);
-            at += payload as u64;
-            octets += payload as u64;
-        }
-    }
-    Ok(octets as f64 / begin.elapsed().as_secs_f64())
+/// A way to compute CRC32c.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Crc {
+    /// As the product does: the CPU's instruction for short ones, wide registers for long ones.
+    Product,
+    /// The CPU's CRC instruction.
+    Instruction,
+    /// Carry-less multiplication in the widest registers.
+    Wide,
 }
 
-/// Octets per second that arrive, checked and copied.
-fn hand_off(
-    limit: &Limit,
-    time: Duration,
-    extra: &mut std::collections::BTreeMap<String, f64>,
-) -> anyhow::Result<f64> {
-    let ports = environment(512)?;
-    extra.insert("hugepages".into(), f64::from(u8::from(ports.eal().has_hugepages())));
+impl Crc {
+    const ALL: [Crc; 3] = [Crc::Product, Crc::Instruction, Crc::Wide];
+
+    fn of(self, bytes: &[u8]) -> u32 {
+        match self {
+            Crc::Product => crc32c::update(0, bytes),
+            Crc::Instruction => crc32c_hw::update(0, bytes),
+            Crc::Wide => {
+                let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+                digest.update(bytes);
+                digest.finalize() as u32
+            }
+        }
+    }
+}
+
+/// What is chosen for one core: indices, so that they can be changed while it runs.
+#[derive(Default)]
+struct Ways {
+    copy: AtomicU8,
+    crc: AtomicU8,
+}
+
+impl Ways {
+    fn copy(&self) -> CopyKernel {
+        CopyKernel::ALL[usize::from(self.copy.load(Ordering::Relaxed))]
+    }
+
+    fn crc(&self) -> Crc {
+        Crc::ALL[usize::from(self.crc.load(Ordering::Relaxed))]
+    }
+}
+
+/// Bytes per second of a core that does what placement cannot do without.
+fn copy_crc(limit: &Limit, time: Duration) -> anyhow::Result<f64> {
+    pin(limit.rig.cores[0])?;
+    let region = product::region(limit.rig.region)?;
+    let payload = limit.payload();
+    let frames: Vec<Vec<u8>> = (0..1024).map(|_| vec![0x5a; payload]).collect();
+    let mut at = 0u64;
+    let mut run = |copy: CopyKernel, crc: Crc, time: Duration| {
+        let (begin, mut bytes) = (Instant::now(), 0u64);
+        while begin.elapsed() < time {
+            for frame in &frames {
+                black_box(crc.of(frame));
+                if at + payload as u64 > limit.rig.region {
+                    at = 0;
+                }
+                region.write_by(copy, at, frame);
+                at += payload as u64;
+                bytes += payload as u64;
+            }
+        }
+        bytes as f64 / begin.elapsed().as_secs_f64()
+    };
+    let short = time / 20;
+    let copies = CopyKernel::ALL.into_iter().filter(|kernel| kernel.is_available());
+    let copy = fastest(copies.map(|copy| (copy, run(copy, Crc::Product, short))));
+    let copy = copy.unwrap_or(CopyKernel::LibraryAhead);
+    let crc = fastest(Crc::ALL.into_iter().map(|crc| (crc, run(copy, crc, short))));
+    Ok(run(copy, crc.unwrap_or(Crc::Product), time))
+}
+
+fn fastest<T>(rates: impl Iterator<Item = (T, f64)>) -> Option<T> {
+    rates.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(what, _)| what)
+}
+
+/// What the two cores and the one that watches share.
+struct Shared {
+    limit: Limit,
+    over: AtomicBool,
+    /// Bytes that arrived, were right and are copied.
+    got: AtomicU64,
+    sender: Ways,
+    receiver: Ways,
+}
+
+/// Bytes per second that arrive, checked and copied.
+fn hand_off(limit: &Limit, time: Duration, row: &mut Row) -> anyhow::Result<f64> {
+    let [asking, asked] = limit.rig.products()?;
+    let ports = environment(&[&asking, &asked])?;
+    row.also("hugepages", f64::from(u8::from(ports.eal().has_hugepages())));
     let mut opened = Vec::new();
-    for n in 0..2 {
-        let kind = PortKind::Ring { link: "limit".to_owned() };
-        opened.push(ports.open(&PortConfig {
-            checksum: ChecksumMode::Trusted,
-            mtu: limit.mtu,
-            rx_descriptors: limit.slots,
-            tx_descriptors: limit.slots,
-            ..PortConfig::new(format!("limit{n}"), kind)
-        })?);
+    for product in [asking, asked] {
+        opened.push(ports.open(&product.port)?);
     }
     let mut queues: Vec<PortQueue> = opened.iter_mut().flat_map(|p| p.take_queues()).collect();
     let (from, to) = (queues.remove(0), queues.remove(0));
-    let (source, sink) = (memory(limit.region, false)?, memory(limit.region, true)?);
-    let over = Arc::new(AtomicBool::new(false));
-    let got = Arc::new(AtomicU64::new(0));
-    let threads = {
-        let (limit, eal, over, got) =
-            (limit.clone(), ports.eal().clone(), over.clone(), got.clone());
-        let (eal2, over2, limit2) = (eal.clone(), over.clone(), limit.clone());
-        [
-            std::thread::spawn(move || -> anyhow::Result<()> {
-                pin(limit.cores[0])?;
-                let registered = eal.register_thread()?;
-                send_frames(&limit, from, &source, &over)?;
-                drop(registered);
-                Ok(())
-            }),
-            std::thread::spawn(move || -> anyhow::Result<()> {
-                pin(limit2.cores[1])?;
-                let registered = eal2.register_thread()?;
-                take_frames(&limit2, to, &sink, &over2, &got)?;
-                drop(registered);
-                Ok(())
-            }),
-        ]
+    let (source, sink) = (stable(limit.rig.region)?, product::region(limit.rig.region)?);
+    let shared = Arc::new(Shared {
+        limit: limit.clone(),
+        over: AtomicBool::new(false),
+        got: AtomicU64::new(0),
+        sender: Ways::default(),
+        receiver: Ways::default(),
+    });
+    let run = |core: usize, work: Box<dyn FnOnce(&Shared) -> anyhow::Result<()> + Send>| {
+        let (shared, eal) = (shared.clone(), ports.eal().clone());
+        std::thread::spawn(move || -> anyhow::Result<()> {
+            pin(shared.limit.rig.cores[core])?;
+            let registered = eal.register_thread()?;
+            let done = work(&shared);
+            drop(registered);
+            done
+        })
     };
-    std::thread::sleep(time / 4);
-    let (before, begin) = (got.load(Ordering::Relaxed), Instant::now());
-    std::thread::sleep(time);
-    let octets = got.load(Ordering::Relaxed) - before;
-    let seconds = begin.elapsed().as_secs_f64();
-    over.store(true, Ordering::Relaxed);
+    let threads = [
+        run(0, Box::new(move |shared| send_frames(shared, from, &source))),
+        run(1, Box::new(move |shared| take_frames(shared, to, &sink))),
+    ];
+    let rate = choose_and_measure(&shared, time, row);
+    shared.over.store(true, Ordering::Relaxed);
     for thread in threads {
         thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
     }
-    Ok(octets as f64 / seconds)
+    Ok(rate)
 }
 
-fn send_frames(
-    limit: &Limit,
-    mut queue: PortQueue,
-    source: &Memory,
-    over: &AtomicBool,
-) -> anyhow::Result<()> {
+/// Gives the cores one way after the other, each for a short time, and leaves them the best; then measures.
+fn choose_and_measure(shared: &Shared, time: Duration, row: &mut Row) -> f64 {
+    let rate = |time: Duration| {
+        let (before, begin) = (shared.got.load(Ordering::Relaxed), Instant::now());
+        std::thread::sleep(time);
+        let bytes = shared.got.load(Ordering::Relaxed) - before;
+        bytes as f64 / begin.elapsed().as_secs_f64()
+    };
+    std::thread::sleep(time / 4);
+    let short = (time / 16).max(Duration::from_millis(8));
+    let best = |what: &AtomicU8, many: usize, available: &dyn Fn(usize) -> bool| {
+        let rates = (0..many).filter(|&n| available(n)).map(|n| {
+            what.store(n as u8, Ordering::Relaxed);
+            // What is under way was made the other way.
+            std::thread::sleep(short / 4);
+            (n, rate(short))
+        });
+        let best = fastest(rates).unwrap_or(0);
+        what.store(best as u8, Ordering::Relaxed);
+    };
+    let has = |n: usize| CopyKernel::ALL[n].is_available();
+    for side in [&shared.receiver, &shared.sender] {
+        best(&side.copy, CopyKernel::ALL.len(), &has);
+        best(&side.crc, Crc::ALL.len(), &|_| true);
+    }
+    for (side, name) in [(&shared.sender, "sender"), (&shared.receiver, "receiver")] {
+        let (copy, crc) = (side.copy(), side.crc());
+        row.parameters.insert(format!("{name}'s ways"), format!("{}, CRC {crc:?}", copy.name()));
+    }
+    rate(time)
+}
+
+fn send_frames(shared: &Shared, mut queue: PortQueue, source: &Memory) -> anyhow::Result<()> {
+    let limit = &shared.limit;
     let (payload, mut at) = (limit.payload() - 4, 0u64);
-    while !over.load(Ordering::Relaxed) {
+    while !shared.over.load(Ordering::Relaxed) {
+        let (copy, crc) = (shared.sender.copy(), shared.sender.crc());
         for _ in 0..BURST {
             if PortIo::room(&mut queue) == 0 {
                 break;
             }
             let Some(mut frame) = queue.allocate(HEADERS + payload + 4) else { break };
-            if at + payload as u64 > limit.region {
+            if at + payload as u64 > limit.rig.region {
                 at = 0;
             }
-            let octets = &mut frame.data_mut()[HEADERS..];
-            source.read(at, &mut octets[..payload]);
-            let crc = crc32c::update(0, &octets[..payload]);
-            octets[payload..].copy_from_slice(&crc32c::to_field(crc));
+            let bytes = &mut frame.data_mut()[NETWORK..];
+            bytes[..HEADERS - NETWORK].fill(0);
+            let fpdu = &mut bytes[HEADERS - NETWORK..];
+            source.read_by(copy, at, &mut fpdu[..payload]);
+            let crc = crc.of(&fpdu[..payload]);
+            fpdu[payload..].copy_from_slice(&crc32c::to_field(crc));
+            if !limit.rig.trusted {
+                // Where TCP has it.
+                let sum = !checksum::sum(bytes);
+                bytes[16..18].copy_from_slice(&sum.to_be_bytes());
+            }
             at += payload as u64;
             PortIo::send(&mut queue, frame);
         }
@@ -194,31 +282,60 @@ fn send_frames(
     Ok(())
 }
 
-fn take_frames(
-    limit: &Limit,
-    mut queue: PortQueue,
-    sink: &Memory,
-    over: &AtomicBool,
-    got: &AtomicU64,
-) -> anyhow::Result<()> {
-    let (payload, mut at, mut octets) = (limit.payload() - 4, 0u64, 0u64);
+fn take_frames(shared: &Shared, mut queue: PortQueue, sink: &Memory) -> anyhow::Result<()> {
+    let limit = &shared.limit;
+    let (payload, mut at, mut got) = (limit.payload() - 4, 0u64, 0u64);
     let mut frames: ArrayVec<Mbuf, BURST> = ArrayVec::new();
-    while !over.load(Ordering::Relaxed) {
+    while !shared.over.load(Ordering::Relaxed) {
+        let (copy, crc) = (shared.receiver.copy(), shared.receiver.crc());
         PortIo::receive(&mut queue, wire::Instant::ZERO, &mut frames);
         for frame in &frames {
-            let data = &frame.data()[HEADERS..];
-            let crc = crc32c::to_field(crc32c::update(0, &data[..payload]));
-            anyhow::ensure!(data[payload..] == crc, "a frame arrived broken");
-            if at + payload as u64 > limit.region {
+            let bytes = &frame.data()[NETWORK..];
+            if !limit.rig.trusted {
+                anyhow::ensure!(checksum::sum(bytes) == 0xffff, "a frame arrived damaged");
+            }
+            let data = &bytes[HEADERS - NETWORK..];
+            let crc = crc32c::to_field(crc.of(&data[..payload]));
+            anyhow::ensure!(data[payload..] == crc, "a frame arrived damaged");
+            if at + payload as u64 > limit.rig.region {
                 at = 0;
             }
-            sink.write(at, &data[..payload]);
+            sink.write_by(copy, at, &data[..payload]);
             at += payload as u64;
-            octets += payload as u64;
+            got += payload as u64;
         }
         frames.clear();
         PortIo::flush(&mut queue);
-        got.store(octets, Ordering::Relaxed);
+        shared.got.store(got, Ordering::Relaxed);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ways_to_a_crc_agree() {
+        for len in [0, 64, 1424, 8944] {
+            let bytes = vec![0x5a; len];
+            let product = Crc::Product.of(&bytes);
+            assert!(Crc::ALL.iter().all(|crc| crc.of(&bytes) == product), "{len}");
+        }
+    }
+
+    #[test]
+    fn the_fastest_is_the_one_with_the_highest_rate() {
+        assert_eq!(fastest([("a", 1.0), ("b", 3.0), ("c", 2.0)].into_iter()), Some("b"));
+        assert_eq!(fastest(std::iter::empty::<(u8, f64)>()), None);
+    }
+
+    #[test]
+    fn a_frame_has_the_checksum_that_the_other_core_expects() {
+        let mut bytes = vec![7u8; 101];
+        bytes[16..18].fill(0);
+        let sum = !checksum::sum(&bytes);
+        bytes[16..18].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(checksum::sum(&bytes), 0xffff);
+    }
 }

@@ -38,9 +38,15 @@ pub enum PeerKind {
         offload: bool,
     },
     /// `ucx_perftest -t ucp_put_bw`.
-    UcxBandwidth,
+    UcxBandwidth {
+        /// Over TCP on `lo`; else over what UCX chooses by itself.
+        tcp: bool,
+    },
     /// `ucx_perftest -t ucp_put_lat`.
-    UcxLatency,
+    UcxLatency {
+        /// The same.
+        tcp: bool,
+    },
     /// Kernel sockets, CRC, copy.
     SocketBandwidth,
     /// Kernel sockets, round trip.
@@ -51,7 +57,7 @@ pub enum PeerKind {
         link: Link,
         /// Its interfaces.
         devices: [String; 2],
-        /// Octets of an IP packet.
+        /// Bytes of an IP packet.
         mtu: u16,
     },
 }
@@ -63,6 +69,9 @@ impl Peer {
         match &self.what {
             PeerKind::IperfVeth { offload } => row.with("gso", if *offload { "on" } else { "off" }),
             PeerKind::Testpmd { link, mtu, .. } => row.with("link", link.name()).with("mtu", mtu),
+            PeerKind::UcxBandwidth { tcp } | PeerKind::UcxLatency { tcp } => {
+                row.with("transport", if *tcp { "tcp over lo" } else { "chosen by UCX" })
+            }
             _ => row,
         }
     }
@@ -71,9 +80,9 @@ impl Peer {
         match self.what {
             PeerKind::Iperf
             | PeerKind::IperfVeth { .. }
-            | PeerKind::UcxBandwidth
+            | PeerKind::UcxBandwidth { .. }
             | PeerKind::SocketBandwidth => "Gbit/s",
-            PeerKind::UcxLatency | PeerKind::SocketLatency => "us",
+            PeerKind::UcxLatency { .. } | PeerKind::SocketLatency => "us",
             PeerKind::Testpmd { .. } => "frames/s",
         }
     }
@@ -91,15 +100,15 @@ pub fn measure(peer: &Peer) -> anyhow::Result<Row> {
         PeerKind::IperfVeth { .. } => {
             let space = |name| std::env::var(name).ok();
             let spaces = NAMESPACES.map(space);
-            anyhow::ensure!(spaces.iter().all(Option::is_some), "network namespaces need root");
+            anyhow::ensure!(spaces.iter().all(Option::is_some), "{}", crate::run::no_spaces());
             iperf(peer, spaces, "10.99.0.2", &mut row)?;
         }
-        PeerKind::UcxBandwidth => ucx(peer, "ucp_put_bw", 1 << 20, &mut row)?,
-        PeerKind::UcxLatency => ucx(peer, "ucp_put_lat", 64, &mut row)?,
+        PeerKind::UcxBandwidth { tcp } => ucx(peer, "ucp_put_bw", 1 << 20, *tcp, &mut row)?,
+        PeerKind::UcxLatency { tcp } => ucx(peer, "ucp_put_lat", 64, *tcp, &mut row)?,
         PeerKind::SocketBandwidth => {
-            row.sample(kernel::bandwidth(peer.cores, 16 << 20, time)? * 8e-9);
+            row.set(kernel::bandwidth(peer.cores, 16 << 20, time)? * 8e-9);
         }
-        PeerKind::SocketLatency => row.sample(kernel::latency(peer.cores, time)?),
+        PeerKind::SocketLatency => row.set(kernel::latency(peer.cores, time)?),
         PeerKind::Testpmd { link, devices, mtu } => {
             testpmd(peer, *link, devices, *mtu, &mut row)?;
         }
@@ -175,7 +184,7 @@ fn iperf(peer: &Peer, spaces: [Option<String>; 2], to: &str, row: &mut Row) -> a
         std::thread::sleep(Duration::from_millis(50));
     };
     let (rate, end) = answer;
-    row.sample(rate * 1e-9);
+    row.set(rate * 1e-9);
     let cpu = &end["cpu_utilization_percent"];
     for (key, name) in [
         ("host_user", "sender_user_cpu_percent"),
@@ -201,12 +210,18 @@ fn iperf_answer(output: &Output) -> anyhow::Result<(f64, serde_json::Value)> {
     Ok((rate.context("no rate in its answer")?, end))
 }
 
-fn ucx(peer: &Peer, test: &str, len: u32, row: &mut Row) -> anyhow::Result<()> {
+fn ucx(peer: &Peer, test: &str, len: u32, tcp: bool, row: &mut Row) -> anyhow::Result<()> {
     let ucx = program("ucx_perftest", "ucx-utils")?;
-    let environment = [("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "lo"), ("UCX_LOG_LEVEL", "error")];
+    let over_tcp = [("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "lo")];
+    let mut environment = vec![("UCX_LOG_LEVEL", "error")];
+    environment.extend(over_tcp.into_iter().filter(|_| tcp));
     let port = "13399";
     let mut server = command(None, peer.cores[1], &[&ucx, "-p", port]);
-    server.envs(environment).stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
+    server
+        .envs(environment.iter().copied())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .stdin(Stdio::null());
     let _server = Kill(server.spawn()?);
     let len = len.to_string();
     // The number of messages decides how long it takes; it says what it saw every second.
@@ -219,7 +234,7 @@ fn ucx(peer: &Peer, test: &str, len: u32, row: &mut Row) -> anyhow::Result<()> {
     let begin = Instant::now();
     let answer = loop {
         let mut client = command(None, peer.cores[0], &words);
-        client.envs(environment);
+        client.envs(environment.iter().copied());
         let answer = output(client);
         if answer.is_ok() || begin.elapsed() > Duration::from_secs(5) {
             break answer?;
@@ -231,10 +246,10 @@ fn ucx(peer: &Peer, test: &str, len: u32, row: &mut Row) -> anyhow::Result<()> {
     // iterations, percentile, average and overall latency (us), average and overall MB/s, ...
     let at = |n: usize| numbers.get(n).copied().context("too few numbers in its answer");
     match test {
-        // Its MB are 2^20 octets.
-        "ucp_put_bw" => row.sample(at(5)? * f64::from(1 << 20) * 8e-9),
+        // Its MB are 2^20 bytes.
+        "ucp_put_bw" => row.set(at(5)? * f64::from(1 << 20) * 8e-9),
         // Half a round trip is what it calls latency; the others here are whole ones.
-        _ => row.sample(at(3)? * 2.0),
+        _ => row.set(at(3)? * 2.0),
     }
     Ok(())
 }
@@ -288,7 +303,7 @@ fn testpmd(
     let output = receiver.quit()?;
     let rate = last_rate(&output).unwrap_or(0.0);
     anyhow::ensure!(rate > 0.0, "nothing arrived: {}", complaint(&(sent + &output)));
-    row.sample(rate);
+    row.set(rate);
     Ok(())
 }
 

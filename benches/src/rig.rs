@@ -1,38 +1,31 @@
 //! Data planes with one worker on a core of its own, as the end-to-end measurements need them: one that
-//! asks and one that is asked, in one process or in two.
+//! asks and one that is asked, in one process or in two. Their configuration is the appliance's ([`crate::product`]).
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dataplane::memory::{Backing, Memory, MemoryConfig};
-use dataplane::port::{ChecksumMode, MemifRole, Port, PortConfig, PortKind, Ports};
+use dataplane::port::{Port, Ports};
 use dataplane::{
-    Command, Connect, Dataplane, DataplaneConfig, EndpointConfig, Event, Idle, InterfaceConfig,
-    InterfaceId, Limits, ListenerConfig, ListenerId, Load, LoadReport, PortAttachment, PortId,
-    SctpConfig, Service, StreamStats, Ticket, WorkerConfig, WorkerId,
+    Command, Connect, Dataplane, EndpointConfig, Event, InterfaceId, ListenerConfig, ListenerId,
+    Load, LoadReport, Service, StreamStats, Ticket,
 };
-use ddp::{
-    Access, PdId, Qn, QueueConfig, Stag, StagEntry, StreamConfig, StreamId, TaggedOffset, rdmap,
-};
+use ddp::{Access, PdId, Qn, Stag, StagEntry, StreamId, TaggedOffset};
 use serde::{Deserialize, Serialize};
 use tcp_lite::endpoint::UlpConfig;
 
+use crate::product::{self, PORT, Product};
+
 const PD: PdId = PdId(1);
-const TCP_PORT: u16 = 4791;
 /// Far more than any step takes; only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The asking side's region.
-pub const LOCAL: Stag = Stag(0x100);
-/// The asked side's region.
-pub const REMOTE: Stag = Stag(0x200);
-/// Messages that a stream may have under way.
-pub const MOST_POSTS: usize = 8192;
+/// Either side's region to send from and to serve Reads from.
+pub const SOURCE: Stag = Stag(0x100);
+/// Either side's region that the other writes to, or that its own Reads fill.
+pub const SINK: Stag = Stag(0x200);
 /// The queue of untagged messages.
 pub const QUEUE: Qn = Qn(0);
-/// Local addresses of the asking side: 10.9.1.1 and on.
-pub const ADDRESSES: u32 = 64;
 
 /// What joins the two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -70,12 +63,14 @@ pub enum Side {
     Asked,
 }
 
-/// How both ends and the link between them are made.
+/// How both ends and the link between them differ from the appliance's defaults. What an older or newer program
+/// wrote is read as far as it is known, so that two of them can be compared.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RigConfig {
     /// What joins the two.
     pub link: Link,
-    /// Octets of an IP packet.
+    /// Bytes of an IP packet.
     pub mtu: u16,
     /// Both ends ask for markers.
     pub markers: bool,
@@ -87,22 +82,37 @@ pub struct RigConfig {
     pub sctp: bool,
     /// RDMAP is spoken; else bare DDP.
     pub rdmap: bool,
-    /// Octets of each region.
+    /// IPv6; else IPv4.
+    pub v6: bool,
+    /// The VLAN of both interfaces.
+    pub vlan: Option<u16>,
+    /// Bytes of each region.
     pub region: u64,
+    /// The region that is sent from may change under way, as the appliance's own regions may; else it cannot, as a
+    /// file that is put.
+    pub unstable: bool,
+    /// STags that share the asked side's region in equal parts.
+    pub stags: u32,
     /// The cores of the asking and the asked worker.
     pub cores: [usize; 2],
-    /// Frames that a direction of the link holds.
-    pub slots: u16,
+    /// Frames that a direction of the link holds, where it is not the default.
+    pub slots: Option<u16>,
     /// Streams that there will be.
     pub streams: u32,
-    /// Octets of an untagged buffer.
+    /// Bytes of an untagged buffer.
     pub buffer: u32,
-    /// Workers sleep when there is nothing to do, so that their processor time says what they did.
-    pub sleepy: bool,
-    /// Frames lost of a million, towards the asked side. Of `ring` only.
+    /// The worker of this side sleeps when there is nothing to do; else it polls.
+    pub adaptive: [bool; 2],
+    /// Both sides make the load; else the asking one.
+    pub both: bool,
+    /// Frames lost of a million, towards the asked side. Of `ring` only, as all that follows.
     pub loss_ppm: u32,
-    /// Propagation time each way. Of `ring` only.
+    /// Propagation time each way.
     pub delay_us: u64,
+    /// Rate towards the asked side; 0 for any.
+    pub rate_mbit: u64,
+    /// Bytes that may wait for it.
+    pub queue: u64,
     /// Names of the Linux interfaces, for `af_packet` and `af_xdp`; the path of the socket for `memif`.
     pub devices: [String; 2],
 }
@@ -117,90 +127,36 @@ impl Default for RigConfig {
             trusted: false,
             sctp: false,
             rdmap: false,
+            v6: false,
+            vlan: None,
             region: 16 << 20,
+            unstable: false,
+            stags: 1,
             cores: [0, 1],
-            slots: 512,
+            slots: None,
             streams: 1,
-            buffer: 4096,
-            sleepy: false,
+            buffer: 64 << 10,
+            adaptive: [false; 2],
+            both: false,
             loss_ppm: 0,
             delay_us: 0,
+            rate_mbit: 0,
+            queue: 0,
             devices: [String::new(), String::new()],
         }
     }
 }
 
 impl RigConfig {
-    fn kind(&self, side: Side) -> PortKind {
-        let device = self.devices[side as usize].clone();
-        match self.link {
-            Link::Ring => PortKind::Ring { link: "bench".to_owned() },
-            Link::Memif => {
-                let role = match side {
-                    Side::Asking => MemifRole::Client,
-                    Side::Asked => MemifRole::Server,
-                };
-                PortKind::Memif { socket: PathBuf::from(device), role, id: 0, secret: None }
-            }
-            Link::AfPacket => PortKind::AfPacket { device },
-            Link::AfXdp => PortKind::AfXdp { device, first_queue: 0, force_copy: false },
-        }
+    /// The two files, of the asking side and of the asked one.
+    pub fn products(&self) -> anyhow::Result<[Product; 2]> {
+        Ok([Product::new(self, Side::Asking)?, Product::new(self, Side::Asked)?])
     }
 
-    fn impair(&self, side: Side) -> Option<link::Config> {
-        if self.loss_ppm == 0 && self.delay_us == 0 {
-            return None;
-        }
-        let delay = Duration::from_micros(self.delay_us);
-        let mut config = link::Config { delay, ..link::Config::seeded(1 + side as u64) };
-        if side == Side::Asked && self.loss_ppm > 0 {
-            let lost = link::Probability::new(f64::from(self.loss_ppm) * 1e-6);
-            config.loss = link::Loss::Random(lost.expect("a number below one"));
-        }
-        Some(config)
+    /// Bytes of an STag's part of the region.
+    pub fn part(&self) -> u64 {
+        self.region / u64::from(self.stags.max(1))
     }
-
-    fn endpoint(&self) -> EndpointConfig {
-        if self.sctp {
-            let sessions = sctp_lite::session::Config {
-                max_sessions: u16::MAX,
-                ..sctp_lite::session::Config::default()
-            };
-            let endpoint = sctp_lite::endpoint::EndpointConfig {
-                session: sessions,
-                ..sctp_lite::endpoint::EndpointConfig::default()
-            };
-            let sctp = Arc::new(sctp_lite::sctp::Config::default());
-            return SctpConfig { sctp, endpoint: Arc::new(endpoint), udp: None }.into();
-        }
-        let mut endpoint = tcp_lite::endpoint::EndpointConfig::default();
-        endpoint.mpa.markers = self.markers;
-        endpoint.mpa.crc = self.crc;
-        endpoint.into()
-    }
-
-    fn ulp(&self) -> UlpConfig {
-        if self.rdmap {
-            let buffers = (64, self.buffer);
-            let (recv_buffers, recv_size) = buffers;
-            return rdmap::Config { recv_buffers, recv_size, ..rdmap::Config::default() }.into();
-        }
-        let queue = QueueConfig { qn: QUEUE, buffers: 256, buffer_size: self.buffer };
-        let queues = vec![queue, QueueConfig::error_queue()];
-        StreamConfig { queues, max_posts: MOST_POSTS, ..StreamConfig::default() }.into()
-    }
-}
-
-fn address(side: Side) -> IpAddr {
-    IpAddr::V4(match side {
-        Side::Asking => Ipv4Addr::new(10, 9, 1, 1),
-        Side::Asked => Ipv4Addr::new(10, 9, 0, 1),
-    })
-}
-
-/// The `n`-th address of the asking side.
-pub fn asking_address(n: u32) -> IpAddr {
-    IpAddr::V4(Ipv4Addr::new(10, 9, 1, 1 + (n % ADDRESSES) as u8))
 }
 
 /// One data plane.
@@ -209,76 +165,28 @@ pub struct End {
     pub dataplane: Dataplane,
     /// The port.
     pub port: Port,
-    /// What its region holds.
-    pub memory: Memory,
-    config: RigConfig,
-    /// How its streams speak: one for all, as with the appliance.
-    endpoint: EndpointConfig,
+    /// Streams that are accepted, by this side's names.
+    pub accepted: Vec<StreamId>,
+    rig: RigConfig,
+    /// How its streams are opened: one for all, as with the appliance.
+    connect: EndpointConfig,
+    /// What speaks above DDP on streams that are accepted and opened.
+    ulps: [UlpConfig; 2],
     events: Vec<Event>,
 }
 
 impl End {
-    /// A running worker with its region and, on the asked side, its listener.
+    /// A running worker with its regions and, on the asked side, its listener.
     pub fn new(rig: &RigConfig, ports: &Ports, side: Side) -> anyhow::Result<End> {
-        let checksum = if rig.trusted { ChecksumMode::Trusted } else { ChecksumMode::Software };
-        let config = PortConfig {
-            checksum,
-            mtu: rig.mtu,
-            rx_descriptors: rig.slots,
-            tx_descriptors: rig.slots,
-            impair: rig.impair(side),
-            ..PortConfig::new(format!("bench{}", side as u8), rig.kind(side))
-        };
-        let port = ports.open(&config)?;
-        let own = match side {
-            Side::Asked => vec![(address(side), 16)],
-            Side::Asking => (0..ADDRESSES).map(|n| (asking_address(n), 16)).collect(),
-        };
-        let idle = match rig.sleepy {
-            true => Idle::Adaptive { spin: Duration::from_micros(5) },
-            false => Idle::Poll,
-        };
-        let core = Some(rig.cores[side as usize]);
-        let many = rig.streams.saturating_mul(2).max(4096);
-        let limits = Limits {
-            streams: many,
-            half_open: many,
-            half_open_per_peer: many,
-            streams_per_peer: many,
-            untagged_octets: 256 << 20,
-            commands: 16384,
-            events: 16384,
-            ..Limits::default()
-        };
-        let config = DataplaneConfig {
-            workers: vec![WorkerConfig { id: WorkerId(0), core, idle }],
-            ports: vec![PortAttachment { workers: vec![WorkerId(0)] }],
-            interfaces: vec![InterfaceConfig {
-                name: "bench".into(),
-                port: PortId(0),
-                vlan: None,
-                addresses: own,
-                routes: Vec::new(),
-                mtu: rig.mtu,
-            }],
-            limits,
-            sctp_udp_port: None,
-            secret: [7 + side as u8; 32],
-        };
-        let mut opened = vec![port];
-        let dataplane = Dataplane::start(&config, &mut opened, ports.eal())?;
-        let port = opened.remove(0);
-        let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let (stag, access) = match side {
-            Side::Asking => (LOCAL, Access::NONE),
-            Side::Asked => (REMOTE, access),
-        };
-        let memory = memory(rig.region, access.remote_write())?;
-        let (config, endpoint) = (rig.clone(), rig.endpoint());
-        let mut end = End { dataplane, port, memory, config, endpoint, events: Vec::new() };
-        end.add_region(stag, access)?;
-        if side == Side::Asked {
-            end.listen(many)?;
+        let Product { port, dataplane, listener, connect, ulps, .. } = Product::new(rig, side)?;
+        let mut opened = vec![ports.open(&port)?];
+        let dataplane = Dataplane::start(&dataplane, &mut opened, ports.eal())?;
+        let (port, rig) = (opened.remove(0), rig.clone());
+        let (accepted, events) = (Vec::new(), Vec::new());
+        let mut end = End { dataplane, port, accepted, rig, connect, ulps, events };
+        end.add_regions(side)?;
+        if let Some(listener) = listener {
+            end.listen(listener)?;
         }
         Ok(end)
     }
@@ -345,47 +253,65 @@ impl End {
         self.dataplane.workers[0].counters().drops.total()
     }
 
-    fn done(&mut self, what: &str) -> anyhow::Result<()> {
+    /// Waits until so many commands are done.
+    fn done(&mut self, mut left: u32, what: &str) -> anyhow::Result<()> {
         let begin = Instant::now();
-        loop {
+        self.events.retain(|event| {
+            let done = matches!(event, Event::Done { result: Ok(()), .. });
+            left -= u32::from(done);
+            !done
+        });
+        while left > 0 {
             match self.dataplane.workers[0].poll() {
-                Some(Event::Done { result, .. }) => return Ok(result?),
+                Some(Event::Done { result, .. }) => {
+                    result?;
+                    left -= 1;
+                }
                 Some(other) => self.events.push(other),
                 None => {
                     anyhow::ensure!(begin.elapsed() < PATIENCE, "waiting for {what}");
-                    std::thread::sleep(Duration::from_micros(200));
+                    std::thread::sleep(Duration::from_micros(100));
                 }
             }
         }
+        Ok(())
     }
 
-    fn add_region(&mut self, stag: Stag, access: Access) -> anyhow::Result<()> {
-        let entry = StagEntry {
-            stag,
-            pd: PD,
-            stream: None,
-            base_to: TaggedOffset(0),
-            len: self.config.region,
-            access,
-            memory: self.memory.clone(),
-            memory_offset: 0,
-        };
-        self.tell(Command::AddStag { entry, ticket: Ticket(1) })?;
-        self.done("a region")
+    /// What is sent from and what is written to, as far as this side needs them.
+    fn add_regions(&mut self, side: Side) -> anyhow::Result<()> {
+        let (both, rdmap) = (self.rig.both, self.rig.rdmap);
+        let asking = side == Side::Asking;
+        if asking || both || rdmap {
+            let source = match self.rig.unstable {
+                true => product::region(self.rig.region)?,
+                false => stable(self.rig.region)?,
+            };
+            self.add(vec![entry(SOURCE, 0, self.rig.region, Access::REMOTE_READ, &source)])?;
+        }
+        if !asking || both || rdmap {
+            let sink = product::region(self.rig.region)?;
+            let (part, access) = (self.rig.part(), Access::REMOTE_WRITE | Access::REMOTE_READ);
+            let stags = (0..if asking { 1 } else { self.rig.stags.max(1) }).map(|index| {
+                let len = if self.rig.stags <= 1 { self.rig.region } else { part };
+                entry(Stag(SINK.0 + (index << 8)), u64::from(index) * part, len, access, &sink)
+            });
+            self.add(stags.collect())?;
+        }
+        Ok(())
     }
 
-    fn listen(&mut self, many: u32) -> anyhow::Result<()> {
-        let listener = Arc::new(ListenerConfig {
-            id: ListenerId(1),
-            interface: None,
-            address: None,
-            port: TCP_PORT,
-            endpoint: self.endpoint.clone(),
-            backlog: many,
-            credits: u32::MAX / 2,
-        });
+    fn add(&mut self, entries: Vec<StagEntry<Memory>>) -> anyhow::Result<()> {
+        let many = entries.len() as u32;
+        for entry in entries {
+            self.tell(Command::AddStag { entry, ticket: Ticket(1) })?;
+        }
+        self.done(many, "a region")
+    }
+
+    fn listen(&mut self, listener: ListenerConfig) -> anyhow::Result<()> {
+        let listener = Arc::new(listener);
         self.tell(Command::AddListener { listener, ticket: Ticket(2) })?;
-        self.done("a listener")
+        self.done(1, "a listener")
     }
 
     /// Asks for a stream, from the `n`-th address.
@@ -393,11 +319,12 @@ impl End {
         self.tell(Command::Connect(Box::new(Connect {
             ticket: Ticket(u64::from(n)),
             interface: InterfaceId(0),
-            local: Some(asking_address(n)),
-            remote: SocketAddr::new(address(Side::Asked), TCP_PORT),
-            endpoint: self.endpoint.clone(),
-            ulp: self.config.ulp(),
-            service: Service::Control,
+            local: Some(product::asking_address(&self.rig, n)),
+            remote: SocketAddr::new(product::address(&self.rig, Side::Asked), PORT),
+            endpoint: self.connect.clone(),
+            ulp: self.ulps[1].clone(),
+            // No control thread takes part: what arrives is the worker's.
+            service: Service::Sink,
             pd: PD,
             stags: Vec::new(),
             private_data: Vec::new(),
@@ -412,13 +339,21 @@ impl End {
             busy = true;
             match event {
                 Event::Incoming { stream, .. } => {
-                    let (ulp, pd) = (self.config.ulp(), PD);
+                    let (ulp, pd) = (self.ulps[0].clone(), PD);
                     let accept =
                         Command::Accept { stream, pd, private_data: Vec::new(), ulp, service };
                     self.tell(accept)?;
+                    // As the control thread does when it has decided.
+                    self.tell(Command::Credits { listener: ListenerId(1), more: 1 })?;
                 }
+                Event::Established { stream, .. } => self.accepted.push(stream),
                 Event::PeerClosed { stream, .. } => {
                     self.tell(Command::Close { stream, abort: false })?;
+                }
+                Event::LoadDone { report, .. } => {
+                    if let Some(failure) = report.failure {
+                        anyhow::bail!("the asked side's load failed: {failure}");
+                    }
                 }
                 Event::Error { error, .. } => anyhow::bail!("the asked side: {error}"),
                 Event::RdmapError { error, .. } => anyhow::bail!("the asked side: {error}"),
@@ -432,10 +367,23 @@ impl End {
     }
 }
 
-/// Memory of a region, in hugepages where there are any.
-pub fn memory(len: u64, remote_write: bool) -> anyhow::Result<Memory> {
-    let backing = Backing::Huge;
-    Ok(Memory::new(&MemoryConfig { backing, len, remote_write, lock: false })?)
+fn entry(stag: Stag, offset: u64, len: u64, access: Access, memory: &Memory) -> StagEntry<Memory> {
+    StagEntry {
+        stag,
+        pd: PD,
+        stream: None,
+        base_to: TaggedOffset(offset),
+        len,
+        access,
+        memory: memory.clone(),
+        memory_offset: offset,
+    }
+}
+
+/// Memory that cannot change while it is sent from: as the appliance holds a file that is put.
+pub fn stable(len: u64) -> anyhow::Result<Memory> {
+    let config = MemoryConfig { backing: Backing::Anonymous, len, remote_write: false, lock: true };
+    Ok(Memory::new(&config)?)
 }
 
 /// Both ends, or the asking one whose other is another process.
@@ -448,6 +396,7 @@ pub struct Rig {
     pub service: Service,
     /// Streams that are open, by the asking side's names.
     pub streams: Vec<StreamId>,
+    both: bool,
 }
 
 impl Rig {
@@ -459,7 +408,7 @@ impl Rig {
             _ => Some(End::new(config, ports, Side::Asked)?),
         };
         let asking = End::new(config, ports, Side::Asking)?;
-        Ok(Rig { asking, asked, service, streams: Vec::new() })
+        Ok(Rig { asking, asked, service, streams: Vec::new(), both: config.both })
     }
 
     /// Lets the asked side do its part, if it is in this process.
@@ -519,16 +468,36 @@ impl Rig {
         Ok(())
     }
 
-    /// Starts the same load on each stream.
-    pub fn start(&mut self, load: Load) -> anyhow::Result<()> {
-        for stream in self.streams.clone() {
+    /// Starts a load on each stream, that of its number; where both sides make it, on the asked one too.
+    pub fn start(&mut self, load: impl Fn(u32) -> Load) -> anyhow::Result<()> {
+        for (n, stream) in (0..).zip(self.streams.clone()) {
+            let load = load(n);
             self.asking.tell(Command::Load { stream, load, ticket: Ticket(9) })?;
+        }
+        if self.both {
+            let many = self.streams.len();
+            let begin = Instant::now();
+            while self.asked.as_ref().is_some_and(|asked| asked.accepted.len() < many) {
+                anyhow::ensure!(begin.elapsed() < PATIENCE, "the asked side has not its streams");
+                self.serve()?;
+            }
+            if let Some(asked) = &mut self.asked {
+                for (n, stream) in (0..).zip(asked.accepted.clone()) {
+                    let load = load(n);
+                    asked.tell(Command::Load { stream, load, ticket: Ticket(9) })?;
+                }
+            }
         }
         Ok(())
     }
 
-    /// Stops the load on each stream; what they did together, with the round trips of all.
+    /// Stops the load on each stream; what those of the asking side did together, with the times of all.
     pub fn stop(&mut self) -> anyhow::Result<LoadReport> {
+        if let Some(asked) = self.asked.as_mut().filter(|_| self.both) {
+            for stream in asked.accepted.clone() {
+                asked.tell(Command::StopLoad { stream })?;
+            }
+        }
         for stream in self.streams.clone() {
             self.asking.tell(Command::StopLoad { stream })?;
         }

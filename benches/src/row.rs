@@ -10,6 +10,7 @@ pub type Quantiles = Vec<(f64, u64)>;
 
 /// One measurement.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Row {
     /// What group of the plan it belongs to.
     pub group: String,
@@ -17,30 +18,46 @@ pub struct Row {
     pub name: String,
     /// What distinguishes it, as people read it: `mtu`, `len`, `streams` and so on.
     pub parameters: BTreeMap<String, String>,
-    /// The median of `samples`; `None` if it did not run.
+    /// The median of its repetitions; `None` if it did not run.
     pub value: Option<f64>,
-    /// Of `value` and `samples`.
+    /// Of `value`.
     pub unit: String,
-    /// One for each repetition.
-    pub samples: Vec<f64>,
-    /// Samples that are not among them, because they were noisy and others were not.
-    #[serde(default)]
-    pub left_out: u32,
     /// What was measured besides, the median as well; the unit is in the name. Of what ends in `_max` it is the
     /// most.
     pub extra: BTreeMap<String, f64>,
-    /// One for each repetition, of each of them.
-    #[serde(default)]
-    pub extra_samples: BTreeMap<String, Vec<f64>>,
-    /// Nanoseconds by quantile, where it is a latency.
+    /// The repetitions that ran, by their number: those of other rows with the same number ran right before or
+    /// after.
+    pub runs: Vec<Run>,
+    /// Nanoseconds by quantile, where it is a latency; of the last repetition.
     pub latency: Quantiles,
     /// Why it did not run, in a sentence.
     pub not_run: Option<String>,
-    /// The cores were too far apart around it, or not ours alone, for absolute numbers to mean anything.
+    /// The cores were too far apart around one of its repetitions, or not ours alone, for absolute numbers to mean
+    /// anything.
     pub noisy: bool,
-    /// The slowest copying of the slower core before or after one of its samples, in gigaoctets per second.
-    #[serde(default)]
+}
+
+/// One repetition.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Run {
+    /// Its number, from 0.
+    pub repetition: u32,
+    /// What was measured.
+    pub value: f64,
+    /// Besides.
+    pub extra: BTreeMap<String, f64>,
+    /// As [`Row::noisy`].
+    pub noisy: bool,
+    /// The slower core's copy rate before or after it, whichever was less, in gigabytes per second.
     pub copied: Option<f64>,
+}
+
+impl Run {
+    /// The value, or what was measured besides under this name.
+    pub fn get(&self, what: Option<&str>) -> Option<f64> {
+        what.map_or(Some(self.value), |name| self.extra.get(name).copied())
+    }
 }
 
 impl Row {
@@ -57,10 +74,14 @@ impl Row {
         self
     }
 
-    /// Adds a measurement.
-    pub fn sample(&mut self, value: f64) {
-        self.samples.push(value);
-        self.value = Some(median(&self.samples));
+    /// What was measured.
+    pub fn set(&mut self, value: f64) {
+        self.value = Some(value);
+    }
+
+    /// What was measured besides.
+    pub fn also(&mut self, name: &str, value: f64) {
+        self.extra.insert(name.to_owned(), value);
     }
 
     /// Says why there is no number.
@@ -70,45 +91,34 @@ impl Row {
         self
     }
 
-    /// Takes another repetition of the same measurement in. Quiet ones put noisy ones aside, whatever either
-    /// measured: what is noisy is known before the measurement's result.
-    pub fn merge(&mut self, other: Row) {
-        let new = u32::try_from(other.samples.len()).unwrap_or(u32::MAX);
-        if self.value.is_some() && other.value.is_some() && self.noisy != other.noisy {
-            if other.noisy {
-                self.left_out += new;
-                return;
+    /// Takes a repetition in.
+    pub fn merge(&mut self, run: Run, other: Row) {
+        let Some(value) = other.value else {
+            if self.runs.is_empty() {
+                self.not_run = self.not_run.take().or(other.not_run);
             }
-            self.left_out += u32::try_from(self.samples.len()).unwrap_or(u32::MAX);
-            self.samples.clear();
-            self.copied = None;
-            self.extra.clear();
-            self.extra_samples.clear();
-        }
-        for value in other.samples {
-            self.sample(value);
-        }
-        for (name, value) in other.extra {
-            let samples = self.extra_samples.entry(name.clone()).or_default();
-            samples.push(value);
-            let most = || samples.iter().copied().fold(f64::MIN, f64::max);
-            self.extra.insert(
-                name.clone(),
-                if name.ends_with("_max") { most() } else { median(samples) },
-            );
+            return;
+        };
+        self.not_run = None;
+        self.noisy |= run.noisy;
+        self.runs.push(Run { value, extra: other.extra, ..run });
+        self.value = Some(median(&self.values(None)));
+        let names: Vec<String> =
+            self.runs.iter().flat_map(|run| run.extra.keys().cloned()).collect();
+        for name in names {
+            let values = self.values(Some(&name));
+            let most = || values.iter().copied().fold(f64::MIN, f64::max);
+            let value = if name.ends_with("_max") { most() } else { median(&values) };
+            self.extra.insert(name, value);
         }
         if !other.latency.is_empty() {
             self.latency = other.latency;
         }
-        if other.value.is_some() {
-            self.noisy = other.noisy;
-            self.copied = self.copied.into_iter().chain(other.copied).reduce(f64::min);
-        }
-        if self.value.is_none() {
-            self.not_run = self.not_run.take().or(other.not_run);
-        } else {
-            self.not_run = None;
-        }
+    }
+
+    /// The value, or what was measured besides, of each repetition that has it.
+    pub fn values(&self, what: Option<&str>) -> Vec<f64> {
+        self.runs.iter().filter_map(|run| run.get(what)).collect()
     }
 }
 
@@ -136,35 +146,34 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0, 9.0]), 3.0);
     }
 
-    fn sampled(value: f64, noisy: bool) -> Row {
-        let mut row = Row { noisy, ..Row::new("g", "n", "u") };
-        row.sample(value);
-        row.extra.insert("held_max".into(), value);
-        row.extra.insert("rate".into(), value);
+    fn measured(value: f64) -> Row {
+        let mut row = Row::new("g", "n", "u");
+        row.set(value);
+        row.also("held_max", value);
+        row.also("rate", value);
         row
     }
 
     #[test]
-    fn repetitions_make_one_row_and_a_failed_one_does_not_hide_the_others() {
+    fn repetitions_make_one_row_and_a_failed_one_keeps_its_number() {
         let mut row = Row::new("g", "n", "u").not_run("broken");
-        for value in [2.0, 4.0, 3.0] {
-            row.merge(sampled(value, false));
-        }
-        row.merge(Row::new("g", "n", "u").not_run("broken again"));
-        assert_eq!((row.value, row.samples.len(), row.noisy), (Some(3.0), 3, false));
+        let run = |repetition, noisy| Run { repetition, noisy, ..Run::default() };
+        row.merge(run(0, false), measured(2.0));
+        row.merge(run(1, false), Row::new("g", "n", "u").not_run("broken again"));
+        row.merge(run(2, true), measured(4.0));
+        row.merge(run(3, false), measured(3.0));
+        assert_eq!((row.value, row.noisy, row.not_run.as_deref()), (Some(3.0), true, None));
         assert_eq!((row.extra["held_max"], row.extra["rate"]), (4.0, 3.0));
-        assert_eq!(row.not_run, None);
+        let numbers: Vec<u32> = row.runs.iter().map(|run| run.repetition).collect();
+        assert_eq!(numbers, [0, 2, 3]);
     }
 
     #[test]
-    fn noisy_repetitions_count_only_where_there_are_no_quiet_ones() {
+    fn what_never_ran_says_why() {
         let mut row = Row::new("g", "n", "u");
-        row.merge(sampled(1.0, true));
-        row.merge(sampled(3.0, true));
-        assert_eq!((row.value, row.noisy, row.left_out), (Some(2.0), true, 0));
-        row.merge(sampled(10.0, false));
-        row.merge(sampled(5.0, true));
-        assert_eq!((row.value, row.noisy, row.left_out), (Some(10.0), false, 3));
-        assert_eq!(row.extra["rate"], 10.0);
+        row.merge(Run::default(), Row::new("g", "n", "u").not_run("there is no such tool"));
+        row.merge(Run::default(), Row::new("g", "n", "u").not_run("there is still none"));
+        assert_eq!(row.value, None);
+        assert_eq!(row.not_run.as_deref(), Some("there is no such tool"));
     }
 }

@@ -1,5 +1,8 @@
-//! A whole run: each task in a process of its own, interleaved within its group, with the cores'
-//! ping-pong time taken between them.
+//! A whole run: each task in a process of its own, those of a group one after the other, in each repetition in the
+//! other order than in the one before (A B, B A, …), with a look at the cores between them.
+//!
+//! [`against`] sets this program beside another one that was built of another commit: each task by the one and by the
+//! other in turn.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,13 +13,14 @@ use anyhow::Context as _;
 use comfy_table::{Cell as TableCell, CellAlignment, Table, presets};
 use serde::{Deserialize, Serialize};
 
+use crate::interval::Interval;
 use crate::machine;
 use crate::peers::PeerKind;
 use crate::plan::{Group, Means, Task, groups};
 use crate::quiet::Watch;
 use crate::rig::Link;
-use crate::row::{Row, median};
-use crate::targets::{Target, targets};
+use crate::row::{Row, Run, median};
+use crate::targets::{Kind, Target, ratios, targets};
 
 /// What a run leaves behind, as `results.json`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -25,15 +29,17 @@ pub struct Results {
     pub machine: BTreeMap<String, String>,
     /// It was a quick one.
     pub quick: bool,
+    /// It was of all groups.
+    pub whole: bool,
     /// How long it took, in seconds.
     pub seconds: f64,
     /// Round trips of a cache line between the cores, in nanoseconds, through the run.
     pub ping_pong_ns: Vec<f64>,
-    /// What the slower core copied within its first cache, in gigaoctets per second, through the run.
+    /// What the slower core copied within its first cache, in gigabytes per second, through the run.
     pub copy_gb_per_s: Vec<f64>,
     /// Headings by group.
     pub groups: Vec<(String, String)>,
-    /// The promises.
+    /// The targets.
     pub targets: Vec<Target>,
     /// All rows.
     pub rows: Vec<Row>,
@@ -46,31 +52,38 @@ impl Results {
     }
 }
 
-/// Runs what `only` names, or all.
-pub fn run(means: &Means, only: &[String]) -> anyhow::Result<Results> {
-    let begin = Instant::now();
-    let machine = machine::describe();
+/// The groups that `only` names, or all.
+fn chosen(means: &Means, only: &[String]) -> anyhow::Result<Vec<Group>> {
     let all = groups(means);
     for name in only {
         let known = || all.iter().map(|group| group.name).collect::<Vec<_>>().join(", ");
         let found = all.iter().any(|group| group.name == name);
         anyhow::ensure!(found, "there is no group {name}; there are {}", known());
     }
-    let chosen = |group: &&Group| only.is_empty() || only.iter().any(|name| name == group.name);
-    let again = AGAIN_TIME[usize::from(means.quick)];
-    let mut runner = Runner { watch: Watch::new(means.cores, again) };
+    let wanted = |group: &Group| only.is_empty() || only.iter().any(|name| name == group.name);
+    Ok(all.into_iter().filter(wanted).collect())
+}
+
+/// Runs what `only` names, or all.
+pub fn run(means: &Means, only: &[String]) -> anyhow::Result<Results> {
+    let begin = Instant::now();
+    let machine = machine::describe();
+    let chosen = chosen(means, only)?;
+    let mut runner = Runner { watch: Watch::new(means.cores) };
     let mut rows = Vec::new();
     let mut headings = Vec::new();
-    for group in all.iter().filter(chosen) {
+    for group in &chosen {
         headings.push((group.name.to_owned(), group.title.to_owned()));
         rows.extend(runner.group(group));
     }
     for row in &mut rows {
-        row.noisy |= row.copied.is_some_and(|copied| runner.watch.was_shared(copied));
+        let shared = |run: &Run| run.copied.is_some_and(|copied| runner.watch.was_shared(copied));
+        row.noisy |= row.runs.iter().any(shared);
     }
     Ok(Results {
         machine,
         quick: means.quick,
+        whole: only.is_empty(),
         seconds: begin.elapsed().as_secs_f64(),
         ping_pong_ns: runner.watch.ping_pong,
         copy_gb_per_s: runner.watch.copies,
@@ -80,12 +93,6 @@ pub fn run(means: &Means, only: &[String]) -> anyhow::Result<Results> {
     })
 }
 
-/// How often a task is done again at once because it was noisy, and how long all such repeating, and waiting for
-/// quiet, may take.
-const AGAIN: u32 = 2;
-const AGAIN_TIME: [Duration; 2] = [Duration::from_secs(120), Duration::from_secs(25)];
-
-/// Measures tasks when the machine is quiet, and again what was noisy, as long as there is time for that.
 struct Runner {
     watch: Watch,
 }
@@ -94,41 +101,37 @@ impl Runner {
     fn group(&mut self, group: &Group) -> Vec<Row> {
         let mut rows: Vec<Row> = group.tasks.iter().map(Task::row).collect();
         for repetition in 0..group.repetitions {
-            for (task, row) in group.tasks.iter().zip(&mut rows) {
-                self.repetition(task, |measured| {
-                    say(repetition, group, &measured);
-                    row.merge(measured);
-                });
+            for at in order(repetition, group.tasks.len()) {
+                let (run, measured) = self.once(&group.tasks[at], repetition, None);
+                say(&run, group, &measured);
+                rows[at].merge(run, measured);
             }
         }
         rows
     }
 
-    fn repetition(&mut self, task: &Task, mut take: impl FnMut(Row)) {
-        for attempt in 0..=AGAIN {
-            let begin = Instant::now();
-            let before = self.watch.wait();
-            let copied = self.watch.last_copied();
-            let waited = begin.elapsed();
-            let mut row = task_in_process(task);
-            row.noisy = !(before && self.watch.is_quiet());
-            row.copied = copied.into_iter().chain(self.watch.last_copied()).reduce(f64::min);
-            let done = !row.noisy || row.value.is_none();
-            take(row);
-            if attempt > 0 {
-                self.watch.spend(begin.elapsed() - waited);
-            }
-            if done || self.watch.is_spent() {
-                return;
-            }
-        }
+    /// One repetition of a task, by this program or by another one.
+    fn once(&mut self, task: &Task, repetition: u32, program: Option<&Path>) -> (Run, Row) {
+        let before = self.watch.is_quiet();
+        let copied = self.watch.last_copied();
+        let row =
+            child(task, program).unwrap_or_else(|error| task.row().not_run(format!("{error:#}")));
+        let noisy = !(before & self.watch.is_quiet());
+        let copied = copied.into_iter().chain(self.watch.last_copied()).reduce(f64::min);
+        (Run { repetition, noisy, copied, ..Run::default() }, row)
     }
 }
 
+/// Forward and backward in turn: what drifts while a group runs does not favour who comes first.
+fn order(repetition: u32, many: usize) -> Vec<usize> {
+    let forward = 0..many;
+    if repetition.is_multiple_of(2) { forward.collect() } else { forward.rev().collect() }
+}
+
 #[allow(clippy::print_stderr)]
-fn say(repetition: u32, group: &Group, row: &Row) {
-    let noisy = if row.noisy { " (noisy)" } else { "" };
-    let turn = format!("{}/{}", repetition + 1, group.repetitions);
+fn say(run: &Run, group: &Group, row: &Row) {
+    let noisy = if run.noisy { " (noisy)" } else { "" };
+    let turn = format!("{}/{}", run.repetition + 1, group.repetitions);
     match (row.value, &row.not_run) {
         (Some(value), _) => {
             eprintln!("{:10} {turn} {:28} {value:12.2} {}{noisy}", group.name, row.name, row.unit);
@@ -140,6 +143,80 @@ fn say(repetition: u32, group: &Group, row: &Row) {
     }
 }
 
+/// A task by this program and by another one.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Comparison {
+    /// By this one.
+    pub ours: Row,
+    /// By the other.
+    pub theirs: Row,
+    /// Ours of theirs, one for each repetition.
+    pub ratios: Vec<f64>,
+    /// Their mean.
+    pub interval: Option<Interval>,
+}
+
+/// Runs each task by this program and by `other` in turn, ABBA, so often; peers and what needs no data plane are the
+/// same in both, and left out.
+pub fn against(
+    means: &Means,
+    only: &[String],
+    other: &Path,
+    repetitions: u32,
+) -> anyhow::Result<Vec<Comparison>> {
+    anyhow::ensure!(other.is_file(), "{} is not there", other.display());
+    let mut runner = Runner { watch: Watch::new(means.cores) };
+    let mut all = Vec::new();
+    for group in chosen(means, only)? {
+        let group = Group { repetitions, ..group };
+        for task in group.tasks.iter().filter(|task| !matches!(task, Task::Peer(_))) {
+            let mut rows = [task.row(), task.row()];
+            for repetition in 0..repetitions {
+                for which in order(repetition, 2) {
+                    let program = (which == 1).then_some(other);
+                    let (run, measured) = runner.once(task, repetition, program);
+                    say(&run, &group, &measured);
+                    rows[which].merge(run, measured);
+                }
+            }
+            let [ours, theirs] = rows;
+            let ratios = ratios(&ours, &theirs, None, None);
+            let interval = Interval::of(&ratios);
+            all.push(Comparison { ours, theirs, ratios, interval });
+        }
+    }
+    Ok(all)
+}
+
+/// The comparisons as a table.
+pub fn compared(all: &[Comparison]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_header(["row", "unit", "this", "the other", "this of the other", "n", ""]);
+    for Comparison { ours, theirs, ratios, interval } in all {
+        let value = |row: &Row| row.value.map_or("—".to_owned(), number);
+        let why = ours.not_run.as_ref().or(theirs.not_run.as_ref());
+        // Where 1 is not in the interval, the two differ.
+        let differs = |i: &Interval| if i.low > 1.0 || i.high < 1.0 { "differs" } else { "" };
+        table.add_row([
+            ours.name.clone(),
+            ours.unit.clone(),
+            value(ours),
+            value(theirs),
+            interval.map_or("—".to_owned(), |i| ratio_between(i.mean, i.low, i.high)),
+            ratios.len().to_string(),
+            why.map_or(interval.as_ref().map_or("", differs).to_owned(), String::clone),
+        ]);
+    }
+    table
+}
+
+/// Why there are no network namespaces, in words: `scripts/bench` knows.
+pub fn no_spaces() -> String {
+    let told = std::env::var("DDP_BENCH_NO_VETH").ok().filter(|why| !why.is_empty());
+    told.unwrap_or_else(|| "there is no veth pair: scripts/bench makes one, as root".to_owned())
+}
+
 /// It wants an interface, and the run was given none.
 fn lacks_device(task: &Task) -> bool {
     match task {
@@ -148,25 +225,24 @@ fn lacks_device(task: &Task) -> bool {
             PeerKind::Testpmd { devices, .. } => devices[0].is_empty(),
             _ => false,
         },
-        Task::Limit(_) => false,
+        Task::Limit(_) | Task::Appliance(_) => false,
     }
 }
 
 /// Longest that a task may take before it is ended.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-fn task_in_process(task: &Task) -> Row {
-    child(task).unwrap_or_else(|error| task.row().not_run(format!("{error:#}")))
-}
-
-fn child(task: &Task) -> anyhow::Result<Row> {
-    anyhow::ensure!(!lacks_device(task), "a veth pair needs root and network namespaces");
+fn child(task: &Task, other: Option<&Path>) -> anyhow::Result<Row> {
+    anyhow::ensure!(!lacks_device(task), "{}", no_spaces());
     let program = match task {
         Task::Cell(cell) if cell.what == crate::cell::What::Memory => "ddp-bench-memory",
         _ => "ddp-bench",
     };
-    let path = std::env::current_exe()?.with_file_name(program);
-    let mut child = Command::new(&path)
+    let own = std::env::current_exe()?;
+    let path = other.unwrap_or(&own).with_file_name(program);
+    let path =
+        if other.is_some() && program == "ddp-bench" { other.unwrap_or(&own) } else { &path };
+    let mut child = Command::new(path)
         .args(["task", &serde_json::to_string(task)?])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -203,35 +279,66 @@ pub fn write(results: &Results, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The promises as a table.
+/// The targets as a table.
 pub fn table(results: &Results) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header(["what", "target", "measured", "ratio", ""]);
+    table.set_header(["what", "target", "measured", "n", ""]);
     for target in &results.targets {
-        let bound = if target.at_most { "≤" } else { "≥" };
-        let value = target.value.map(|value| measured(value, target.target));
-        let verdict = match (target.value, target.met, target.noisy) {
-            (None, ..) => "not run",
-            (_, true, _) => "met",
-            (_, false, true) => "not met (noisy)",
-            (_, false, false) => "not met",
-        };
         let right = |text: String| TableCell::new(text).set_alignment(CellAlignment::Right);
         table.add_row([
             TableCell::new(&target.name),
-            right(format!("{bound} {} {}", number(target.target), target.unit)),
-            right(value.unwrap_or("—".to_owned())),
-            right(target.ratio.map_or("—".to_owned(), ratio)),
-            TableCell::new(verdict),
+            right(bound(target)),
+            right(shown(target)),
+            right(target.samples.len().to_string()),
+            TableCell::new(verdict(target)),
         ]);
     }
     table
 }
 
-/// A ratio; what nothing stands against is endless.
-pub fn ratio(ratio: f64) -> String {
-    if ratio > 1e6 { "∞".to_owned() } else { format!("{ratio:.2}") }
+/// What is to be reached, as people read it.
+pub fn bound(target: &Target) -> String {
+    let sign = if target.at_most { "≤" } else { "≥" };
+    let text = target.target.map(|bound| format!("{sign} {} {}", number(bound), target.unit));
+    text.map_or("—".to_owned(), |text| text.trim_end().to_owned())
+}
+
+/// What was measured, with its interval or its range.
+pub fn shown(target: &Target) -> String {
+    let Some(value) = target.value else { return "—".to_owned() };
+    match (target.kind, target.low.zip(target.high)) {
+        (Kind::Ratio, Some((low, high))) => ratio_between(value, low, high),
+        (Kind::Ratio, None) => format!("{value:.2}"),
+        (_, Some((low, high))) if low != high => {
+            let (low, high) = (number(low), number(high));
+            format!("{} {} ({low} to {high})", number(value), target.unit)
+        }
+        _ => format!("{} {}", number(value), target.unit),
+    }
+}
+
+/// How it is judged, in words.
+pub fn verdict(target: &Target) -> String {
+    let noisy = if target.noisy && target.kind == Kind::Figure { "noisy" } else { "" };
+    match (target.value, target.met, &target.why) {
+        (None, _, why) => format!("not run: {}", why.as_deref().unwrap_or("no reason given")),
+        (_, Some(true), _) => "met".to_owned(),
+        (_, Some(false), _) => "not met".to_owned(),
+        (_, None, Some(why)) => why.clone(),
+        (_, None, None) => noisy.to_owned(),
+    }
+}
+
+/// A ratio with its interval: with as many digits as it takes to see the interval.
+pub fn ratio_between(mean: f64, low: f64, high: f64) -> String {
+    let digits = match high - low {
+        width if high >= 100.0 || width >= 20.0 => 0,
+        width if high >= 10.0 || width >= 2.0 => 1,
+        width if width >= 0.02 => 2,
+        _ => 3,
+    };
+    format!("{mean:.digits$} [{low:.digits$}, {high:.digits$}]")
 }
 
 /// A number as people read it: three digits, thousands apart.
@@ -242,16 +349,6 @@ pub fn number(value: f64) -> String {
         v if v >= 10.0 => 1,
         _ => 2,
     };
-    format!("{value:.digits$}")
-}
-
-/// What was measured beside a promise: with another two digits where the two would read the same and are not.
-pub fn measured(value: f64, target: f64) -> String {
-    let text = number(value);
-    if text != number(target) || value == target || value.abs() >= 1000.0 {
-        return text;
-    }
-    let digits = text.split_once('.').map_or(0, |(_, digits)| digits.len()) + 2;
     format!("{value:.digits$}")
 }
 
@@ -283,16 +380,45 @@ mod tests {
         assert_eq!(number(0.0), "0");
         assert_eq!(number(123.4), "123");
         assert_eq!(number(1_234_567.0), "1\u{202f}234\u{202f}567");
-        assert_eq!(ratio(f64::MAX), "∞");
     }
 
     #[test]
-    fn what_misses_a_promise_by_little_does_not_read_like_it() {
-        assert_eq!(measured(0.8449, 0.85), "0.84");
-        assert_eq!(measured(0.8451, 0.85), "0.8451");
-        assert_eq!(measured(39.96, 40.0), "39.960");
-        assert_eq!(measured(40.0, 40.0), "40.0");
-        assert_eq!(measured(0.0, 0.0), "0");
-        assert_eq!(measured(1017.0, 1024.0), "1\u{202f}017");
+    fn ratios_show_as_many_digits_as_their_interval_needs() {
+        assert_eq!(ratio_between(0.4125, 0.3949, 0.4301), "0.41 [0.39, 0.43]");
+        assert_eq!(ratio_between(0.8449, 0.8441, 0.8457), "0.845 [0.844, 0.846]");
+        assert_eq!(ratio_between(13.21, 12.9, 13.5), "13.2 [12.9, 13.5]");
+        assert_eq!(ratio_between(250.4, 200.2, 301.0), "250 [200, 301]");
+    }
+
+    #[test]
+    fn each_repetition_runs_in_the_other_order() {
+        assert_eq!(order(0, 3), [0, 1, 2]);
+        assert_eq!(order(1, 3), [2, 1, 0]);
+        assert_eq!(order(2, 2), [0, 1]);
+    }
+
+    #[test]
+    fn a_target_reads_with_interval_number_and_verdict() {
+        let mut target = Target {
+            name: "x".into(),
+            kind: Kind::Ratio,
+            target: Some(0.45),
+            at_most: false,
+            unit: String::new(),
+            samples: vec![0.4; 7],
+            value: Some(0.41),
+            low: Some(0.39),
+            high: Some(0.43),
+            met: Some(false),
+            why: None,
+            noisy: true,
+        };
+        assert_eq!((bound(&target), shown(&target)), ("≥ 0.45".into(), "0.41 [0.39, 0.43]".into()));
+        assert_eq!(verdict(&target), "not met");
+        (target.value, target.met, target.why) = (None, None, Some("no such tool".into()));
+        assert_eq!(
+            (shown(&target), verdict(&target)),
+            ("—".into(), "not run: no such tool".into())
+        );
     }
 }

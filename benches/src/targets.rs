@@ -1,225 +1,373 @@
-//! The promises, and what a run says of them.
+//! The targets, and what a run says of them.
+//!
+//! A target is a *ratio* of two rows, formed repetition by repetition and judged by the end of its 95 % interval; or
+//! a *count* that is the same on every machine, judged by its worst repetition. What depends on the machine and the
+//! hour (Gbit/s, microseconds) is a *figure*: it is shown, and not judged.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::row::Row;
+use crate::interval::Interval;
+use crate::row::{Row, median};
 
-/// One promise beside what was measured.
+/// What sort of number it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Of two rows.
+    Ratio,
+    /// Of one row, the same everywhere.
+    Count,
+    /// Of one row, shown alone.
+    Figure,
+}
+
+/// One of them beside what was measured.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Target {
     /// What.
     pub name: String,
-    /// The promise, in `unit`.
-    pub target: f64,
-    /// What was measured; `None` if the run did not.
-    pub value: Option<f64>,
-    /// Of both.
-    pub unit: String,
-    /// How much of the promise was kept: 1 and more is all of it, for upper bounds too.
-    pub ratio: Option<f64>,
-    /// Whether it was kept.
-    pub met: bool,
-    /// The promise is an upper bound.
+    /// What sort.
+    pub kind: Kind,
+    /// What is to be reached, if anything; a figure has none.
+    pub target: Option<f64>,
+    /// It is an upper bound.
     pub at_most: bool,
-    /// What stands against an absolute number here.
+    /// Of all numbers.
+    pub unit: String,
+    /// One for each repetition: the ratios, or the values.
+    pub samples: Vec<f64>,
+    /// Geometric mean of ratios, the worst of counts, the median of figures; `None` if the run did not measure it.
+    pub value: Option<f64>,
+    /// Ends of the 95 % interval of ratios; the least and the most of the others.
+    pub low: Option<f64>,
+    /// As `low`.
+    pub high: Option<f64>,
+    /// Whether it is reached: of a ratio, by the end of the interval that is worse. `None` where nothing can be said.
+    pub met: Option<bool>,
+    /// Why there is no value, or no judgement.
+    pub why: Option<String>,
+    /// Something else used the cores meanwhile.
     pub noisy: bool,
 }
 
-/// The rows of a run, by name.
-pub struct Rows<'a>(BTreeMap<&'a str, &'a Row>);
+/// A measurement of a row: its value, or what was measured besides.
+#[derive(Clone, Copy)]
+struct Of<'a>(&'a str, Option<&'a str>);
 
-impl<'a> Rows<'a> {
-    /// By name.
-    pub fn new(rows: &'a [Row]) -> Self {
-        Rows(rows.iter().map(|row| (row.name.as_str(), row)).collect())
-    }
-
-    fn value(&self, name: &str) -> Option<f64> {
-        self.0.get(name)?.value
-    }
-
-    fn extra(&self, name: &str, what: &str) -> Option<f64> {
-        self.0.get(name)?.extra.get(what).copied()
-    }
-
-    fn quotient(&self, of: &str, by: &str) -> Option<f64> {
-        Some(self.value(of)? / self.value(by)?)
-    }
-
-    fn is_noisy(&self, name: &str) -> bool {
-        self.0.get(name).is_some_and(|row| row.noisy)
-    }
+fn value(row: &str) -> Of<'_> {
+    Of(row, None)
 }
 
-/// All promises, in their order.
+/// All targets, in their order.
 pub fn targets(rows: &[Row]) -> Vec<Target> {
-    let rows = Rows::new(rows);
-    let mut list = List { rows: &rows, targets: Vec::new() };
-    list.bulk();
-    list.small();
-    list.ports();
+    let rows: BTreeMap<&str, &Row> = rows.iter().map(|row| (row.name.as_str(), row)).collect();
+    let mut list = List { rows, targets: Vec::new() };
+    list.ratios();
     list.peers();
-    list.state();
+    list.counts();
+    list.figures();
     list.targets
 }
 
 struct List<'a> {
-    rows: &'a Rows<'a>,
+    rows: BTreeMap<&'a str, &'a Row>,
     targets: Vec<Target>,
 }
 
+/// Ratios of the same repetition.
+pub fn ratios(of: &Row, by: &Row, of_what: Option<&str>, by_what: Option<&str>) -> Vec<f64> {
+    let pairs = of.runs.iter().filter_map(|run| {
+        let other = by.runs.iter().find(|other| other.repetition == run.repetition)?;
+        Some(run.get(of_what)? / other.get(by_what)?)
+    });
+    pairs.collect()
+}
+
 impl List<'_> {
-    /// A promise, and the rows that it is made of.
-    fn push(&mut self, name: &str, target: f64, unit: &str, value: Option<f64>, of: &[&str]) {
-        self.add(name, target, unit, value, of, false);
+    fn row(&self, name: &str) -> Result<&Row, String> {
+        let row = self.rows.get(name).ok_or("it is not in this run")?;
+        match (&row.not_run, row.value) {
+            (Some(why), None) => Err(format!("{name}: {why}")),
+            (None, None) => Err(format!("{name} did not run")),
+            _ => Ok(row),
+        }
     }
 
-    fn push_most(&mut self, name: &str, target: f64, unit: &str, value: Option<f64>, of: &[&str]) {
-        self.add(name, target, unit, value, of, true);
+    fn samples(&self, of: Of<'_>, by: Of<'_>) -> Result<(Vec<f64>, bool), String> {
+        let (a, b) = (self.row(of.0)?, self.row(by.0)?);
+        let samples = ratios(a, b, of.1, by.1);
+        let noisy = a.noisy || b.noisy;
+        if samples.is_empty() {
+            return Err("no repetition has both".into());
+        }
+        Ok((samples, noisy))
     }
 
-    fn add(
+    /// `at_most`: the target, if there is one, is an upper bound, and less is better.
+    fn ratio(&mut self, name: &str, target: Option<f64>, at_most: bool, of: Of<'_>, by: Of<'_>) {
+        let samples = self.samples(of, by);
+        self.push_ratio(name, target, at_most, samples);
+    }
+
+    fn push_ratio(
         &mut self,
         name: &str,
-        target: f64,
-        unit: &str,
-        value: Option<f64>,
-        of: &[&str],
+        target: Option<f64>,
         at_most: bool,
+        samples: Result<(Vec<f64>, bool), String>,
     ) {
-        let ratio = value.map(|value| match at_most {
-            true if value == 0.0 => f64::MAX,
-            true => target / value,
-            false => value / target,
-        });
+        let (samples, noisy, why) = match samples {
+            Ok((samples, noisy)) => (samples, noisy, None),
+            Err(why) => (Vec::new(), false, Some(why)),
+        };
+        let interval = Interval::of(&samples);
+        let short = (why.is_none() && interval.is_none())
+            .then(|| "one repetition alone has no interval".to_owned());
+        let met = |(i, target): (Interval, f64)| match at_most {
+            true => i.high <= target,
+            false => i.low >= target,
+        };
         self.targets.push(Target {
             name: name.to_owned(),
+            kind: Kind::Ratio,
             target,
-            value,
-            unit: unit.to_owned(),
-            ratio,
-            met: value.is_some_and(|value| if at_most { value <= target } else { value >= target }),
             at_most,
-            noisy: of.iter().any(|row| self.rows.is_noisy(row)),
+            unit: String::new(),
+            value: interval.map(|i| i.mean).or(samples.first().copied()),
+            low: interval.map(|i| i.low),
+            high: interval.map(|i| i.high),
+            met: interval.zip(target).map(met),
+            why: why.or(short),
+            noisy,
+            samples,
         });
     }
 
-    fn bulk(&mut self) {
-        for (mtu, gbit, share) in [(1500, 40.0, 0.45), (9000, 90.0, 0.6)] {
-            let write = format!("write-{mtu}");
-            let name = format!("writes of 1 MiB, MTU {mtu}");
-            self.push(&name, gbit, "Gbit/s", self.rows.value(&write), &[&write]);
-            let trusted = format!("write-{mtu}-trusted");
-            let value = self.rows.value(&trusted);
-            self.push(&format!("{name}, checksum trusted"), gbit, "Gbit/s", value, &[&trusted]);
-            let limit = format!("handoff-{mtu}");
-            let of = self.rows.quotient(&write, &limit);
-            let rows = [&*write, &limit];
-            self.push(&format!("{name}, of the hand-off"), share, "of it", of, &rows);
+    /// A count (with a bound) or a figure (without).
+    fn number(&mut self, name: &str, unit: &str, scale: f64, bound: Option<f64>, of: Of<'_>) {
+        let found = self.row(of.0).map(|row| {
+            let samples: Vec<f64> = row.values(of.1).iter().map(|value| value * scale).collect();
+            (samples, row.noisy)
+        });
+        let (samples, noisy, why) = match found {
+            Ok((samples, noisy)) if !samples.is_empty() => (samples, noisy, None),
+            Ok(_) => (Vec::new(), false, Some(format!("{} has no such number", of.0))),
+            Err(why) => (Vec::new(), false, Some(why)),
+        };
+        let some = !samples.is_empty();
+        let low = samples.iter().copied().fold(f64::MAX, f64::min);
+        let high = samples.iter().copied().fold(f64::MIN, f64::max);
+        self.targets.push(Target {
+            name: name.to_owned(),
+            kind: if bound.is_some() { Kind::Count } else { Kind::Figure },
+            target: bound,
+            at_most: bound.is_some(),
+            unit: unit.to_owned(),
+            value: some.then(|| if bound.is_some() { high } else { median(&samples) }),
+            low: some.then_some(low),
+            high: some.then_some(high),
+            met: bound.filter(|_| some).map(|bound| high <= bound),
+            why,
+            noisy,
+            samples,
+        });
+    }
+
+    fn ratios(&mut self) {
+        for (mtu, share) in [(1500, 0.45), (9000, 0.6)] {
+            let (write, limit) = (format!("write-{mtu}"), format!("handoff-{mtu}"));
+            let name = format!("1 MiB writes, MTU {mtu}, of the hand-off");
+            self.ratio(&name, Some(share), false, value(&write), value(&limit));
+        }
+        for (what, share, of) in [
+            ("markers on, of off", Some(0.85), "markers"),
+            ("unstable source, of stable", None, "unstable"),
+        ] {
+            for mtu in [1500, 9000] {
+                let (of, by) = (format!("write-{mtu}-{of}"), format!("write-{mtu}"));
+                self.ratio(&format!("{what}, MTU {mtu}"), share, false, value(&of), value(&by));
+            }
+        }
+        for (verb, name) in [("read", "Reads"), ("send", "Sends")] {
+            let (of, by) = (format!("rdmap-{verb}-9000"), "rdmap-write-9000");
+            let name = format!("{name} of 1 MiB, of Writes, MTU 9000");
+            self.ratio(&name, None, false, value(&of), value(by));
         }
         for mtu in [1500, 9000] {
-            let (on, off) = (format!("write-{mtu}-markers"), format!("write-{mtu}"));
-            let name = format!("markers on, of off, MTU {mtu}");
-            self.push(&name, 0.85, "of it", self.rows.quotient(&on, &off), &[&on, &off]);
+            let (of, by) = (format!("sctp-write-1m-{mtu}"), format!("tcp-write-1m-{mtu}"));
+            let name = format!("1 MiB writes over SCTP, of TCP, MTU {mtu}");
+            self.ratio(&name, Some(0.7), false, value(&of), value(&by));
         }
-    }
-
-    fn small(&mut self) {
-        let rate = self.rows.extra("messages-64", "messages_per_s").map(|rate| rate * 1e-6);
-        self.push("writes of 64 octets", 12.0, "million/s", rate, &["messages-64"]);
-        for (quantile, most) in [("p50", 2.0), ("p99", 10.0)] {
-            let value = self.rows.extra("echo", &format!("{quantile}_us"));
-            self.push_most(&format!("echo of 64 octets, {quantile}"), most, "us", value, &["echo"]);
-        }
-    }
-
-    fn ports(&mut self) {
-        for kind in ["af_packet", "af_xdp"] {
-            let row = format!("{kind}-write-1500");
-            let frames = self.rows.extra(&row, "frames_per_s");
-            let limit = format!("testpmd-{kind}");
-            let most = self.rows.value(&limit);
-            let of = frames.zip(most).map(|(frames, most)| frames / most);
-            let name = format!("{kind} on veth, of testpmd's frames");
-            self.push(&name, 0.8, "of it", of, &[&row, &limit]);
-        }
+        let (many, one) = (value("streams-10000"), value("streams-1"));
+        self.ratio("10 000 active streams, of one", Some(0.7), false, many, one);
+        let cost = |name| Of(name, Some("asked_busy_ns_per_byte"));
+        let name = "receive cost per byte at 1 % loss, of none";
+        self.ratio(name, Some(1.2), true, cost("loss-1"), cost("loss-0"));
+        let row = "loaded-1-50";
+        let (tail, middle) = (Of(row, Some("p99_9_us")), Of(row, Some("p50_us")));
+        self.ratio("echo at 50 % load, p99.9 of p50", None, true, tail, middle);
+        let share = |name| Of(name, Some("asked_cpu_share"));
+        let name = "processor time at 1 % load, adaptive of polling";
+        self.ratio(name, None, true, share("adaptive-1"), share("polling-1"));
+        let time = |name| Of(name, Some("p50_us"));
+        let name = "echo at 1 % load, adaptive of polling, p50";
+        self.ratio(name, None, true, time("adaptive-1"), time("polling-1"));
     }
 
     fn peers(&mut self) {
-        for (peer, name) in [("ucx-put-bw", "UCX put"), ("sockets-crc-copy", "kernel sockets")] {
-            let times = self.rows.quotient("write-9000", peer);
-            self.push(&format!("bandwidth, of {name}"), 3.0, "times", times, &["write-9000", peer]);
+        for (peer, name) in [
+            ("sockets-crc-copy", "kernel sockets"),
+            ("ucx-put-bw", "UCX put over tcp"),
+            ("ucx-put-bw-auto", "UCX put over what it chooses"),
+        ] {
+            let name = format!("bandwidth, of {name}");
+            // What it chooses within a host may be shared memory, of which no network is a part.
+            let target = (!peer.ends_with("auto")).then_some(3.0);
+            self.ratio(&name, target, false, value("write-9000"), value(peer));
         }
-        for (peer, name) in [("ucx-put-lat", "UCX put"), ("sockets-latency", "kernel sockets")] {
-            let of = self.rows.quotient("echo", peer);
-            self.push_most(&format!("latency, of {name}"), 0.2, "of it", of, &["echo", peer]);
+        for (peer, name) in [
+            ("sockets-latency", "kernel sockets"),
+            ("ucx-put-lat", "UCX put over tcp"),
+            ("ucx-put-lat-auto", "UCX put over what it chooses"),
+        ] {
+            let name = format!("round trip, of {name}");
+            let target = (!peer.ends_with("auto")).then_some(0.2);
+            self.ratio(&name, target, true, value("echo"), value(peer));
+        }
+        for kind in ["af_packet", "af_xdp"] {
+            let (row, limit) = (format!("{kind}-write-1500"), format!("testpmd-{kind}"));
+            let name = format!("{kind} on veth, frames of testpmd's");
+            self.ratio(&name, Some(0.8), false, Of(&row, Some("frames_per_s")), value(&limit));
         }
     }
 
-    fn state(&mut self) {
-        let rows = self.rows;
+    fn counts(&mut self) {
         // 10 000 streams say it best; a quick run has 100.
-        let many = ["memory-10000", "memory-100"].into_iter().find(|n| rows.value(n).is_some());
+        let many = ["memory-10000", "memory-100"].into_iter().find(|n| self.row(n).is_ok());
         let row = many.unwrap_or("memory-10000");
-        self.push_most("an idle stream's state", 1024.0, "octets", rows.value(row), &[row]);
-        let all = rows.extra("memory-10000", "idle_both_ends_octets");
-        let all = all.map(|octets| octets / 2.0 / f64::from(1 << 20));
-        self.push_most("10 000 idle streams", 16.0, "MiB", all, &["memory-10000"]);
-        let of = rows.quotient("streams-10000", "streams-1");
-        self.push(
-            "10 000 active streams, of one",
-            0.7,
-            "of it",
-            of,
-            &["streams-10000", "streams-1"],
-        );
-        let cost = |name| rows.extra(name, "asked_busy_ns_per_octet");
-        let times = cost("loss-1").zip(cost("loss-0")).map(|(with, without)| with / without);
-        self.push_most(
-            "receive cost per octet at 1 % loss",
-            1.2,
-            "times",
-            times,
-            &["loss-1", "loss-0"],
-        );
-        let held = rows.extra("loss-1", "located_held_octets_max");
-        self.push_most("located octets held at 1 % loss", 0.0, "octets", held, &["loss-1"]);
-        let rate = rows.value("set-up");
-        self.push("streams set up and closed", 30_000.0, "streams/s", rate, &["set-up"]);
-        let both = ["sctp-write-1m-1500", "tcp-write-1m-1500"];
-        let of = rows.quotient(both[0], both[1]);
-        self.push("writes of 1 MiB over SCTP, of TCP", 0.7, "of it", of, &both);
+        self.number("an idle stream's state", "bytes", 1.0, Some(1024.0), Of(row, None));
+        let held = Of("loss-1", Some("located_held_bytes_max"));
+        self.number("located bytes held at 1 % loss", "bytes", 1.0, Some(0.0), held);
+    }
+
+    fn figures(&mut self) {
+        let mut figure = |name: &str, unit: &str, scale, row: &str, what: Option<&str>| {
+            self.number(name, unit, scale, None, Of(row, what));
+        };
+        for mtu in [1500, 9000] {
+            let name = format!("1 MiB writes, MTU {mtu}");
+            figure(&name, "Gbit/s", 1.0, &format!("write-{mtu}"), None);
+            figure(
+                &format!("{name}, checksum trusted"),
+                "Gbit/s",
+                1.0,
+                &format!("write-{mtu}-trusted"),
+                None,
+            );
+            figure(&format!("hand-off, MTU {mtu}"), "Gbit/s", 1.0, &format!("handoff-{mtu}"), None);
+        }
+        let million = 1e-6;
+        figure("64-byte writes", "million/s", million, "messages-64", Some("messages_per_s"));
+        figure("64-byte writes, one at a time", "thousand/s", 1e-3, "write-64-1500-depth-1", None);
+        for quantile in ["p50_us", "p99_us", "p99_9_us"] {
+            let name = quantile.trim_end_matches("_us").replace('_', ".");
+            figure(&format!("echo of 64 bytes, {name}"), "us", 1.0, "echo", Some(quantile));
+        }
+        let name = "echo at 1 % load, adaptive: p50";
+        figure(name, "us", 1.0, "adaptive-1", Some("p50_us"));
+        figure("put of a file to the completion ring", "us", 1.0, "put-to-ring", None);
+        figure("streams set up and closed", "thousand/s", 1e-3, "set-up", None);
+        figure("start of two appliances", "ms", 1.0, "start-up", None);
+        figure("registration of 4 GiB", "ms", 1.0, "register-4096", None);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::row::Run;
 
-    fn row(name: &str, value: f64) -> Row {
+    fn row(name: &str, values: &[f64]) -> Row {
         let mut row = Row::new("g", name, "u");
-        row.sample(value);
+        for (repetition, &value) in (0..).zip(values) {
+            let mut measured = Row::new("g", name, "u");
+            measured.set(value);
+            measured.also("p50_us", value);
+            measured.also("p99_9_us", 4.0 * value);
+            measured.also("located_held_bytes_max", value);
+            row.merge(Run { repetition, ..Run::default() }, measured);
+        }
         row
     }
 
+    fn find<'a>(targets: &'a [Target], name: &str) -> &'a Target {
+        targets.iter().find(|t| t.name == name).unwrap()
+    }
+
+    const HAND_OFF: &str = "1 MiB writes, MTU 1500, of the hand-off";
+
+    /// The machine becomes ten times slower from the third repetition on: the rates say nothing, the ratios all.
     #[test]
-    fn lower_and_upper_bounds_are_told_apart_and_what_is_missing_is_not_met() {
-        let mut echo = row("echo", 1.0);
-        echo.extra.insert("p50_us".into(), 1.0);
-        echo.extra.insert("p99_us".into(), 20.0);
-        let rows = [row("write-1500", 50.0), row("handoff-1500", 100.0), echo];
+    fn a_ratio_is_formed_within_each_repetition() {
+        let rows = [
+            row("write-1500", &[50.0, 51.0, 5.0, 5.1]),
+            row("handoff-1500", &[100.0, 100.0, 10.0, 10.0]),
+        ];
         let targets = targets(&rows);
-        let find = |name: &str| targets.iter().find(|t| t.name == name).unwrap();
-        let bulk = find("writes of 1 MiB, MTU 1500");
-        assert_eq!((bulk.met, bulk.ratio), (true, Some(1.25)));
-        assert_eq!(find("writes of 1 MiB, MTU 1500, of the hand-off").value, Some(0.5));
-        let p50 = find("echo of 64 octets, p50");
-        assert_eq!((p50.met, p50.ratio), (true, Some(2.0)));
-        let p99 = find("echo of 64 octets, p99");
-        assert_eq!((p99.met, p99.ratio), (false, Some(0.5)));
-        let missing = find("writes of 1 MiB, MTU 9000");
-        assert_eq!((missing.met, missing.value, missing.ratio), (false, None, None));
+        let target = find(&targets, HAND_OFF);
+        assert_eq!(target.samples, [0.5, 0.51, 0.5, 0.51]);
+        let (low, high) = (target.low.unwrap(), target.high.unwrap());
+        assert!(low > 0.49 && high < 0.52, "{low} {high}");
+        assert_eq!(target.met, Some(true));
+    }
+
+    /// The mean is above the target, and the interval reaches below it.
+    #[test]
+    fn what_may_be_chance_is_not_met() {
+        let rows = [row("write-1500", &[40.0, 60.0, 50.0]), row("handoff-1500", &[100.0; 3])];
+        let targets = targets(&rows);
+        let target = find(&targets, HAND_OFF);
+        assert!(target.value.unwrap() > 0.45 && target.low.unwrap() < 0.45, "{target:?}");
+        assert_eq!(target.met, Some(false));
+    }
+
+    #[test]
+    fn an_upper_bound_is_judged_by_the_upper_end() {
+        let rows = [row("loaded-1-50", &[1.0, 1.0, 1.1])];
+        let tail = "echo at 50 % load, p99.9 of p50";
+        let ours = targets(&rows);
+        let tail = find(&ours, tail);
+        assert!((tail.value.unwrap() - 4.0).abs() < 1e-9);
+        // A ratio without a target is not judged.
+        assert_eq!((tail.target, tail.met), (None, None));
+        let mut list = List { rows: BTreeMap::new(), targets: Vec::new() };
+        list.push_ratio("x", Some(1.0), true, Ok((vec![0.5, 1.2, 0.8], false)));
+        assert!(list.targets[0].value.unwrap() < 1.0);
+        assert_eq!(list.targets[0].met, Some(false));
+    }
+
+    #[test]
+    fn one_repetition_is_shown_and_not_judged_and_what_is_missing_says_why() {
+        let lost = Row::new("g", "handoff-9000", "u").not_run("no memory");
+        let rows = [row("write-1500", &[50.0]), row("handoff-1500", &[100.0]), lost];
+        let targets = targets(&rows);
+        let target = find(&targets, HAND_OFF);
+        assert_eq!((target.value, target.low, target.met), (Some(0.5), None, None));
+        let target = find(&targets, "1 MiB writes, MTU 9000, of the hand-off");
+        assert_eq!((target.value, target.met), (None, None));
+        assert!(target.why.is_some());
+    }
+
+    #[test]
+    fn figures_are_not_judged_and_counts_by_their_worst() {
+        let rows = [row("write-1500", &[1.0, 3.0, 2.0]), row("loss-1", &[0.0, 0.0, 1.0])];
+        let targets = targets(&rows);
+        let figure = find(&targets, "1 MiB writes, MTU 1500");
+        assert_eq!((figure.kind, figure.value, figure.met), (Kind::Figure, Some(2.0), None));
+        assert_eq!((figure.low, figure.high), (Some(1.0), Some(3.0)));
+        let count = find(&targets, "located bytes held at 1 % loss");
+        assert_eq!((count.kind, count.value, count.met), (Kind::Count, Some(1.0), Some(false)));
     }
 }

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use benches::cell::{self, Cell};
-use benches::instructions::{self, Verdict};
-use benches::plan::{Means, Task};
+use benches::instructions;
+use benches::plan::{Means, PAIRED, Task};
 use benches::run::{self, Results};
-use benches::{limits, peers, report};
+use benches::{appliance, limits, peers, report};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -25,9 +25,18 @@ struct Arguments {
 enum What {
     /// Measures everything, or the groups named, and writes results and report
     Run {
-        /// Less of everything, in under two minutes
+        /// Less of everything, in under three minutes
         #[arg(long)]
         quick: bool,
+        /// Seconds of each measurement, to see that all of them run
+        #[arg(long)]
+        seconds: Option<f64>,
+        /// Repetitions of each group at most; with --against, of each row
+        #[arg(long)]
+        repetitions: Option<u32>,
+        /// Sets this program beside another one, built of another commit: each row by both in turn
+        #[arg(long, value_name = "BINARY", conflicts_with = "publish")]
+        against: Option<PathBuf>,
         /// Only this group; may stand several times
         #[arg(long)]
         only: Vec<String>,
@@ -82,14 +91,25 @@ fn main() -> ExitCode {
 
 fn go(what: What) -> anyhow::Result<ExitCode> {
     match what {
-        What::Run { quick, only, out, cores, veth, publish } => {
+        What::Run { quick, seconds, repetitions, against, only, out, cores, veth, publish } => {
             let sockets = tempfile::tempdir()?;
             let means = Means {
                 quick,
+                seconds,
+                repetitions,
                 cores: [cores[0], cores[1]],
                 veth: <[String; 2]>::try_from(veth).ok(),
                 sockets: sockets.path().display().to_string(),
             };
+            if let Some(other) = against {
+                let n = repetitions.unwrap_or(if quick { 3 } else { PAIRED });
+                let all = run::against(&means, &only, &other, n)?;
+                std::fs::create_dir_all(&out)?;
+                std::fs::write(out.join("against.json"), serde_json::to_string_pretty(&all)?)?;
+                println!("{}", run::compared(&all));
+                println!("{}/against.json has it all", out.display());
+                return Ok(ExitCode::SUCCESS);
+            }
             let results = run::run(&means, &only)?;
             run::write(&results, &out)?;
             report::write(&results, &out)?;
@@ -105,15 +125,14 @@ fn go(what: What) -> anyhow::Result<ExitCode> {
             publish.map_or(Ok(()), |root| report::publish(&results, &root))?;
         }
         What::Instructions { baseline, bless } => {
-            if instructions::check(&baseline, bless)? == Verdict::Grown {
-                return Ok(ExitCode::FAILURE);
-            }
+            return Ok(instructions::check(&baseline, bless)?.exit_code().into());
         }
         What::Task { json } => {
             let row = match serde_json::from_str(&json)? {
                 Task::Cell(cell) => cell::measure(&cell, None)?,
                 Task::Limit(limit) => limits::measure(&limit)?,
                 Task::Peer(peer) => peers::measure(&peer)?,
+                Task::Appliance(task) => appliance::measure(&task)?,
             };
             println!("{}", serde_json::to_string(&row)?);
         }

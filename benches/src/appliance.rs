@@ -1,0 +1,312 @@
+//! Whole appliances, control threads and API included: how long they take to start and to register a region, and
+//! what a local program waits for.
+//!
+//! Two of them run in this process, joined by a ring, as `ddpd` runs them with two files; their configuration is
+//! what the files say and nothing besides.
+
+use std::io::{IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use control::api::{
+    Client, ConnectSpec, JobInfo, JobState, MpaChoice, PutSpec, PutTarget, SendSpec, Sent, Status,
+    StreamInfo, Via,
+};
+use control::appliance::process::{Process, attach_path};
+use control::appliance::thread::Signal;
+use dataplane::memory::ring::{Consumer, Kind};
+use hdrhistogram::Histogram;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use serde::{Deserialize, Serialize};
+
+use crate::cell::enough_memory;
+use crate::product;
+use crate::row::Row;
+
+/// A measurement.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Appliance {
+    /// What the row is called.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// What is measured.
+    pub what: ApplianceKind,
+    /// How long, where it is done again and again.
+    pub seconds: f64,
+    /// The cores of the two workers.
+    pub cores: [usize; 2],
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApplianceKind {
+    /// From nothing to an API that answers, both appliances and DPDK's environment.
+    StartUp,
+    /// A region of so many bytes, from the request to the answer.
+    Register {
+        /// Bytes.
+        len: u64,
+    },
+    /// From a program's request to put a file to the record in the completion ring of a program at the peer.
+    PutToRing {
+        /// Bytes of the file.
+        len: u32,
+    },
+    /// From a program's request to send a message to the answer with the message that the peer sent back.
+    SendEcho {
+        /// Bytes of the message.
+        len: u32,
+    },
+}
+
+impl Appliance {
+    /// The row that it makes, still without number.
+    pub fn row(&self) -> Row {
+        use ApplianceKind::{PutToRing, Register, SendEcho, StartUp};
+        let unit = if matches!(self.what, StartUp | Register { .. }) { "ms" } else { "us" };
+        let row = Row::new(&self.group, &self.name, unit);
+        match self.what {
+            StartUp => row,
+            Register { len } => row.with("len", len),
+            PutToRing { len } | SendEcho { len } => row.with("len", len),
+        }
+    }
+}
+
+/// Far more than any step takes; only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Measures.
+pub fn measure(task: &Appliance) -> anyhow::Result<Row> {
+    if let ApplianceKind::Register { len } = task.what {
+        enough_memory(len)?;
+    }
+    let directory = tempfile::tempdir()?;
+    let began = Instant::now();
+    let pair = Pair::start(directory.path(), task.cores)?;
+    let started = began.elapsed();
+    let mut row = task.row();
+    let time = Duration::from_secs_f64(task.seconds);
+    let measured = match task.what {
+        ApplianceKind::StartUp => {
+            row.set(started.as_secs_f64() * 1e3);
+            Ok(())
+        }
+        ApplianceKind::Register { len } => pair.register(len, &mut row),
+        ApplianceKind::PutToRing { len } => pair.put_to_ring(len, time, directory.path(), &mut row),
+        ApplianceKind::SendEcho { len } => pair.send_echo(len, time, &mut row),
+    };
+    pair.stop();
+    measured.map(|()| row)
+}
+
+/// The file of the appliance that opens streams (0) or takes them (1).
+fn file(side: usize, core: usize, socket: &Path) -> String {
+    let socket = socket.display();
+    let common = format!(
+        "name = \"a{side}\"\n[workers]\ncores = [{core}]\n[management]\nsocket = \"{socket}\"\n\
+         [[port]]\nname = \"p{side}\"\nkind = \"ring\"\nlink = \"bench\"\n\
+         [[interface]]\nname = \"lan\"\nport = \"p{side}\"\naddresses = [\"10.9.0.{}/24\"]\n",
+        side + 1
+    );
+    if side == 0 {
+        return common;
+    }
+    common
+        + "[[region]]\nname = \"inbox\"\nbacking = \"shared-memory\"\nobject = \"inbox\"\n\
+           size = \"16 MiB\"\naccess = \"w\"\n\
+           [[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 4791\nregions = [\"inbox\"]\n\
+           [[listener.queue]]\nqn = 0\ndeliver_to = \"echo\"\n"
+}
+
+struct Pair {
+    process: Process,
+    clients: [Client; 2],
+    attach: std::path::PathBuf,
+}
+
+impl Pair {
+    fn start(directory: &Path, cores: [usize; 2]) -> anyhow::Result<Pair> {
+        let sockets = [0, 1].map(|side| directory.join(format!("{side}.sock")));
+        let mut configs = Vec::new();
+        for side in [0, 1] {
+            configs.push(product::config(&file(side, cores[side], &sockets[side]))?);
+        }
+        let process = Process::start(configs).map_err(anyhow::Error::msg)?;
+        let clients = [Client::new(&sockets[0])?, Client::new(&sockets[1])?];
+        for client in &clients {
+            let _: Status = client.get("/v1/status")?;
+        }
+        Ok(Pair { process, clients, attach: attach_path(&sockets[1]) })
+    }
+
+    fn stop(self) {
+        self.process.signal(Signal::Abort);
+        self.process.join();
+    }
+
+    fn connect(&self) -> anyhow::Result<Via> {
+        let mut spec = ConnectSpec::to("10.9.0.2:4791".parse()?);
+        spec.mpa = MpaChoice::default();
+        let stream: StreamInfo = self.clients[0].post("/v1/connect", &spec)?;
+        Ok(Via::Stream(stream.id))
+    }
+
+    fn register(&self, len: u64, row: &mut Row) -> anyhow::Result<()> {
+        let body = serde_json::json!({ "name": "large", "size": len, "access": "rw" });
+        let begin = Instant::now();
+        let _: serde_json::Value = self.clients[0].post("/v1/regions", &body)?;
+        let took = begin.elapsed();
+        row.set(took.as_secs_f64() * 1e3);
+        row.also("gib_per_s", len as f64 / f64::from(1 << 30) / took.as_secs_f64());
+        Ok(())
+    }
+
+    fn put_to_ring(
+        &self,
+        len: u32,
+        time: Duration,
+        directory: &Path,
+        row: &mut Row,
+    ) -> anyhow::Result<()> {
+        let file = directory.join("file");
+        std::fs::write(&file, vec![0x5a; len as usize])?;
+        let via = self.connect()?;
+        let arrivals = Program::attach(&self.attach, "inbox")?.watch()?;
+        let target = PutTarget::Region { name: "inbox".into(), offset: 0 };
+        let spec = PutSpec { file, via, target };
+        let client = &self.clients[0];
+        let mut asked = Times::new()?;
+        let (rounds, begin) = (&mut Times::new()?, Instant::now());
+        while begin.elapsed() < time {
+            let from = Instant::now();
+            let mut job: JobInfo = client.post("/v1/put", &spec)?;
+            asked.add(from.elapsed())?;
+            let at = arrivals.recv_timeout(PATIENCE).context("no record in the ring")?;
+            rounds.add(at.saturating_duration_since(from))?;
+            // The next one is not to wait for this one's end.
+            while !job.state.is_final() {
+                anyhow::ensure!(from.elapsed() < PATIENCE, "the job does not end");
+                job = client.get(&format!("/v1/jobs/{}", job.id))?;
+            }
+            anyhow::ensure!(job.state == JobState::Done, "{}", job.error.unwrap_or_default());
+        }
+        rounds.tell(row)?;
+        row.also("api_us", asked.0.value_at_quantile(0.5) as f64 * 1e-3);
+        Ok(())
+    }
+
+    fn send_echo(&self, len: u32, time: Duration, row: &mut Row) -> anyhow::Result<()> {
+        let via = self.connect()?;
+        let data = vec![0x5a; len as usize];
+        let spec = SendSpec { via, queue: 0, data, wait_reply_us: 5_000_000 };
+        let (mut rounds, begin) = (Times::new()?, Instant::now());
+        while begin.elapsed() < time {
+            let from = Instant::now();
+            let sent: Sent = self.clients[0].post("/v1/send", &spec)?;
+            anyhow::ensure!(sent.reply.is_some(), "no message came back");
+            rounds.add(from.elapsed())?;
+        }
+        rounds.tell(row)
+    }
+}
+
+struct Times(Histogram<u64>);
+
+impl Times {
+    fn new() -> anyhow::Result<Times> {
+        Ok(Times(Histogram::new(3)?))
+    }
+
+    fn add(&mut self, time: Duration) -> anyhow::Result<()> {
+        Ok(self.0.record((time.as_nanos() as u64).max(1))?)
+    }
+
+    fn tell(&self, row: &mut Row) -> anyhow::Result<()> {
+        anyhow::ensure!(!self.0.is_empty(), "not one round was over in the time");
+        let at = |quantile| self.0.value_at_quantile(quantile) as f64 * 1e-3;
+        row.set(at(0.5));
+        for (name, quantile) in [("p50_us", 0.5), ("p99_us", 0.99), ("p99_9_us", 0.999)] {
+            row.also(name, at(quantile));
+        }
+        row.also("round_trips", self.0.len() as f64);
+        Ok(())
+    }
+}
+
+/// A local program that is attached to a region, as docs/shared-memory.md says.
+struct Program {
+    connection: UnixStream,
+    ring: Consumer,
+    event: OwnedFd,
+}
+
+impl Program {
+    fn attach(socket: &Path, object: &str) -> anyhow::Result<Program> {
+        let mut connection = UnixStream::connect(socket)?;
+        connection.write_all(format!("{object}\n").as_bytes())?;
+        let mut reply = [0; 512];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let pieces = &mut [IoSliceMut::new(&mut reply)];
+        recvmsg(&connection, pieces, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        let mut descriptors: Vec<OwnedFd> = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        let [_, ring, event]: [OwnedFd; 3] = descriptors
+            .try_into()
+            .map_err(|_| anyhow::anyhow!("the attach socket gave no three descriptors"))?;
+        Ok(Program { connection, ring: Consumer::open(ring.as_fd())?, event })
+    }
+
+    /// Sleeps until there are records, and tells when each of a delivery was seen. Ends when nobody listens, or the
+    /// appliance is gone.
+    fn watch(mut self) -> anyhow::Result<Receiver<Instant>> {
+        let (sender, receiver) = channel();
+        // Those of the stream's begin are seen before anything is measured.
+        while self.ring.poll().is_some() {}
+        std::thread::Builder::new().name("program".into()).spawn(move || {
+            loop {
+                let _ = rustix::io::read(&self.event, &mut [0; 8]);
+                while let Some((_, record)) = self.ring.poll() {
+                    if record.kind == Kind::Data && sender.send(Instant::now()).is_err() {
+                        return;
+                    }
+                }
+                let mut both = [
+                    PollFd::new(&self.event, PollFlags::IN),
+                    PollFd::new(&self.connection, PollFlags::IN),
+                ];
+                let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
+                if poll(&mut both, Some(&limit)).is_err() || !both[1].revents().is_empty() {
+                    return;
+                }
+            }
+        })?;
+        Ok(receiver)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_are_what_the_appliance_takes() {
+        for side in [0, 1] {
+            let config = product::config(&file(side, side, Path::new("/tmp/x.sock"))).unwrap();
+            assert_eq!(config.listeners.len(), side);
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! What the kinds of measurement do with their ends.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use dataplane::{Command, Event, StreamStats};
+use hdrhistogram::Histogram;
+
+use super::{Cell, Heap, What};
+use crate::rig::Rig;
+use crate::row::{Quantiles, Row};
+
+/// Measures what the cell says.
+pub(super) fn measure(
+    cell: &Cell,
+    rig: &mut Rig,
+    row: &mut Row,
+    heap: Option<Heap<'_>>,
+) -> anyhow::Result<()> {
+    match cell.what {
+        What::Goodput
+        | What::Read
+        | What::Mixed
+        | What::Send
+        | What::WriteRate
+        | What::SendRate => goodput(cell, rig, row),
+        What::Echo | What::Notify | What::ReadTrip => latency(cell, rig, row),
+        What::Loaded => loaded(cell, rig, row),
+        What::SetUp => set_up(cell, rig, row),
+        What::Memory => {
+            let heap = heap.context("this program does not count its heap")?;
+            memory(cell, rig, row, heap)
+        }
+    }
+}
+
+/// What is read at the begin and at the end of the time.
+struct Sample {
+    at: Instant,
+    messages: u64,
+    bytes: u64,
+    /// Frames sent by the asking and the asked worker; zero for one in another process, as below.
+    frames: [u64; 2],
+    cpu: [f64; 2],
+    /// Seconds that the two had something to do.
+    busy: [f64; 2],
+}
+
+impl Sample {
+    fn take(rig: &Rig) -> Sample {
+        let both = |name| {
+            [Some(&rig.asking), rig.asked.as_ref()].map(|end| end.map_or(0, |end| end.count(name)))
+        };
+        Sample {
+            // The asked side's are none unless both make the load.
+            messages: both("load_messages").iter().sum(),
+            bytes: both("load_octets").iter().sum(),
+            frames: both("tx_frames"),
+            cpu: worker_seconds(),
+            busy: both("busy_nanoseconds").map(|nanoseconds| nanoseconds as f64 * 1e-9),
+            at: Instant::now(),
+        }
+    }
+
+    fn messages_per_s(&self, before: &Sample) -> f64 {
+        (self.messages - before.messages) as f64 / (self.at - before.at).as_secs_f64()
+    }
+}
+
+fn goodput(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
+    rig.open(cell.rig.streams)?;
+    rig.start(|n| cell.load(n))?;
+    pause(rig, cell.time() / 4)?;
+    let before = Sample::take(rig);
+    pause(rig, cell.time())?;
+    let after = Sample::take(rig);
+    let held = rig.asked.as_ref().map_or(0.0, |asked| asked.count("held_octets_max") as f64);
+    row.also("held_bytes_max", held);
+    if let Some(StreamStats::Tcp(stats)) = rig.asked_stats()? {
+        let unlocatable = stats.mpa_rx.unlocatable_max as f64;
+        row.also("unlocatable_bytes_max", unlocatable);
+        row.also("located_held_bytes_max", (held - unlocatable).max(0.0));
+    }
+    if let Some(stats) = rig.asking_stats()? {
+        let (retransmitted, timeouts, recoveries, kept) = match stats {
+            StreamStats::Tcp(stats) => {
+                let (tcp, kept) = (stats.tcp, stats.mpa_tx.kept_max);
+                (tcp.segments_retransmitted, tcp.timeouts, tcp.fast_recoveries, kept)
+            }
+            StreamStats::Sctp(session, association) => {
+                let (send, kept) = (association.send, session.session.tx.kept_max);
+                (send.retransmitted, send.timeouts, send.fast_recoveries, kept)
+            }
+        };
+        row.also("segments_retransmitted", retransmitted as f64);
+        row.also("timeouts", timeouts as f64);
+        row.also("fast_recoveries", recoveries as f64);
+        row.also("kept_bytes_max", kept as f64);
+    }
+    let report = rig.stop()?;
+    let seconds = (after.at - before.at).as_secs_f64();
+    let bytes = (after.bytes - before.bytes) as f64;
+    anyhow::ensure!(bytes > 0.0, "not one message was complete in the time");
+    let messages = (after.messages - before.messages) as f64 / seconds;
+    match cell.what {
+        What::WriteRate | What::SendRate => row.set(messages),
+        _ => row.set(bytes * 8e-9 / seconds),
+    }
+    row.also("messages_per_s", messages);
+    row.also("gbit_per_s", bytes * 8e-9 / seconds);
+    let frames = |side: usize| (after.frames[side] - before.frames[side]) as f64 / seconds;
+    row.also("frames_per_s", frames(0));
+    if rig.asked.is_some() {
+        row.also("asked_frames_per_s", frames(1));
+    }
+    for (side, name) in ["asking_cpu_ns_per_byte", "asked_cpu_ns_per_byte"].iter().enumerate() {
+        let used = after.cpu[side] - before.cpu[side];
+        row.also(name, used * 1e9 / bytes);
+        let used = after.busy[side] - before.busy[side];
+        row.also(&name.replace("cpu", "busy"), used * 1e9 / bytes);
+    }
+    if let Some(latency) = report.latency.as_ref().filter(|latency| !latency.is_empty()) {
+        times(latency, row);
+    }
+    Ok(())
+}
+
+fn latency(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
+    rig.open(cell.rig.streams)?;
+    rig.start(|n| cell.load(n))?;
+    pause(rig, cell.time() / 4)?;
+    rig.stop()?;
+    rig.start(|n| cell.load(n))?;
+    pause(rig, cell.time())?;
+    let report = rig.stop()?;
+    let latency = report.latency.context("a load without round trips")?;
+    anyhow::ensure!(!latency.is_empty(), "not one answer came in the time");
+    row.set(latency.value_at_quantile(0.5) as f64 * 1e-3);
+    times(&latency, row);
+    Ok(())
+}
+
+/// What a distribution of times says.
+fn times(latency: &Histogram<u64>, row: &mut Row) {
+    let at = |quantile| latency.value_at_quantile(quantile) as f64 * 1e-3;
+    for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)] {
+        row.also(&format!("{name}_us"), at(quantile));
+    }
+    row.also("p99_9_of_p50", at(0.999) / at(0.5).max(1e-3));
+    row.also("max_us", latency.max() as f64 * 1e-3);
+    row.also("round_trips", latency.len() as f64);
+    row.latency = quantiles(latency);
+}
+
+/// How long the most that the streams do is looked for.
+const CALIBRATION: f64 = 0.5;
+
+/// First the most that the streams do in a closed loop, then messages at a part of that rate, each due at its time
+/// whatever has become of those before.
+fn loaded(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
+    rig.open(cell.rig.streams)?;
+    rig.start(|n| cell.load(n))?;
+    let calibration = cell.time().mul_f64(CALIBRATION);
+    pause(rig, calibration / 2)?;
+    let before = Sample::take(rig);
+    pause(rig, calibration)?;
+    let most = Sample::take(rig).messages_per_s(&before);
+    rig.stop()?;
+    anyhow::ensure!(most > 0.0, "not one answer came in the time");
+    let rate = most * f64::from(cell.load_percent) / 100.0;
+    // What is left of the closed loop is gone before the rate counts.
+    pause(rig, Duration::from_millis(5))?;
+    let sleeps = |rig: &Rig| rig.asked.as_ref().map_or(0, |asked| asked.count("sleeps"));
+    let (before, slept) = (Sample::take(rig), sleeps(rig));
+    rig.start(|n| cell.paced(n, rate))?;
+    pause(rig, cell.time())?;
+    let after = Sample::take(rig);
+    let slept = (sleeps(rig) - slept) as f64;
+    let report = rig.stop()?;
+    let latency = report.latency.context("a load without round trips")?;
+    anyhow::ensure!(!latency.is_empty(), "not one answer came in the time");
+    row.set(latency.value_at_quantile(0.5) as f64 * 1e-3);
+    times(&latency, row);
+    let seconds = (after.at - before.at).as_secs_f64();
+    row.also("most_per_s", most);
+    row.also("offered_per_s", rate);
+    row.also("achieved_per_s", after.messages_per_s(&before));
+    row.also("sleeps_per_s", slept / seconds);
+    let cpu = after.cpu[1] - before.cpu[1];
+    row.also("asked_cpu_share", cpu / seconds);
+    // Both ways.
+    let bytes = 2.0 * (after.bytes - before.bytes) as f64;
+    row.also("asked_cpu_s_per_gb", cpu / (bytes * 1e-9).max(1e-12));
+    Ok(())
+}
+
+fn quantiles(histogram: &Histogram<u64>) -> Quantiles {
+    histogram
+        .iter_quantiles(4)
+        .map(|point| (point.quantile(), point.value_iterated_to()))
+        .filter(|&(quantile, _)| quantile < 1.0)
+        .collect()
+}
+
+/// Streams are opened, closed, and opened again from one address after the other, so that those in
+/// TIME-WAIT pile up as they would.
+fn set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
+    let (warm, time) = (cell.time() / 4, cell.time());
+    let begin = Instant::now();
+    let (mut asked, mut ended, mut at_warm) = (0, 0u64, None);
+    for _ in 0..cell.depth {
+        rig.asking.connect(asked)?;
+        asked += 1;
+    }
+    let ended = rig.until("streams", time * 2 + Duration::from_secs(10), |asking, event| {
+        match event {
+            Event::Established { stream, .. } => {
+                asking.tell(Command::Close { stream, abort: false })?;
+            }
+            Event::Closed { .. } => {
+                ended += 1;
+                asking.connect(asked)?;
+                asked += 1;
+            }
+            Event::ConnectFailed { reason, .. } => anyhow::bail!("no stream: {reason}"),
+            _ => {}
+        }
+        let now = begin.elapsed();
+        let (from, before) = *at_warm.get_or_insert((now, ended));
+        if from < warm && now >= warm {
+            at_warm = Some((now, ended));
+        }
+        let rate = (ended - before) as f64 / (now - from).as_secs_f64();
+        Ok((now >= warm + time).then_some(rate))
+    })?;
+    row.set(ended);
+    row.also("time_wait_recycled", rig.asking.count("time_wait_recycled") as f64);
+    row.also("streams_in_all_states", rig.asking.count("streams") as f64);
+    Ok(())
+}
+
+/// Silence after which a stream has given back what it needed to begin.
+const IDLE: Duration = Duration::from_millis(2500);
+
+fn memory(cell: &Cell, rig: &mut Rig, row: &mut Row, heap: Heap<'_>) -> anyhow::Result<()> {
+    let n = cell.rig.streams;
+    // The first stream brings what is made once: tables, caches, the ends' own vectors.
+    rig.open(1)?;
+    let before = heap();
+    rig.open(n)?;
+    pause(rig, IDLE)?;
+    let idle = heap();
+    row.set((idle.saturating_sub(before)) as f64 / f64::from(2 * n));
+    row.also("idle_both_ends_bytes", idle.saturating_sub(before) as f64);
+    rig.start(|n| cell.load(n))?;
+    pause(rig, cell.time())?;
+    let busy = heap();
+    rig.stop()?;
+    row.also("busy_bytes_per_stream", busy.saturating_sub(before) as f64 / f64::from(2 * n));
+    row.also("resident_bytes", resident() as f64);
+    Ok(())
+}
+
+/// Lets time pass while the control side does what it must.
+fn pause(rig: &mut Rig, time: Duration) -> anyhow::Result<()> {
+    let end = Instant::now() + time;
+    while let left = end.saturating_duration_since(Instant::now())
+        && !left.is_zero()
+    {
+        rig.serve()?;
+        // Rarely: the cores are the workers'.
+        std::thread::sleep(left.min(Duration::from_millis(20)));
+    }
+    Ok(())
+}
+
+/// Processor time of the asking and the asked worker, in seconds; they are threads of the same name, the
+/// asked one made first. Zero where it is in another process.
+fn worker_seconds() -> [f64; 2] {
+    let mut times: Vec<(u32, f64)> = std::fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("schedstat")).ok()?;
+            let thread = entry.file_name().to_str()?.parse().ok()?;
+            let nanoseconds: f64 = stat.split_whitespace().next()?.parse().ok()?;
+            name.trim().starts_with("worker-").then_some((thread, nanoseconds * 1e-9))
+        })
+        .collect();
+    times.sort_by_key(|&(thread, _)| thread);
+    match times[..] {
+        [asking] => [asking.1, 0.0],
+        [asked, asking, ..] => [asking.1, asked.1],
+        [] => [0.0; 2],
+    }
+}
+
+/// Resident bytes of this process.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
+    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
+}

@@ -1,0 +1,84 @@
+//! The mean of ratios, and how well it is known: a 95 % interval by Student's t of their logarithms.
+//!
+//! A ratio is made of two measurements that were taken one after the other; what the machine did meanwhile is in
+//! both. Logarithms, because half as fast and twice as fast are equally far from alike.
+
+use serde::{Deserialize, Serialize};
+
+/// The 97.5 % quantiles of Student's t for 1 to 30 degrees of freedom.
+const T: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
+];
+
+/// A mean with its interval.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Interval {
+    /// Ratios that it is made of.
+    pub n: usize,
+    /// Their geometric mean.
+    pub mean: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Interval {
+    /// Of ratios; `None` of fewer than two, which say nothing of how well they are known, and where one of them is
+    /// no positive number.
+    pub fn of(ratios: &[f64]) -> Option<Interval> {
+        let n = ratios.len();
+        let good = |ratio: &f64| ratio.is_finite() && *ratio > 0.0;
+        if n < 2 || !ratios.iter().all(good) {
+            return None;
+        }
+        let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+        let mean = logs.iter().sum::<f64>() / n as f64;
+        let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
+        let error = (squares / (n - 1) as f64 / n as f64).sqrt();
+        // Beyond the table its last entry is a little too wide, never too narrow.
+        let half = T[(n - 2).min(T.len() - 1)] * error;
+        Some(Interval { n, mean: mean.exp(), low: (mean - half).exp(), high: (mean + half).exp() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-3
+    }
+
+    /// Worked by hand: logarithms 0, ln 2, ln 4 have the mean ln 2 and the standard error ln 2 / √3; t is 4.303.
+    #[test]
+    fn three_ratios_have_the_interval_of_the_book() {
+        let interval = Interval::of(&[1.0, 2.0, 4.0]).unwrap();
+        let half = 4.303 * 2f64.ln() / 3f64.sqrt();
+        assert_eq!(interval.n, 3);
+        assert!(near(interval.mean, 2.0), "{interval:?}");
+        assert!(near(interval.low, 2.0 / half.exp()) && near(interval.high, 2.0 * half.exp()));
+    }
+
+    #[test]
+    fn equal_ratios_are_known_exactly_and_one_alone_not_at_all() {
+        let interval = Interval::of(&[0.5; 7]).unwrap();
+        assert!(near(interval.low, 0.5) && near(interval.high, 0.5));
+        assert_eq!(Interval::of(&[0.5]), None);
+        assert_eq!(Interval::of(&[]), None);
+        assert_eq!(Interval::of(&[0.5, 0.0]), None);
+        assert_eq!(Interval::of(&[0.5, f64::INFINITY]), None);
+    }
+
+    #[test]
+    fn more_repetitions_of_the_same_spread_make_it_narrower() {
+        let width = |n: usize| {
+            let ratios: Vec<f64> = (0..n).map(|i| 1.0 + (i % 2) as f64 * 0.1).collect();
+            let interval = Interval::of(&ratios).unwrap();
+            interval.high - interval.low
+        };
+        assert!(width(8) < width(4) && width(4) < width(2) && width(100) < width(40));
+    }
+}

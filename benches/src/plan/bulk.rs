@@ -1,0 +1,161 @@
+//! Throughput: bulk writes beside their limits and peers, Reads and Sends, sizes, directions.
+
+use super::{Group, Plan, Task};
+use crate::cell::What;
+use crate::limits::LimitKind;
+use crate::peers::PeerKind;
+use crate::rig::RigConfig;
+
+impl Plan<'_> {
+    pub(super) fn headline(&self, mtu: u16, group: &'static str, title: &'static str) -> Group {
+        let rig = || RigConfig { mtu, ..self.rig() };
+        let trusted = || RigConfig { trusted: true, ..rig() };
+        let write =
+            |name: &str, rig| Task::Cell(self.cell(group, name, What::Goodput, 1 << 20, rig));
+        let hand_off = |name: &str, rig| self.limit(group, name, LimitKind::HandOff, rig);
+        let unstable = || RigConfig { unstable: true, ..rig() };
+        let markers = RigConfig { markers: true, ..rig() };
+        let mut tasks = vec![
+            hand_off(&format!("handoff-{mtu}"), rig()),
+            write(&format!("write-{mtu}"), rig()),
+            write(&format!("write-{mtu}-markers"), markers),
+            write(&format!("write-{mtu}-unstable"), unstable()),
+        ];
+        if mtu == 9000 {
+            let peer = |name: &str, what| self.peer(group, name, what);
+            tasks.push(peer("sockets-crc-copy", PeerKind::SocketBandwidth));
+            tasks.push(peer("ucx-put-bw", PeerKind::UcxBandwidth { tcp: true }));
+            tasks.push(peer("ucx-put-bw-auto", PeerKind::UcxBandwidth { tcp: false }));
+        }
+        tasks.push(write(&format!("write-{mtu}-trusted"), trusted()));
+        tasks.push(hand_off(&format!("handoff-{mtu}-trusted"), trusted()));
+        tasks.push(write(&format!("write-{mtu}-no-crc"), RigConfig { crc: false, ..rig() }));
+        tasks.push(self.limit(group, &format!("copy-crc-{mtu}"), LimitKind::CopyCrc, rig()));
+        Group { name: group, title, repetitions: self.paired(), tasks }
+    }
+
+    /// RDMAP's three ways to move a mebibyte.
+    pub(super) fn verbs(&self) -> Group {
+        let (name, title) = ("verbs", "RDMAP: Writes, Reads and Sends of 1 MiB");
+        let mut tasks = Vec::new();
+        for mtu in [9000, 1500] {
+            for (verb, what) in
+                [("write", What::Goodput), ("read", What::Read), ("send", What::Send)]
+            {
+                let rig = RigConfig { mtu, rdmap: true, buffer: 1 << 20, ..self.rig() };
+                let cell = format!("rdmap-{verb}-{mtu}");
+                tasks.push(Task::Cell(self.cell(name, &cell, what, 1 << 20, rig)));
+            }
+        }
+        Group { name, title, repetitions: self.paired(), tasks }
+    }
+
+    pub(super) fn sizes(&self) -> Group {
+        let (name, title) = ("sizes", "Goodput by message size");
+        let all = [64, 256, 1024, 4096, 16384, 65536, 262_144, 1 << 20];
+        let few = [64, 4096];
+        let sizes: &[u32] = if self.means.quick { &few } else { &all };
+        let mut tasks = Vec::new();
+        for mtu in [1500, 9000] {
+            for markers in [false, true] {
+                for &len in sizes {
+                    let rig = RigConfig { mtu, markers, ..self.rig() };
+                    let mark = if markers { "-markers" } else { "" };
+                    let cell = format!("size-{mtu}{mark}-{len}");
+                    tasks.push(Task::Cell(self.cell(name, &cell, What::Goodput, len, rig)));
+                }
+            }
+        }
+        Group { name, title, repetitions: 1, tasks }
+    }
+
+    pub(super) fn networks(&self) -> Group {
+        let (name, title) = ("networks", "Bulk writes over IPv6 and on a VLAN, MTU 1500");
+        let write = |cell: &str, rig| {
+            Task::Cell(self.cell(name, &format!("net-{cell}"), What::Goodput, 1 << 20, rig))
+        };
+        let v6 = || RigConfig { v6: true, ..self.rig() };
+        let vlan = Some(7);
+        let tasks = vec![
+            write("ipv4", self.rig()),
+            write("ipv6", v6()),
+            write("ipv4-vlan", RigConfig { vlan, ..self.rig() }),
+            write("ipv6-vlan", RigConfig { vlan, ..v6() }),
+        ];
+        Group { name, title, repetitions: self.few(), tasks }
+    }
+
+    pub(super) fn directions(&self) -> Group {
+        let (name, title) = ("directions", "One direction and both, Writes and Reads mixed");
+        let rdmap = || RigConfig { rdmap: true, streams: 2, mtu: 9000, ..self.rig() };
+        let cell = |cell: &str, what, rig| {
+            Task::Cell(self.cell(name, &format!("directions-{cell}"), what, 1 << 20, rig))
+        };
+        let tasks = vec![
+            cell("one", What::Goodput, rdmap()),
+            cell("both", What::Goodput, RigConfig { both: true, ..rdmap() }),
+            cell("reads", What::Read, rdmap()),
+            cell("mixed", What::Mixed, rdmap()),
+            cell("mixed-both", What::Mixed, RigConfig { both: true, ..rdmap() }),
+        ];
+        Group { name, title, repetitions: self.few(), tasks }
+    }
+
+    pub(super) fn rdmap(&self) -> Group {
+        let (name, title) = ("rdmap", "RDMAP by message size");
+        let sizes: &[u32] = if self.means.quick { &[4096] } else { &[64, 4096, 65536, 1 << 20] };
+        let mut tasks = Vec::new();
+        for mtu in [1500, 9000] {
+            for (verb, what) in
+                [("write", What::Goodput), ("read", What::Read), ("send", What::Send)]
+            {
+                for &len in sizes {
+                    let buffer = len.max(4096);
+                    let rig = RigConfig { mtu, rdmap: true, buffer, ..self.rig() };
+                    let cell = format!("rdmap-{verb}-{mtu}-{len}");
+                    tasks.push(Task::Cell(self.cell(name, &cell, what, len, rig)));
+                }
+            }
+        }
+        Group { name, title, repetitions: 1, tasks }
+    }
+
+    /// Beside MPA over TCP in the same run: the bytes that both move are those of the writes.
+    pub(super) fn sctp(&self) -> Group {
+        let (name, title) = ("sctp", "DDP over SCTP, beside MPA over TCP: writes of 1 MiB");
+        let mut tasks = Vec::new();
+        for mtu in [1500, 9000] {
+            for (llp, sctp) in [("tcp", false), ("sctp", true)] {
+                let rig = RigConfig { mtu, sctp, ..self.rig() };
+                let cell = format!("{llp}-write-1m-{mtu}");
+                tasks.push(Task::Cell(self.cell(name, &cell, What::Goodput, 1 << 20, rig)));
+            }
+        }
+        Group { name, title, repetitions: self.paired(), tasks }
+    }
+
+    pub(super) fn sctp_more(&self) -> Group {
+        let (name, title) = ("sctp-more", "DDP over SCTP: small writes, round trips, loss");
+        let mut tasks = Vec::new();
+        for (llp, sctp) in [("tcp", false), ("sctp", true)] {
+            let rig = || RigConfig { sctp, ..self.rig() };
+            let cell = |cell: &str, what, len, rig| {
+                Task::Cell(self.cell(name, &format!("{llp}-{cell}"), what, len, rig))
+            };
+            tasks.push(cell("write-64-1500", What::Goodput, 64, rig()));
+            if self.means.quick {
+                continue;
+            }
+            let jumbo = RigConfig { mtu: 9000, ..rig() };
+            tasks.push(cell("write-64-9000", What::Goodput, 64, jumbo));
+            tasks.push(cell("echo-1500", What::Echo, 64, rig()));
+            let read = RigConfig { rdmap: true, ..rig() };
+            tasks.push(cell("rdmap-read-1500", What::Read, 1 << 20, read));
+            for (percent, loss_ppm) in [("0.1", 1000), ("1", 10_000)] {
+                let rig = RigConfig { markers: !sctp, loss_ppm, delay_us: 50, ..rig() };
+                tasks.push(cell(&format!("loss-{percent}-1500"), What::Goodput, 1 << 20, rig));
+            }
+        }
+        Group { name, title, repetitions: self.few(), tasks }
+    }
+}

@@ -1,0 +1,109 @@
+//! Small messages and the time that they take: depths, rates, round trips, load, idle workers, whole appliances.
+
+use super::{Group, Plan, Task};
+use crate::appliance::ApplianceKind;
+use crate::cell::{Cell, What};
+use crate::peers::PeerKind;
+use crate::rig::RigConfig;
+
+impl Plan<'_> {
+    /// 64 bytes at a time, few under way: what a program does that waits for its completions.
+    pub(super) fn depths(&self) -> Group {
+        let (name, title) =
+            ("depths", "64-byte writes and Sends by depth, from post to completion");
+        let depths: &[u32] = if self.means.quick { &[1, 64] } else { &[1, 2, 4, 16, 64] };
+        let mut tasks = Vec::new();
+        for mtu in [1500, 9000] {
+            for (verb, what, rdmap) in
+                [("write", What::WriteRate, false), ("send", What::SendRate, true)]
+            {
+                for &depth in depths {
+                    let rig = RigConfig { mtu, rdmap, ..self.rig() };
+                    let cell = format!("{verb}-64-{mtu}-depth-{depth}");
+                    let cell = self.cell(name, &cell, what, 64, rig);
+                    tasks.push(Task::Cell(Cell { depth, ..cell }));
+                }
+            }
+        }
+        Group { name, title, repetitions: self.few(), tasks }
+    }
+
+    pub(super) fn messages(&self) -> Group {
+        let (name, title) = ("messages", "Message rate: writes of 64 bytes");
+        let cell = |cell: &str, rig| Task::Cell(self.cell(name, cell, What::WriteRate, 64, rig));
+        let tasks = vec![
+            cell("messages-64", self.rig()),
+            cell("messages-64-trusted", RigConfig { trusted: true, ..self.rig() }),
+            cell("messages-64-9000", RigConfig { mtu: 9000, ..self.rig() }),
+        ];
+        Group { name, title, repetitions: self.few(), tasks }
+    }
+
+    pub(super) fn latency(&self) -> Group {
+        let (name, title) = ("latency", "Round trips of 64 bytes, one at a time");
+        let cell = |cell: &str, what, rig| Task::Cell(self.cell(name, cell, what, 64, rig));
+        let rdmap = || RigConfig { rdmap: true, ..self.rig() };
+        let tasks = vec![
+            self.peer(name, "sockets-latency", PeerKind::SocketLatency),
+            cell("echo", What::Echo, self.rig()),
+            self.peer(name, "ucx-put-lat", PeerKind::UcxLatency { tcp: true }),
+            self.peer(name, "ucx-put-lat-auto", PeerKind::UcxLatency { tcp: false }),
+            cell("write-notify", What::Notify, self.rig()),
+            cell("rdmap-send-echo", What::Echo, rdmap()),
+            cell("rdmap-read", What::ReadTrip, rdmap()),
+        ];
+        Group { name, title, repetitions: self.paired(), tasks }
+    }
+
+    fn at_load(&self, group: &str, name: &str, percent: u32, rig: RigConfig) -> Task {
+        let cell = self.cell(group, name, What::Loaded, 64, rig);
+        // In all as many under way, whatever the number of streams; each at least two.
+        let depth = (256 / cell.rig.streams).clamp(2, cell.depth);
+        Task::Cell(Cell { depth, load_percent: percent, ..cell })
+    }
+
+    pub(super) fn loaded(&self) -> Group {
+        let (name, title) = ("load", "Echo of 64 bytes at a rate, open loop");
+        let streams: &[u32] = if self.means.quick { &[1] } else { &[1, 100, 1000] };
+        let mut tasks = Vec::new();
+        for &streams in streams {
+            for percent in [10, 50, 90] {
+                let rig = RigConfig { streams, ..self.rig() };
+                tasks.push(self.at_load(
+                    name,
+                    &format!("loaded-{streams}-{percent}"),
+                    percent,
+                    rig,
+                ));
+            }
+        }
+        Group { name, title, repetitions: self.paired().min(5), tasks }
+    }
+
+    /// The side that asks polls in both, so that what differs is the asked worker.
+    pub(super) fn adaptive(&self) -> Group {
+        let (name, title) = ("adaptive", "A worker that sleeps when idle, beside one that polls");
+        let mut tasks = Vec::new();
+        for percent in [1, 10, 50] {
+            for (idle, asked) in [("polling", false), ("adaptive", true)] {
+                let rig = RigConfig { adaptive: [false, asked], ..self.rig() };
+                tasks.push(self.at_load(name, &format!("{idle}-{percent}"), percent, rig));
+            }
+        }
+        Group { name, title, repetitions: self.paired().min(5), tasks }
+    }
+
+    /// Control threads, API and shared memory included.
+    pub(super) fn appliance(&self) -> Group {
+        let (name, title) = ("appliance", "Whole appliances: start, registration, local programs");
+        let mut tasks = vec![self.whole(name, "start-up", ApplianceKind::StartUp)];
+        let sizes: &[u64] = if self.means.quick { &[256] } else { &[256, 4096] };
+        for &mib in sizes {
+            let what = ApplianceKind::Register { len: mib << 20 };
+            tasks.push(self.whole(name, &format!("register-{mib}"), what));
+        }
+        tasks.push(self.whole(name, "put-to-ring", ApplianceKind::PutToRing { len: 4096 }));
+        tasks.push(self.whole(name, "api-send-echo", ApplianceKind::SendEcho { len: 64 }));
+        Group { name, title, repetitions: self.few(), tasks }
+    }
+}

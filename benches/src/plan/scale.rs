@@ -1,0 +1,119 @@
+//! Many of something: streams, STags, bytes, losses.
+
+use super::{Group, Plan, Task};
+use crate::cell::{Cell, What};
+use crate::rig::RigConfig;
+
+impl Plan<'_> {
+    pub(super) fn many(&self) -> Group {
+        let (name, title) = ("streams", "Goodput with many active streams into one region");
+        let counts: &[u32] = if self.means.quick { &[1, 100] } else { &[1, 10_000, 100, 1000] };
+        let tasks = counts.iter().map(|&streams| {
+            let rig = RigConfig { streams, ..self.rig() };
+            let cell = self.cell(name, &format!("streams-{streams}"), What::Goodput, 16384, rig);
+            let depth = if streams > 100 { 2 } else { 16 };
+            Task::Cell(Cell { depth, ..cell })
+        });
+        Group { name, title, repetitions: self.paired(), tasks: tasks.collect() }
+    }
+
+    /// Small writes anywhere in 256 MiB, through one STag and through many.
+    pub(super) fn stags(&self) -> Group {
+        let (name, title) = ("stags", "Writes of 64 bytes to random STags and offsets");
+        let cell = |cell: &str, stags, random| {
+            let rig = RigConfig { stags, region: 256 << 20, ..self.rig() };
+            let cell = self.cell(name, &format!("stags-{cell}"), What::WriteRate, 64, rig);
+            Task::Cell(Cell { random, ..cell })
+        };
+        let tasks = vec![
+            cell("1-sequential", 1, false),
+            cell("1-random", 1, true),
+            cell("100000-random", 100_000, true),
+        ];
+        Group { name, title, repetitions: self.few(), tasks }
+    }
+
+    /// The region from what a cache holds to what it does not, and the ring likewise.
+    pub(super) fn growth(&self) -> Group {
+        let (name, title) = ("footprint", "Goodput by region size and by ring slots");
+        let regions: &[u64] = if self.means.quick { &[1, 64] } else { &[1, 4, 16, 64, 256] };
+        let slots: &[u16] = if self.means.quick { &[128] } else { &[64, 128, 256, 512, 2048] };
+        let cell =
+            |cell: String, rig| Task::Cell(self.cell(name, &cell, What::Goodput, 1 << 20, rig));
+        let regions = regions.iter().map(|&mib| {
+            cell(format!("region-{mib}"), RigConfig { region: mib << 20, ..self.rig() })
+        });
+        let slots = slots.iter().map(|&slots| {
+            cell(format!("slots-{slots}"), RigConfig { slots: Some(slots), ..self.rig() })
+        });
+        Group { name, title, repetitions: 1, tasks: regions.chain(slots).collect() }
+    }
+
+    pub(super) fn large(&self) -> Group {
+        let (name, title) = ("large", "Large regions, MTU 9000");
+        let sizes: &[u64] = if self.means.quick { &[16, 256] } else { &[16, 256, 4096] };
+        let tasks = sizes.iter().map(|&mib| {
+            let rig = RigConfig { region: mib << 20, mtu: 9000, ..self.rig() };
+            let mut cell =
+                self.cell(name, &format!("region-9000-{mib}"), What::Goodput, 1 << 20, rig);
+            // Once through all of it, about.
+            cell.seconds = cell.seconds.max(if self.means.seconds.is_none() { 0.5 } else { 0.0 });
+            Task::Cell(cell)
+        });
+        Group { name, title, repetitions: self.few(), tasks: tasks.collect() }
+    }
+
+    pub(super) fn memory(&self) -> Group {
+        let (name, title) = ("memory", "Heap per stream, both ends counted alike");
+        let counts: &[u32] = if self.means.quick { &[100] } else { &[1, 100, 10_000] };
+        let tasks = counts.iter().map(|&streams| {
+            let rig = RigConfig { streams, adaptive: [true; 2], ..self.rig() };
+            let cell = self.cell(name, &format!("memory-{streams}"), What::Memory, 16384, rig);
+            Task::Cell(Cell { depth: 2, ..cell })
+        });
+        Group { name, title, repetitions: 1, tasks: tasks.collect() }
+    }
+
+    pub(super) fn loss(&self) -> Group {
+        let (name, title) = ("loss", "Loss at a round trip of 100 us");
+        let mut tasks = Vec::new();
+        for markers in [true, false] {
+            for (loss_ppm, percent) in [(0, "0"), (10_000, "1"), (1000, "0.1")] {
+                if self.means.quick && (!markers || percent == "0.1") {
+                    continue;
+                }
+                let rig = RigConfig { markers, loss_ppm, delay_us: 50, ..self.rig() };
+                let mark = if markers { "" } else { "-no-markers" };
+                let cell = format!("loss-{percent}{mark}");
+                tasks.push(Task::Cell(self.cell(name, &cell, What::Goodput, 1 << 20, rig)));
+            }
+        }
+        Group { name, title, repetitions: self.paired(), tasks }
+    }
+
+    /// 64 streams from as many addresses to one worker at once: over a link that loses nothing, one that loses by
+    /// chance, and one that is slower than they are and has a short queue.
+    pub(super) fn incast(&self) -> Group {
+        let (name, title) = ("incast", "Incast of 64 streams, RTT 100 us");
+        let rig = || RigConfig { streams: 64, markers: true, delay_us: 50, ..self.rig() };
+        let cell = |cell: &str, rig| {
+            let cell = self.cell(name, &format!("incast-64{cell}"), What::Goodput, 65536, rig);
+            Task::Cell(Cell { depth: 4, ..cell })
+        };
+        let tasks = vec![
+            cell("", rig()),
+            cell("-loss-1", RigConfig { loss_ppm: 10_000, ..rig() }),
+            cell("-queue", RigConfig { rate_mbit: 1000, queue: 256 << 10, ..rig() }),
+        ];
+        Group { name, title, repetitions: self.few(), tasks }
+    }
+
+    pub(super) fn set_up(&self) -> Group {
+        let (name, title) = ("set-up", "Streams opened and closed");
+        // TIME-WAIT holds them for a while: room for what comes in that time.
+        let rig = RigConfig { streams: 500_000, adaptive: [true; 2], ..self.rig() };
+        let cell = self.cell(name, "set-up", What::SetUp, 64, rig);
+        let tasks = vec![Task::Cell(Cell { depth: 128, ..cell })];
+        Group { name, title, repetitions: self.few(), tasks }
+    }
+}

@@ -1,0 +1,367 @@
+//! What the appliance would run for a measurement: its configuration file, read and converted by the very functions
+//! that `ddpd` calls. Nothing is chosen here but what the file says.
+//!
+//! The file has two parts: the *topology* (port, interface, listener), without which there is no appliance, and the
+//! *deviations* of the measurement from the defaults, which its row lists.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use control::Transport;
+use control::api::{ConnectSpec, UlpChoice};
+use control::appliance::loader::{self, Wanted};
+use control::appliance::start;
+use control::config::{Config, Document, RegionSection, region_from_json};
+use dataplane::memory::Memory;
+use dataplane::port::PortConfig;
+use dataplane::{DataplaneConfig, EndpointConfig, InterfaceId, ListenerConfig, ListenerId};
+use ddp::VersionPolicy;
+use tcp_lite::endpoint::UlpConfig;
+use tcp_lite::mpa;
+
+use crate::rig::{Link, RigConfig, Side};
+
+/// Port of the listener.
+pub const PORT: u16 = 4791;
+/// Local addresses of the asking side.
+pub const ADDRESSES: u32 = 64;
+/// Untagged buffers of each of a listener's streams.
+pub const BUFFERS: u32 = 256;
+
+/// What is made of one end's file.
+pub struct Product {
+    /// The file, checked.
+    pub config: Config,
+    /// Its port.
+    pub port: PortConfig,
+    /// Its worker, interface and limits.
+    pub dataplane: DataplaneConfig,
+    /// Its listener, on the asked side.
+    pub listener: Option<ListenerConfig>,
+    /// How streams are opened.
+    pub connect: EndpointConfig,
+    /// What speaks above DDP on streams that are accepted and opened.
+    pub ulps: [UlpConfig; 2],
+}
+
+impl Product {
+    /// Reads and converts, as `ddpd` does.
+    pub fn new(rig: &RigConfig, side: Side) -> anyhow::Result<Product> {
+        let config = config(&text(rig, side))?;
+        let wrong = anyhow::Error::msg;
+        let port = start::port_config(&config, &config.ports[0]).map_err(wrong)?;
+        let dataplane = start::dataplane_config(&config).map_err(wrong)?;
+        let (id, interface) = (ListenerId(1), Some(InterfaceId(0)));
+        let section = config.listeners.first();
+        let listener = section.map(|section| {
+            start::listener_config(&config, section, id, interface, config.workers.len() as u32)
+        });
+        let spec = spec(rig);
+        let connect = match spec.transport {
+            Transport::Tcp => {
+                start::connect_endpoint(&config, &spec, mpa::Peer::Standard, false).into()
+            }
+            Transport::Sctp => EndpointConfig::Sctp(Arc::new(start::connect_sctp(&config, &spec))),
+        };
+        let version = VersionPolicy::V1;
+        let (ulp, queues) = section.map_or((None, &[][..]), |s| (Some(&s.ulp), &s.queues[..]));
+        let (accepted, _) = start::accepted_ulp(ulp, queues, version);
+        let ulps = [accepted, start::opened_ulp(&spec, version)];
+        Ok(Product { config, port, dataplane, listener, connect, ulps })
+    }
+}
+
+/// Checks a file's text.
+pub fn config(text: &str) -> anyhow::Result<Config> {
+    let document = Document::parse(Path::new("bench.toml"), text);
+    Ok(document.map_err(|errors| anyhow::anyhow!("{errors}"))?.config)
+}
+
+/// What a client of the appliance asks for to open a stream.
+fn spec(rig: &RigConfig) -> ConnectSpec {
+    let mut spec = ConnectSpec::to(SocketAddr::new(address(rig, Side::Asked), PORT));
+    spec.transport = if rig.sctp { Transport::Sctp } else { Transport::Tcp };
+    spec.ulp = if rig.rdmap { UlpChoice::Rdmap } else { UlpChoice::Ddp };
+    spec.mpa.markers = Some(rig.markers);
+    spec.mpa.crc = rig.crc;
+    spec
+}
+
+/// A region as the appliance makes it: private memory, locked where the limit allows.
+pub fn region(len: u64) -> anyhow::Result<Memory> {
+    let json = serde_json::json!({ "name": "bench", "size": len, "access": "rw" });
+    let section: RegionSection = region_from_json(&json).map_err(|e| anyhow::anyhow!("{e}"))?;
+    let loaded = loader::load(&Wanted::Region(section)).map_err(anyhow::Error::msg)?;
+    Ok(loaded.memory)
+}
+
+/// The file of one end.
+pub fn text(rig: &RigConfig, side: Side) -> String {
+    let mut sections = topology(rig, side);
+    for (section, line) in deviations(rig, side) {
+        sections.add(section, line);
+    }
+    sections.text()
+}
+
+/// What a row's ends have that the defaults have not, section by section.
+pub fn deviations(rig: &RigConfig, side: Side) -> Vec<(&'static str, String)> {
+    let mut all = Vec::new();
+    let adaptive = rig.adaptive[side as usize];
+    if !adaptive {
+        all.push(("workers", "idle = \"poll\"".to_owned()));
+    }
+    if rig.mtu != 1500 {
+        all.push(("port", format!("mtu = {}", rig.mtu)));
+    }
+    if rig.trusted {
+        all.push(("port", "checksum = \"trusted\"".to_owned()));
+    }
+    if let Some(slots) = rig.slots {
+        all.push(("port", format!("rx_descriptors = {slots}\ntx_descriptors = {slots}")));
+    }
+    if let Some(impair) = impair(rig, side) {
+        all.push(("port.impair", impair));
+    }
+    if let Some(vlan) = rig.vlan {
+        all.push(("interface", format!("vlan = {vlan}")));
+    }
+    let many = rig.streams > 64;
+    if many {
+        all.push(("limits", format!("streams = {}", rig.streams.max(4096))));
+    }
+    if side == Side::Asking {
+        return all;
+    }
+    // Bare DDP has markers by default, RDMAP has none; over SCTP there is no MPA.
+    if !rig.sctp && rig.markers == rig.rdmap {
+        all.push(("listener", format!("markers = {}", rig.markers)));
+    }
+    if !rig.sctp && !rig.crc {
+        all.push(("listener", "crc = false".to_owned()));
+    }
+    if many {
+        let streams = rig.streams.min(1_000_000);
+        all.push((
+            "listener.limits",
+            format!("streams = {streams}\npending = {}", streams.min(512)),
+        ));
+    }
+    all
+}
+
+fn impair(rig: &RigConfig, side: Side) -> Option<String> {
+    if rig.loss_ppm == 0 && rig.delay_us == 0 && rig.rate_mbit == 0 {
+        return None;
+    }
+    let mut text = format!("seed = {}", 1 + side as u64);
+    let _ = write!(text, "\ndelay = \"{} us\"", rig.delay_us);
+    if side == Side::Asked {
+        if rig.loss_ppm > 0 {
+            let _ = write!(text, "\nloss = {:.6}", f64::from(rig.loss_ppm) * 1e-6);
+        }
+        if rig.rate_mbit > 0 {
+            let _ = write!(text, "\nrate = \"{} Mbit/s\"", rig.rate_mbit);
+            let _ = write!(text, "\nqueue = {}", rig.queue.max(9022));
+        }
+    }
+    Some(text)
+}
+
+/// Sections of a file, in their order.
+#[derive(Default)]
+struct Sections(Vec<(&'static str, String)>);
+
+impl Sections {
+    fn add(&mut self, section: &'static str, lines: impl AsRef<str>) {
+        let known = self.0.iter_mut().find(|(name, _)| *name == section);
+        match known {
+            Some((_, text)) => text.push_str(lines.as_ref()),
+            None => {
+                // What belongs to a table stands behind it.
+                let after = |(name, _): &(&str, String)| {
+                    section.split_once('.').is_some_and(|(table, _)| table == *name)
+                };
+                let at = self.0.iter().position(after).map_or(self.0.len(), |at| at + 1);
+                self.0.insert(at, (section, lines.as_ref().to_owned()));
+            }
+        }
+        if let Some((_, text)) = self.0.iter_mut().find(|(name, _)| *name == section) {
+            text.push('\n');
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut out = String::new();
+        for (name, lines) in &self.0 {
+            let head = match *name {
+                "port" | "interface" | "listener" | "listener.queue" => format!("[[{name}]]"),
+                _ => format!("[{name}]"),
+            };
+            let _ = write!(out, "{head}\n{lines}");
+        }
+        out
+    }
+}
+
+fn topology(rig: &RigConfig, side: Side) -> Sections {
+    let mut sections = Sections::default();
+    sections.add("workers", format!("cores = [{}]", rig.cores[side as usize]));
+    let device = &rig.devices[side as usize];
+    let kind = match rig.link {
+        Link::Ring => "kind = \"ring\"\nlink = \"bench\"".to_owned(),
+        Link::Memif => {
+            let role = ["client", "server"][side as usize];
+            format!("kind = \"memif\"\nsocket = \"{device}\"\nrole = \"{role}\"")
+        }
+        Link::AfPacket => format!("kind = \"af_packet\"\ndevice = \"{device}\""),
+        Link::AfXdp => format!("kind = \"af_xdp\"\ndevice = \"{device}\""),
+    };
+    sections.add("port", format!("name = \"port{}\"\n{kind}", side as u8));
+    let many = if side == Side::Asking { ADDRESSES } else { 1 };
+    let prefix = if rig.v6 { 64 } else { 16 };
+    let own = |n| match side {
+        Side::Asking => asking_address(rig, n),
+        Side::Asked => address(rig, side),
+    };
+    let own: Vec<String> = (0..many).map(|n| format!("\"{}/{prefix}\"", own(n))).collect();
+    let name = format!("name = \"lan\"\nport = \"port{}\"", side as u8);
+    sections.add("interface", format!("{name}\naddresses = [{}]", own.join(", ")));
+    if side == Side::Asked {
+        let mut lines = format!("name = \"l\"\ninterface = \"lan\"\nport = {PORT}");
+        if rig.sctp {
+            lines.push_str("\ntransport = \"sctp\"");
+        }
+        if rig.rdmap {
+            lines.push_str("\nulp = \"rdmap\"\nservice = \"sink\"");
+        }
+        sections.add("listener", lines);
+        // A listener without a service says what its queues are for.
+        let deliver = if rig.rdmap { "" } else { "\ndeliver_to = \"discard\"" };
+        let size = rig.buffer;
+        let queue = format!("qn = 0\nbuffers = {BUFFERS}\nbuffer_size = {size}{deliver}");
+        sections.add("listener.queue", queue);
+    }
+    sections
+}
+
+/// The address of one side.
+pub fn address(rig: &RigConfig, side: Side) -> IpAddr {
+    match side {
+        Side::Asking => asking_address(rig, 0),
+        Side::Asked if rig.v6 => Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 0x100).into(),
+        Side::Asked => Ipv4Addr::new(10, 9, 0, 1).into(),
+    }
+}
+
+/// The `n`-th address of the asking side.
+pub fn asking_address(rig: &RigConfig, n: u32) -> IpAddr {
+    let n = 1 + (n % ADDRESSES) as u16;
+    match rig.v6 {
+        true => Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 1, n).into(),
+        false => Ipv4Addr::new(10, 9, 1, n as u8).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an operator would write for one end: nothing but what has no default.
+    const DDPD: &str = r#"
+[workers]
+cores = [1]
+[[port]]
+name = "port1"
+kind = "ring"
+link = "bench"
+[[interface]]
+name = "lan"
+port = "port1"
+addresses = ["10.9.0.1/16"]
+[[listener]]
+name = "l"
+interface = "lan"
+port = 4791
+[[listener.queue]]
+qn = 0
+deliver_to = "discard"
+buffers = 256
+"#;
+
+    /// The rig that deviates in nothing.
+    fn plain() -> RigConfig {
+        RigConfig { adaptive: [true; 2], markers: true, ..RigConfig::default() }
+    }
+
+    fn said(what: &impl std::fmt::Debug) -> String {
+        format!("{what:#?}")
+    }
+
+    /// Fails when the benchmark chooses anything by itself, or `ddpd` is made to run something else.
+    #[test]
+    fn the_benchmark_runs_what_ddpd_runs() {
+        let mut ddpd = config(DDPD).unwrap();
+        let ours = Product::new(&plain(), Side::Asked).unwrap();
+        // The name is that of the file.
+        ddpd.name.clone_from(&ours.config.name);
+        assert_eq!(said(&ours.config), said(&ddpd));
+        let section = &ddpd.listeners[0];
+        let listener = ours.listener.expect("the asked side listens");
+        let endpoint = start::listener_endpoint(&ddpd, section);
+        assert_eq!(said(&listener.endpoint), said(&endpoint));
+        let spec = ConnectSpec::to("10.9.0.1:4791".parse().unwrap());
+        let opened = start::connect_endpoint(&ddpd, &spec, mpa::Peer::Standard, false);
+        assert_eq!(said(&ours.connect), said(&EndpointConfig::from(opened)));
+        assert_eq!(said(&ours.port), said(&start::port_config(&ddpd, &ddpd.ports[0]).unwrap()));
+        let dataplane = start::dataplane_config(&ddpd).unwrap();
+        assert_eq!(said(&ours.dataplane.limits), said(&dataplane.limits));
+        assert_eq!(said(&ours.dataplane.workers), said(&dataplane.workers));
+        let (accepted, _) =
+            start::accepted_ulp(Some(&section.ulp), &section.queues, VersionPolicy::V1);
+        let opened = start::opened_ulp(&spec, VersionPolicy::V1);
+        assert_eq!(said(&ours.ulps), said(&[accepted, opened]));
+    }
+
+    #[test]
+    fn what_the_appliance_chooses_besides_its_file_is_there() {
+        let ours = Product::new(&RigConfig::default(), Side::Asked).unwrap();
+        let EndpointConfig::Tcp(endpoint) = &ours.connect else { panic!("TCP") };
+        assert!(endpoint.tcp.ack_pushed && endpoint.tcp.push_segments);
+        assert_eq!(endpoint.tcp.delayed_ack.as_millis(), 20);
+        assert_eq!(endpoint.tcp.max_cwnd, 4 << 20);
+    }
+
+    #[test]
+    fn deviations_are_few_and_all_of_them_are_listed() {
+        assert_eq!(deviations(&plain(), Side::Asked), []);
+        assert_eq!(deviations(&plain(), Side::Asking), []);
+        let usual = deviations(&RigConfig::default(), Side::Asked);
+        let usual: Vec<(&str, &str)> = usual.iter().map(|(s, l)| (*s, l.as_str())).collect();
+        assert_eq!(usual, [("workers", "idle = \"poll\""), ("listener", "markers = false")]);
+    }
+
+    #[test]
+    fn every_kind_of_rig_makes_a_file_that_the_appliance_takes() {
+        let plain = RigConfig::default;
+        let device = |link| RigConfig { link, devices: ["a".into(), "b".into()], ..plain() };
+        let socket = ["/tmp/x.sock".to_owned(), "/tmp/x.sock".to_owned()];
+        for rig in [
+            RigConfig { v6: true, vlan: Some(7), mtu: 9000, ..plain() },
+            RigConfig { sctp: true, rdmap: true, trusted: true, ..plain() },
+            RigConfig { streams: 10_000, slots: Some(64), markers: true, ..plain() },
+            RigConfig { loss_ppm: 10_000, delay_us: 50, rate_mbit: 5000, ..plain() },
+            RigConfig { link: Link::Memif, devices: socket, ..plain() },
+            device(Link::AfPacket),
+            device(Link::AfXdp),
+        ] {
+            for side in [Side::Asking, Side::Asked] {
+                if let Err(error) = Product::new(&rig, side) {
+                    panic!("{error}\n{}", text(&rig, side));
+                }
+            }
+        }
+    }
+}

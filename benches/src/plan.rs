@@ -150,6 +150,12 @@ impl Plan<'_> {
         }
     }
 
+    /// One whose paths have a delay, so that it takes time until it is at its pace.
+    fn slow(&self, cell: Cell) -> Cell {
+        let least = if self.means.seconds.is_none() { 0.4 } else { 0.0 };
+        Cell { seconds: cell.seconds.max(least), ..cell }
+    }
+
     fn limit(&self, group: &str, name: &str, what: LimitKind, rig: RigConfig) -> Task {
         let (group, name) = (group.to_owned(), name.to_owned());
         Task::Limit(Limit { group, name, what, rig, seconds: self.seconds() })
@@ -207,6 +213,25 @@ mod tests {
                     let row = task.row();
                     assert_eq!(row.group, group.name);
                     assert!(names.insert(row.name.clone()), "{} stands twice", row.name);
+                }
+            }
+        }
+    }
+
+    /// What the appliance refuses is found here and not in the middle of a run.
+    #[test]
+    fn every_row_has_configuration_files_that_the_appliance_takes() {
+        let veth = Some(["bench0".to_owned(), "bench1".to_owned()]);
+        for quick in [true, false] {
+            let means = Means { veth: veth.clone(), ..means(quick) };
+            for task in groups(&means).into_iter().flat_map(|group| group.tasks) {
+                let rig = match &task {
+                    Task::Cell(cell) => &cell.rig,
+                    Task::Limit(limit) => &limit.rig,
+                    Task::Peer(_) | Task::Appliance(_) => continue,
+                };
+                if let Err(error) = rig.products() {
+                    panic!("{}: {error}", task.row().name);
                 }
             }
         }

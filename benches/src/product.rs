@@ -27,8 +27,10 @@ use crate::rig::{Link, RigConfig, Side};
 pub const PORT: u16 = 4791;
 /// Local addresses of the asking side.
 pub const ADDRESSES: u32 = 64;
-/// Untagged buffers of each of a listener's streams.
+/// Untagged buffers of each of a listener's streams, where they are small.
 pub const BUFFERS: u32 = 256;
+/// Bytes that they take together at most: half of what the appliance has for all streams of a worker by default.
+const BUFFER_BYTES: u32 = 32 << 20;
 
 /// What is made of one end's file.
 pub struct Product {
@@ -241,7 +243,8 @@ fn topology(rig: &RigConfig, side: Side) -> Sections {
         // A listener without a service says what its queues are for.
         let deliver = if rig.rdmap { "" } else { "\ndeliver_to = \"discard\"" };
         let size = rig.buffer;
-        let queue = format!("qn = 0\nbuffers = {BUFFERS}\nbuffer_size = {size}{deliver}");
+        let buffers = (BUFFER_BYTES / size.max(1)).clamp(1, BUFFERS);
+        let queue = format!("qn = 0\nbuffers = {buffers}\nbuffer_size = {size}{deliver}");
         sections.add("listener.queue", queue);
     }
     sections
@@ -351,6 +354,7 @@ buffers = 256
         for rig in [
             RigConfig { v6: true, vlan: Some(7), mtu: 9000, ..plain() },
             RigConfig { sctp: true, rdmap: true, trusted: true, ..plain() },
+            RigConfig { rdmap: true, buffer: 1 << 20, ..plain() },
             RigConfig { streams: 10_000, slots: Some(64), markers: true, ..plain() },
             RigConfig { loss_ppm: 10_000, delay_us: 50, rate_mbit: 5000, ..plain() },
             RigConfig { link: Link::Memif, devices: socket, ..plain() },

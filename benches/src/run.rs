@@ -230,7 +230,7 @@ fn lacks_device(task: &Task) -> bool {
 }
 
 /// Longest that a task may take before it is ended.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 fn child(task: &Task, other: Option<&Path>) -> anyhow::Result<Row> {
     anyhow::ensure!(!lacks_device(task), "{}", no_spaces());
@@ -332,11 +332,11 @@ pub fn verdict(target: &Target) -> String {
 
 /// A ratio with its interval: with as many digits as it takes to see the interval.
 pub fn ratio_between(mean: f64, low: f64, high: f64) -> String {
-    let digits = match high - low {
-        width if high >= 100.0 || width >= 20.0 => 0,
-        width if high >= 10.0 || width >= 2.0 => 1,
-        width if width >= 0.02 => 2,
-        _ => 3,
+    let digits = match mean {
+        mean if mean >= 100.0 => 0,
+        mean if mean >= 10.0 => 1,
+        _ if high - low < 0.02 => 3,
+        _ => 2,
     };
     format!("{mean:.digits$} [{low:.digits$}, {high:.digits$}]")
 }
@@ -388,6 +388,7 @@ mod tests {
         assert_eq!(ratio_between(0.8449, 0.8441, 0.8457), "0.845 [0.844, 0.846]");
         assert_eq!(ratio_between(13.21, 12.9, 13.5), "13.2 [12.9, 13.5]");
         assert_eq!(ratio_between(250.4, 200.2, 301.0), "250 [200, 301]");
+        assert_eq!(ratio_between(0.5, 0.01, 10.44), "0.50 [0.01, 10.44]");
     }
 
     #[test]

@@ -95,13 +95,8 @@ impl Plan<'_> {
 
     /// Control threads, API and shared memory included.
     pub(super) fn appliance(&self) -> Group {
-        let (name, title) = ("appliance", "Whole appliances: start, registration, local programs");
+        let (name, title) = ("appliance", "Whole appliances: start, local programs");
         let mut tasks = vec![self.whole(name, "start-up", ApplianceKind::StartUp)];
-        let sizes: &[u64] = if self.means.quick { &[256] } else { &[256, 4096] };
-        for &mib in sizes {
-            let what = ApplianceKind::Register { len: mib << 20 };
-            tasks.push(self.whole(name, &format!("register-{mib}"), what));
-        }
         tasks.push(self.whole(name, "put-to-ring", ApplianceKind::PutToRing { len: 4096 }));
         tasks.push(self.whole(name, "api-send-echo", ApplianceKind::SendEcho { len: 64 }));
         Group { name, title, repetitions: self.few(), tasks }

@@ -1,6 +1,7 @@
 //! Many of something: streams, STags, bytes, losses.
 
 use super::{Group, Plan, Task};
+use crate::appliance::ApplianceKind;
 use crate::cell::{Cell, What};
 use crate::rig::RigConfig;
 
@@ -49,18 +50,22 @@ impl Plan<'_> {
         Group { name, title, repetitions: 1, tasks: regions.chain(slots).collect() }
     }
 
+    /// Once each: most of the time goes into making them.
     pub(super) fn large(&self) -> Group {
-        let (name, title) = ("large", "Large regions, MTU 9000");
+        let (name, title) = ("large", "Large regions: registration, and writes at MTU 9000");
         let sizes: &[u64] = if self.means.quick { &[16, 256] } else { &[16, 256, 4096] };
-        let tasks = sizes.iter().map(|&mib| {
+        let mut tasks = Vec::new();
+        for &mib in sizes {
             let rig = RigConfig { region: mib << 20, mtu: 9000, ..self.rig() };
-            let mut cell =
-                self.cell(name, &format!("region-9000-{mib}"), What::Goodput, 1 << 20, rig);
-            // Once through all of it, about.
-            cell.seconds = cell.seconds.max(if self.means.seconds.is_none() { 0.5 } else { 0.0 });
-            Task::Cell(cell)
-        });
-        Group { name, title, repetitions: self.few(), tasks: tasks.collect() }
+            let write = format!("region-9000-{mib}");
+            let write = self.cell(name, &write, What::Goodput, 1 << 20, rig);
+            tasks.push(Task::Cell(self.slow(write)));
+        }
+        for &mib in &sizes[1..] {
+            let what = ApplianceKind::Register { len: mib << 20 };
+            tasks.push(self.whole(name, &format!("register-{mib}"), what));
+        }
+        Group { name, title, repetitions: 1, tasks }
     }
 
     pub(super) fn memory(&self) -> Group {
@@ -85,7 +90,8 @@ impl Plan<'_> {
                 let rig = RigConfig { markers, loss_ppm, delay_us: 50, ..self.rig() };
                 let mark = if markers { "" } else { "-no-markers" };
                 let cell = format!("loss-{percent}{mark}");
-                tasks.push(Task::Cell(self.cell(name, &cell, What::Goodput, 1 << 20, rig)));
+                let cell = self.cell(name, &cell, What::Goodput, 1 << 20, rig);
+                tasks.push(Task::Cell(self.slow(cell)));
             }
         }
         Group { name, title, repetitions: self.paired(), tasks }
@@ -98,7 +104,7 @@ impl Plan<'_> {
         let rig = || RigConfig { streams: 64, markers: true, delay_us: 50, ..self.rig() };
         let cell = |cell: &str, rig| {
             let cell = self.cell(name, &format!("incast-64{cell}"), What::Goodput, 65536, rig);
-            Task::Cell(Cell { depth: 4, ..cell })
+            Task::Cell(self.slow(Cell { depth: 4, ..cell }))
         };
         let tasks = vec![
             cell("", rig()),

@@ -334,7 +334,7 @@ buffers = 256
         let EndpointConfig::Tcp(endpoint) = &ours.connect else { panic!("TCP") };
         assert!(endpoint.tcp.ack_pushed && endpoint.tcp.push_segments);
         assert_eq!(endpoint.tcp.delayed_ack.as_millis(), 20);
-        assert_eq!(endpoint.tcp.max_cwnd, 4 << 20);
+        assert_eq!(endpoint.tcp.send_window, 4 << 20);
     }
 
     #[test]

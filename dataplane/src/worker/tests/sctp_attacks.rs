@@ -297,16 +297,23 @@ fn associations_that_shut_down_keep_nobody_out() {
 #[test]
 fn idle_associations_of_ours_keep_nobody_out() {
     let limits = Limits { streams: 2, ..Limits::default() };
-    let mut net = net(&[Plan { limits, ..Plan::new(1) }, Plan::new(2)]);
-    for _ in 0..6 {
-        let config = serves(Duration::from_secs(3600));
-        let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config);
+    let mut net = Net::new(&[Plan { limits, ..Plan::new(1) }, Plan::new(2)]);
+    // Neither side ends what may carry another stream.
+    let hour = Duration::from_secs(3600);
+    net.hosts[1].listen_as(PORT, 200, 200, serves(hour));
+    net.settle();
+    for n in 0..6 {
+        let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), serves(hour));
         net.hosts[0].tell(0, |_| Command::Close { stream: here, abort: false });
         closed(&mut net, 0);
         closed(&mut net, 1);
         net.settle();
+        assert_eq!(net.hosts[0].count("associations"), 2.min(n + 1));
+        net.now += Duration::from_secs(1);
     }
-    assert_eq!(net.hosts[0].count("associations_evicted"), 0);
+    assert_eq!(net.hosts[0].count("associations_evicted"), 4);
+    // Their peer was told.
+    assert_eq!(net.hosts[1].count("associations"), 2);
 }
 
 /// Turns of the first host alone, without room in its transmit ring, until it says so or time is over.
@@ -363,6 +370,18 @@ fn a_silent_next_hop_keeps_no_association() {
     });
     // It is given up after some silence, before its shutdown would be.
     assert!(net.now < START + Duration::from_secs(400), "{:?}", net.now);
+    // One that is aborted while nobody answers for the next hop takes no more than its last packet may wait.
+    let mut net = pair();
+    let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
+    net.settle();
+    net.loses = Box::new(|_, _| true);
+    net.hosts[0].send(here, &[1; 1000]);
+    net.until("a failure of the neighbour", |net| {
+        (net.hosts[0].count("neighbour_failures") > 0).then_some(())
+    });
+    net.hosts[0].cores[0].abort_associations();
+    net.pass(Duration::from_secs(10));
+    assert_eq!((net.hosts[0].count("streams"), net.hosts[0].count("associations")), (0, 0));
 }
 
 // TCP's last segment likewise.

@@ -177,6 +177,9 @@ struct Shared {
     receiver: Ways,
 }
 
+/// What one core does until it is over.
+type Work = Box<dyn FnOnce(&Shared) -> anyhow::Result<()> + Send>;
+
 /// Bytes per second that arrive, checked and copied.
 fn hand_off(limit: &Limit, time: Duration, row: &mut Row) -> anyhow::Result<f64> {
     let [asking, asked] = limit.rig.products()?;
@@ -196,7 +199,7 @@ fn hand_off(limit: &Limit, time: Duration, row: &mut Row) -> anyhow::Result<f64>
         sender: Ways::default(),
         receiver: Ways::default(),
     });
-    let run = |core: usize, work: Box<dyn FnOnce(&Shared) -> anyhow::Result<()> + Send>| {
+    let run = |core: usize, work: Work| {
         let (shared, eal) = (shared.clone(), ports.eal().clone());
         std::thread::spawn(move || -> anyhow::Result<()> {
             pin(shared.limit.rig.cores[core])?;

@@ -383,7 +383,7 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn forget(&mut self, slot: u32) {
         self.ended(slot, |ticket| Event::ConnectFailed { ticket, reason: ConnectError::Timeout });
         let Some(mut conn) = self.conns.remove(slot) else { return };
-        self.keep.count(conn.peer(), &mut conn.kept, 0);
+        self.keep.count(conn.peer(), conn.kept(), 0);
         // Gives back what it has of the worker's buffers.
         match conn.lower {
             Lower::Tcp(ref mut endpoint) => {

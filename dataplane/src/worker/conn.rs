@@ -44,12 +44,8 @@ pub(super) struct Conn {
     pub(super) path_mss: u16,
     /// Reports that there is no way to the peer, while it is being opened.
     pub(super) soft_errors: u8,
-    /// What is kept of what it sent, as the worker's budget has it.
-    pub(super) kept: Kept,
     /// For when its timer is set in the wheel; the true deadline may be later, never earlier.
     pub(super) timer: MaybeInstant,
-    /// What the control thread has not taken of what it was told of the stream.
-    pub(super) told: Told,
     /// Who deals with what arrives.
     pub(super) service: Service,
     /// The answers of an Echo that were posted.
@@ -81,6 +77,10 @@ pub(super) struct Pending {
     pub(super) answers: LazyDeque<Answer>,
     /// Queues of the buffers that come back when answers are acknowledged, at most as many as it has buffers.
     pub(super) withheld: LazyDeque<Qn>,
+    /// What the control thread has not taken of what it was told of the stream.
+    pub(super) told: Told,
+    /// What is kept of what it sent, as the worker's budget has it.
+    kept: Kept,
 }
 
 impl Blank for Pending {
@@ -90,6 +90,8 @@ impl Blank for Pending {
             sources: LazyDeque::new(),
             answers: LazyDeque::new(),
             withheld: LazyDeque::new(),
+            told: Told::NOTHING,
+            kept: Kept::NOTHING,
         };
         &BLANK
     }
@@ -97,11 +99,13 @@ impl Blank for Pending {
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        let Pending { own_deadline, sources, answers, withheld } = self;
+        let Pending { own_deadline, sources, answers, withheld, told, kept } = self;
         *own_deadline == MaybeInstant::NONE
             && sources.is_empty()
             && answers.is_empty()
             && withheld.is_empty()
+            && *told == Told::NOTHING
+            && *kept == Kept::NOTHING
     }
 }
 
@@ -181,9 +185,7 @@ impl Conn {
             pinned: false,
             path_mss,
             soft_errors: 0,
-            kept: Kept::default(),
             timer: MaybeInstant::NONE,
-            told: Told::default(),
             service: Service::Control,
             echoed: Echoed::default(),
             pending,
@@ -191,16 +193,31 @@ impl Conn {
         }
     }
 
-    /// Gives back the memory of what does not wait: of each queue that is empty, and of all if nothing does.
-    pub(super) fn relax(&mut self) {
-        let Some(Pending { sources, answers, withheld, .. }) = self.pending.get_mut() else {
-            return;
-        };
+    /// Gives back the memory of what does not wait: of each queue that is empty, and of all if nothing does. The
+    /// control thread has taken the events up to number `taken`.
+    pub(super) fn relax(&mut self, taken: u64) {
+        let pending = self.pending.get_mut();
+        let Some(Pending { sources, answers, withheld, told, .. }) = pending else { return };
+        told.forget(taken);
         sources.relax();
         answers.relax();
         withheld.relax();
         if self.pending.is_empty() {
             self.pending.release();
+        }
+    }
+
+    /// What is kept of what it sent, as the worker's budget has it.
+    #[inline]
+    pub(super) fn kept(&self) -> Kept {
+        self.pending.kept
+    }
+
+    /// It is so much now.
+    #[inline]
+    pub(super) fn set_kept(&mut self, kept: Kept) {
+        if kept != self.pending.kept {
+            self.pending.kept = kept;
         }
     }
 

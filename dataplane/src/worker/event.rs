@@ -61,7 +61,7 @@ pub(super) struct Events {
 
 /// Events of a stream that the control thread may not have taken: two lots of them, each with the number of its
 /// newest.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Told {
     older: (u64, u32),
     newer: (u64, u32),
@@ -70,12 +70,22 @@ pub(super) struct Told {
 }
 
 impl Told {
+    /// All is taken.
+    pub(super) const NOTHING: Told = Told { older: (0, 0), newer: (0, 0), waits: false };
+
     /// One more, with this number; so far the control thread has taken those up to `taken`.
     fn add(&mut self, number: u64, taken: u64) {
         if taken >= self.older.0 {
             self.older = core::mem::take(&mut self.newer);
         }
         self.newer = (number, self.newer.1 + 1);
+    }
+
+    /// Forgets what is taken, if that is all.
+    pub(super) fn forget(&mut self, taken: u64) {
+        if !self.waits && self.untaken(taken) == 0 {
+            *self = Told::NOTHING;
+        }
     }
 
     /// So many at most are not taken.
@@ -152,6 +162,11 @@ impl Events {
         }
     }
 
+    /// Number of the newest event that the control thread has taken.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
     /// Events given so far.
     pub(super) fn given(&self) -> u64 {
         self.given
@@ -182,12 +197,12 @@ impl<Io: PortIo> Core<Io> {
         let stopping = self.is_stopping();
         let Some(conn) = self.conns.get_mut(slot) else { return true };
         for number in before + 1..=self.events.given {
-            conn.told.add(number, self.events.taken);
+            conn.pending.told.add(number, self.events.taken);
         }
-        if self.events.has_credit(&conn.told) || stopping {
+        if self.events.has_credit(&conn.pending.told) || stopping {
             return true;
         }
-        if !core::mem::replace(&mut conn.told.waits, true) {
+        if !core::mem::replace(&mut conn.pending.told.waits, true) {
             self.events.waiting.push(conn.id);
             self.counters.event_waits.add(1);
             self.counters.streams_waiting.set(self.events.waiting.len() as u64);
@@ -206,10 +221,12 @@ impl<Io: PortIo> Core<Io> {
         waiting.retain(|&id| {
             let Some(slot) = self.conns.find(id) else { return false };
             let Some(conn) = self.conns.get_mut(slot) else { return false };
-            if conn.told.waits && !self.events.has_credit(&conn.told) {
+            if conn.pending.told.waits && !self.events.has_credit(&conn.pending.told) {
                 return true;
             }
-            conn.told.waits = false;
+            if conn.pending.told.waits {
+                conn.pending.told.waits = false;
+            }
             self.pause(slot, false);
             self.touch(slot);
             false

@@ -24,8 +24,13 @@ pub(super) struct KeepBudget {
 }
 
 /// What is kept for one flow, as the budget has counted it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Kept(u32);
+
+impl Kept {
+    /// Nothing is kept.
+    pub(super) const NOTHING: Kept = Kept(0);
+}
 
 impl KeepBudget {
     /// Of `capacity` bytes.
@@ -43,19 +48,20 @@ impl KeepBudget {
         self.high_water
     }
 
-    /// A flow with this peer keeps `now` bytes.
+    /// A flow with this peer, for which `kept` was counted, keeps `now` bytes. Returns what is counted for it now.
     #[inline]
-    pub(super) fn count(&mut self, peer: IpAddr, kept: &mut Kept, now: u64) {
+    pub(super) fn count(&mut self, peer: IpAddr, kept: Kept, now: u64) -> Kept {
         // A flow keeps no more than its send window, which is below 4 GiB.
-        let now = u32::try_from(now).unwrap_or(u32::MAX);
-        if now != kept.0 {
-            self.change(peer, core::mem::replace(kept, Kept(now)).0, now);
+        let now = Kept(u32::try_from(now).unwrap_or(u32::MAX));
+        if now != kept {
+            self.change(peer, kept, now);
         }
+        now
     }
 
     #[cold]
-    fn change(&mut self, peer: IpAddr, before: u32, now: u32) {
-        let (before, now) = (u64::from(before), u64::from(now));
+    fn change(&mut self, peer: IpAddr, before: Kept, now: Kept) {
+        let (before, now) = (u64::from(before.0), u64::from(now.0));
         self.used = self.used - before + now;
         self.high_water = self.high_water.max(self.used);
         let peer = PeerId::of(peer);
@@ -99,7 +105,7 @@ mod tests {
             if room == 0 {
                 break;
             }
-            budget.count(who, kept, u64::from(kept.0) + room.min(step));
+            *kept = budget.count(who, *kept, u64::from(kept.0) + room.min(step));
         }
         kept.0.into()
     }
@@ -107,14 +113,14 @@ mod tests {
     #[test]
     fn a_greedy_flow_leaves_room_for_other_flows_and_other_peers() {
         let mut budget = KeepBudget::new(90_000);
-        let [mut a, mut b, mut c] = [Kept::default(); 3];
+        let [mut a, mut b, mut c] = [Kept::NOTHING; 3];
         let first = fill(&mut budget, peer(1), &mut a, 100);
         assert!((29_000..=30_000).contains(&first), "{first}");
         // Another flow of the same peer, then another peer.
         assert!(fill(&mut budget, peer(1), &mut b, 100) > 8_000);
         assert!(fill(&mut budget, peer(2), &mut c, 100) > 8_000);
-        for (who, kept) in [(1, &mut a), (1, &mut b), (2, &mut c)] {
-            budget.count(peer(who), kept, 0);
+        for (who, kept) in [(1, a), (1, b), (2, c)] {
+            assert_eq!(budget.count(peer(who), kept, 0), Kept::NOTHING);
         }
         assert_eq!((budget.used(), budget.peers.len()), (0, 0));
         assert!(budget.high_water() <= 90_000);
@@ -125,7 +131,7 @@ mod tests {
         #[test]
         fn limits_keep_to_the_budget(steps in prop::collection::vec((0usize..20, any::<bool>(), 1u64..5000), 1..300)) {
             let mut budget = KeepBudget::new(50_000);
-            let mut flows = [Kept::default(); 20];
+            let mut flows = [Kept::NOTHING; 20];
             for (n, more, step) in steps {
                 let (who, kept) = (peer(n as u8 % 4), &mut flows[n]);
                 let has = u64::from(kept.0);
@@ -133,7 +139,7 @@ mod tests {
                     true => budget.limit(who, *kept).min(has + step).max(has),
                     false => has.saturating_sub(step),
                 };
-                budget.count(who, kept, now);
+                *kept = budget.count(who, *kept, now);
                 prop_assert!(budget.used() <= 50_000);
                 prop_assert_eq!(budget.used(), flows.iter().map(|kept| u64::from(kept.0)).sum::<u64>());
                 prop_assert_eq!(budget.used(), budget.peers.values().sum::<u64>());

@@ -140,14 +140,15 @@ impl<Io: PortIo> Core<Io> {
             return Turn::Done;
         };
         let before = self.counters.tx_frames.get();
+        let (peer, kept) = (conn.peer(), conn.kept());
         let Lower::Tcp(endpoint) = &mut conn.lower else { return Turn::Done };
-        let peer = conn.path.addresses().1;
-        self.keep.count(peer, &mut conn.kept, endpoint.kept());
+        let kept = self.keep.count(peer, kept, endpoint.kept());
         let mut batch = Batch::new(io, &conn.path, facts.tx_checksum, QUOTA, &self.counters)
-            .keeping(self.keep.limit(peer, conn.kept));
+            .keeping(self.keep.limit(peer, kept));
         endpoint.poll_transmit(now, &mut batch);
         let ended = batch.ended();
-        self.keep.count(peer, &mut conn.kept, endpoint.kept());
+        let kept = self.keep.count(peer, kept, endpoint.kept());
+        conn.set_kept(kept);
         match ended {
             None => Turn::Done,
             Some(ended) => {

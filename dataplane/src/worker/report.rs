@@ -29,9 +29,11 @@ impl<Io: PortIo> Core<Io> {
     /// Takes all events of a stream that ends now, whatever its credit is.
     pub(super) fn report_all(&mut self, slot: u32, now: Instant) {
         while let Some(conn) = self.conns.get_mut(slot) {
-            conn.told.waits = false;
+            if conn.pending.told.waits {
+                conn.pending.told.waits = false;
+            }
             self.report(slot, now);
-            if !self.conns.get(slot).is_some_and(|conn| conn.told.waits) {
+            if !self.conns.get(slot).is_some_and(|conn| conn.pending.told.waits) {
                 return;
             }
         }
@@ -42,7 +44,7 @@ impl<Io: PortIo> Core<Io> {
         let stopping = self.is_stopping();
         loop {
             let Some(conn) = self.conns.get_mut(slot) else { return };
-            if conn.told.waits && !stopping {
+            if conn.pending.told.waits && !stopping {
                 return;
             }
             let Lower::Tcp(endpoint) = &mut conn.lower else { return };
@@ -243,7 +245,7 @@ impl<Io: PortIo> Core<Io> {
             remote: conn.flow().remote,
             transport: conn.lower.transport(),
             association: conn.lower.association(associations),
-            state: if conn.told.waits { PAUSED } else { conn.lower.state(associations) },
+            state: if conn.pending.told.waits { PAUSED } else { conn.lower.state(associations) },
             age: now - conn.since,
             stats: conn.lower.stats(associations),
         }

@@ -48,7 +48,7 @@ impl<Io: PortIo> Core<Io> {
                 // what it wants again at once costs an allocation, as often as the hand comes by.
                 Lower::Sctp(_) => {}
             }
-            conn.relax();
+            conn.relax(self.events.taken());
         }
     }
 }

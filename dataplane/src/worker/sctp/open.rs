@@ -213,7 +213,7 @@ impl<Io: PortIo> Core<Io> {
             own_deadline: None,
             timer: None,
             soft_errors: 0,
-            kept: Kept::default(),
+            kept: Kept::NOTHING,
         }));
         self.associations.flows.insert(&key, at);
         self.associations.tags.insert(tag, at);
@@ -276,7 +276,7 @@ impl<Io: PortIo> Core<Io> {
         self.uncount(at);
         let Some(name) = self.associations.name(at) else { return };
         let Some(mut association) = self.associations.all.remove(at) else { return };
-        self.keep.count(association.key.remote.ip(), &mut association.kept, 0);
+        self.keep.count(association.key.remote.ip(), association.kept, 0);
         let stats = Box::new(association.stats());
         self.events.push(Event::AssociationClosed { association: name, stats }, &self.counters);
         // Gives back what it has of the worker's buffers.

@@ -239,11 +239,11 @@ impl<Io: PortIo> Core<Io> {
         let whole = association.endpoint.association().path_len();
         let packets = Packets::new(io, carrier, how, QUOTA, &self.counters);
         let peer = association.key.remote.ip();
-        self.keep.count(peer, &mut association.kept, association.endpoint.kept());
-        let packets = packets.keeping(self.keep.limit(peer, association.kept));
+        let kept = self.keep.count(peer, association.kept, association.endpoint.kept());
+        let packets = packets.keeping(self.keep.limit(peer, kept));
         let mut packets = packets.cut_above(whole, &mut self.identifications);
         association.endpoint.poll_transmit(now, &mut packets);
-        self.keep.count(peer, &mut association.kept, association.endpoint.kept());
+        association.kept = self.keep.count(peer, kept, association.endpoint.kept());
         match packets.ended {
             None => Turn::Done,
             Some(ended) => {

@@ -552,8 +552,10 @@ impl<M: RegionMemory> Line<M> {
     /// Brings up to date what it adds to the bytes that all sessions keep.
     pub(super) fn count_kept(&mut self, all: &mut u64) {
         let kept = self.session.kept();
-        *all = *all - self.kept + kept;
-        self.kept = kept;
+        if kept != self.kept {
+            *all = *all - self.kept + kept;
+            self.kept = kept;
+        }
     }
 
     /// True when the next segment would be kept until it is acknowledged.

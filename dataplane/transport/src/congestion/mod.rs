@@ -53,7 +53,9 @@ impl Congestion {
             cwnd: smss as u64 * u64::from(segments.max(1)),
             ssthresh: u64::MAX, // RFC 5681 §3.1: arbitrarily high
             smss: smss as u16,
-            send_window: u32::try_from(config.send_window()).unwrap_or(u32::MAX),
+            send_window: u32::try_from(config.send_window())
+                .unwrap_or(u32::MAX)
+                .max(2 * smss as u32),
             after_timeout: false,
             floor: 2, // RFC 5681 §3.1 (4), RFC 8312 §4.5
             hystart: Lazy::new(),
@@ -66,8 +68,9 @@ impl Congestion {
 
     /// Most bytes that may be sent and not acknowledged, reported by SACK or not: what is kept of them is
     /// bounded, whatever window the peer offers. Two segments at least.
+    #[inline]
     pub fn send_window(&self) -> u64 {
-        u64::from(self.send_window).max(2 * self.smss())
+        self.send_window.into()
     }
 
     /// Nothing is in flight: the next round trip is measured anew.
@@ -218,6 +221,7 @@ impl Congestion {
     pub fn set_smss(&mut self, smss: usize) {
         self.smss = smss as u16;
         self.cwnd = self.cwnd.max(self.smss());
+        self.send_window = self.send_window.max(2 * smss as u32);
     }
 
     fn reduced(&mut self, flight: u64) -> u64 {

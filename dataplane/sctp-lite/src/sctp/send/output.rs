@@ -168,7 +168,9 @@ impl Sender {
         if self.board.len() >= self.max_records() {
             return 0;
         }
-        let own = self.cc.send_window().saturating_sub(self.board.flight());
+        // What is in flight counts with its chunk headers.
+        let used = self.board.flight() + DATA_HEADER_LEN as u64;
+        let own = self.cc.send_window().saturating_sub(used);
         usize::try_from(self.rwnd().min(own)).unwrap_or(usize::MAX)
     }
 
@@ -269,10 +271,11 @@ impl Sender {
         source: &mut impl MessageSource,
     ) -> usize {
         let mut chunks = 0;
-        while let room = self.room_for_new()
-            && room > 0
-            && self.write_message(now, room, already + chunks == 0, packet, source)
+        let mut room = self.room_for_new();
+        while self.board.len() < self.max_records()
+            && let Some(len) = self.write_message(now, room, already + chunks == 0, packet, source)
         {
+            room -= len;
             chunks += 1;
         }
         if chunks > 0 {
@@ -281,8 +284,8 @@ impl Sender {
         chunks
     }
 
-    /// One new message of at most `room` octets; whether there was one. [`timer_after_send`](Self::timer_after_send)
-    /// is to follow.
+    /// One new message of at most `room` bytes; its length. [`timer_after_send`](Self::timer_after_send) is to
+    /// follow.
     fn write_message(
         &mut self,
         now: Instant,
@@ -290,16 +293,14 @@ impl Sender {
         opens: bool,
         packet: &mut PacketBuilder<'_>,
         source: &mut impl MessageSource,
-    ) -> bool {
+    ) -> Option<usize> {
         // Room beyond the path is for what goes again.
         let path = self.packet_len.saturating_sub(packet.len() + DATA_HEADER_LEN) & !3;
         let room = packet.data_room().min(path).min(self.most).min(room);
         if room == 0 {
-            return false;
+            return None;
         }
-        let Some(written) = source.next(self.most, &mut packet.data_buffer()[..room]) else {
-            return false;
-        };
+        let written = source.next(self.most, &mut packet.data_buffer()[..room])?;
         let len = usize::from(written.message.len);
         let mut marks = if opens { OPENS } else { 0 };
         if written.immediate || self.asks(source) {
@@ -316,13 +317,11 @@ impl Sender {
         };
         let header = self.header(self.board.nxt().wire().0, &record);
         // A source that says nothing, or more than there is room for, has written no message.
-        if packet.push_data(&header, len).is_err() {
-            return false;
-        }
+        packet.push_data(&header, len).ok()?;
         self.board.push(record);
         self.stats.chunks += 1;
         self.stats.octets += len as u64;
-        true
+        Some(len)
     }
 
     /// RFC 9260 §6.1: a SACK without delay helps when nothing follows, or when few packets fill the window.
@@ -389,7 +388,7 @@ impl Sender {
         source: &mut impl MessageSource,
     ) -> usize {
         let sent = if self.board.is_empty() {
-            let sent = self.write_message(now, usize::MAX, true, packet, source);
+            let sent = self.write_message(now, usize::MAX, true, packet, source).is_some();
             if sent {
                 self.timer_after_send(now);
             }

@@ -325,7 +325,10 @@ impl<M: RegionMemory> Endpoint<M> {
     /// so that the events that wait are bounded; what the peer acknowledges is used. Follow it with
     /// [`poll_transmit`](Self::poll_transmit): the peer hears of the window.
     pub fn pause(&mut self, paused: bool) {
-        self.upper.paused = paused;
+        // Before Full Operation there are no more events than those of the start-up.
+        if let Some(full) = self.upper.full_mut() {
+            full.paused = paused;
+        }
     }
 
     /// Accepts the request that [`Event::MpaRequest`] brought: the reply is sent, and Full Operation

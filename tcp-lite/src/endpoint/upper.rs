@@ -45,8 +45,6 @@ pub(super) struct Upper<M: RegionMemory> {
     emss: u32,
     prologue_len: u16,
     prologue_sent: u16,
-    /// See [`Endpoint::pause`](super::Endpoint::pause).
-    pub(super) paused: bool,
     pub(super) stage: Stage<M>,
     begin: Option<Box<Beginning>>,
 }
@@ -120,6 +118,8 @@ pub(super) struct Full<M: RegionMemory> {
     peer_is_ready: bool,
     /// The ready-to-receive message of this end is not complete.
     rtr: bool,
+    /// See [`Endpoint::pause`](super::Endpoint::pause).
+    pub(super) paused: bool,
 }
 
 wire::near!(Full<M> [M: RegionMemory]: sender, stream);
@@ -201,7 +201,6 @@ impl<M: RegionMemory> Upper<M> {
             emss: 536,
             prologue_len: prologue.len() as u16,
             prologue_sent: 0,
-            paused: false,
             begin: Some(Box::new(Beginning { prologue, notice: None })),
             stage: Stage::Startup(Box::new(Begin {
                 config,
@@ -223,7 +222,7 @@ impl<M: RegionMemory> Upper<M> {
 
     /// Nothing is taken because the owner takes no events. After an error everything is: it is thrown away.
     fn refuses(&self) -> bool {
-        self.paused && self.full().is_some_and(|full| !full.receiver.discards())
+        self.full().is_some_and(|full| full.paused && !full.receiver.discards())
     }
 
     /// What a span brought about since.
@@ -320,6 +319,7 @@ impl<M: RegionMemory> Upper<M> {
             initiator: begin.initiator,
             peer_is_ready: false,
             rtr: false,
+            paused: false,
         });
         full.stream.set_peer(begin.peer);
         if let Some(Readiness::Sends(rtr)) = params.agreed.map(|agreed| agreed.readiness) {

@@ -117,15 +117,24 @@ fn next(dataplane: &mut Dataplane) -> Event {
     }
 }
 
+/// Waits until the worker has slept once more: on a busy machine the next command may come before it has gone to sleep.
+fn slept(worker: &WorkerHandle) {
+    let (before, begin) = (worker.counters().sleeps.get(), std::time::Instant::now());
+    while worker.counters().sleeps.get() == before {
+        assert!(begin.elapsed() < Duration::from_secs(30), "an idle worker does not sleep");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_sleeping_worker_wakes_for_each_command() {
     let mut dataplane = start(&config(1), port(1, None), registered).unwrap();
     for n in 0..200 {
+        slept(&dataplane.workers[0]);
         let ticket = Ticket(n);
         dataplane.workers[0].send(Command::ListNeighbours { ticket }).unwrap();
         assert!(matches!(next(&mut dataplane), Event::Neighbours { ticket: t, .. } if t == ticket));
     }
-    assert!(dataplane.workers[0].counters().sleeps.get() > 0);
     let mut last = None;
     dataplane.stop(|_, event| last = Some(event));
     assert!(matches!(last, Some(Event::Stopped)));

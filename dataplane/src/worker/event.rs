@@ -191,16 +191,15 @@ impl Events {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// The events since number `before` are of this stream. Says whether it may give more; one that may not is
-    /// paused.
-    pub(super) fn charge(&mut self, slot: u32, before: u64) -> bool {
+    /// The events since number `before` are of this stream, which is paused if it may give no more.
+    pub(super) fn charge(&mut self, slot: u32, before: u64) {
         let stopping = self.is_stopping();
-        let Some(conn) = self.conns.get_mut(slot) else { return true };
+        let Some(conn) = self.conns.get_mut(slot) else { return };
         for number in before + 1..=self.events.given {
             conn.pending.told.add(number, self.events.taken);
         }
         if self.events.has_credit(&conn.pending.told) || stopping {
-            return true;
+            return;
         }
         if !core::mem::replace(&mut conn.pending.told.waits, true) {
             self.events.waiting.push(conn.id);
@@ -208,7 +207,6 @@ impl<Io: PortIo> Core<Io> {
             self.counters.streams_waiting.set(self.events.waiting.len() as u64);
         }
         self.pause(slot, true);
-        false
     }
 
     /// Streams for whose events the control thread has made room go on.

@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use wire::sctp::{Cause, Chunk, InitHeader, Packet, Parameter, Tag};
 
+use super::attacks::STATES;
 use super::rig::{Batch, PEER_TAG, Rig, data, packet, peer_header, push_data};
 use crate::sctp::{
     Accepted, CloseReason, Config, DropReason, Event, Fault, MIN_PACKET, State, Stats,
@@ -160,16 +161,7 @@ fn a_last_packet_without_room_is_given_up() {
 // HEARTBEAT, data and a SHUTDOWN.
 #[test]
 fn without_any_room_every_association_ends() {
-    let states = [
-        State::CookieWait,
-        State::CookieEchoed,
-        State::Established,
-        State::ShutdownPending,
-        State::ShutdownSent,
-        State::ShutdownReceived,
-        State::ShutdownAckSent,
-    ];
-    for state in states {
+    for state in STATES {
         let mut rig = Rig::in_state(state);
         while rig.event().is_some() {}
         rig.wait_without_room();

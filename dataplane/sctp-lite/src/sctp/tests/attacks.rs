@@ -8,7 +8,8 @@ use wire::sctp::{Cause, Packet, Parameter, Ports, Tag, Tsn};
 use super::rig::{PEER_TAG, PEER_TSN, Rig, data, ends, packet, peer_header, push_data};
 use crate::sctp::{DropReason, State};
 
-const STATES: [State; 7] = [
+/// All in which there is an association.
+pub(super) const STATES: [State; 7] = [
     State::CookieWait,
     State::CookieEchoed,
     State::Established,

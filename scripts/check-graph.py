@@ -10,19 +10,20 @@ import tomllib
 
 # Which crates of the workspace each one may use (normal dependencies).
 MAY_USE = {
-    "wire": set(),
-    "ddp": {"wire"},
-    "transport": {"wire"},
-    "link": {"wire"},
-    "tcp-lite": {"wire", "ddp", "transport"},
-    "sctp-lite": {"wire", "ddp", "transport"},
-    "sim": {"wire", "ddp", "link", "tcp-lite", "sctp-lite"},
+    "base": set(),
+    "wire": {"base"},
+    "ddp": {"base", "wire"},
+    "transport": {"base", "wire"},
+    "link": {"base"},
+    "tcp-lite": {"base", "wire", "ddp", "transport"},
+    "sctp-lite": {"base", "wire", "ddp", "transport"},
+    "sim": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite"},
     "dpdk-sys": set(),
     "dpdk": {"dpdk-sys"},
-    "dataplane": {"wire", "ddp", "link", "tcp-lite", "sctp-lite", "dpdk"},
+    "dataplane": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "dpdk"},
     # Tests another host: our own stack, which sim has under test, is no part of it.
-    "script": {"wire", "sim", "dataplane", "dpdk"},
-    "control": {"wire", "ddp", "link", "tcp-lite", "sctp-lite", "dataplane", "dpdk"},
+    "script": {"base", "wire", "sim", "dataplane", "dpdk"},
+    "control": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "dataplane", "dpdk"},
 }
 
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use ddp::{
     Access, BufferPool, MESSAGE_QUEUE, Message, PdId, QueueConfig, Source, Stag, StagEntry,
     StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
@@ -13,7 +14,6 @@ use tcp_lite::endpoint::{Context, Endpoint, EndpointConfig, Event, Open, UlpConf
 use tcp_lite::mpa::HoldBudget;
 use tcp_lite::seam::TxBatch;
 use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber};
-use wire::Instant;
 
 const REGION: Stag = Stag(0x1000);
 /// Protection domain of both.

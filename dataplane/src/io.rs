@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 
 use arrayvec::ArrayVec;
-use wire::Instant;
+use base::Instant;
 
 use crate::api::WorkerId;
 use crate::net::neighbour::Mac;

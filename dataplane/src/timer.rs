@@ -12,7 +12,7 @@
 //!
 //! Timers never fire early and fire at most one tick late, plus what the caller waits between calls.
 
-use wire::Instant;
+use base::Instant;
 
 const LEVELS: usize = 6;
 const SLOT_BITS: u32 = 6;

@@ -15,13 +15,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use ddp::{
     Access, BufferPool, Context, Message, PdId, Qn, QueueConfig, Source, Stag, StagEntry,
     StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, rdmap,
 };
 use sctp_lite::endpoint::{Endpoint, EndpointConfig, Event, SessionEvent, SessionId, UlpConfig};
 use sctp_lite::sctp::{Config, Secrets};
-use wire::Instant;
 use wire::sctp::{Chunk, DataHeader, GapBlock, Packet, PacketBuilder, SackHeader, Tsn};
 
 use crate::sctp::{Batch, PEER_TSN, cookie, ends};

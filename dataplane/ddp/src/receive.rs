@@ -12,8 +12,9 @@
 //! order reaches it.
 
 use arrayvec::ArrayVec;
+use base::{Blank, Lazy, LazyDeque};
 use wire::ddp::{HeaderRepr, TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
-use wire::{Blank, DdpVersion, Lazy, LazyDeque, Qn, Stag, TaggedOffset};
+use wire::{DdpVersion, Qn, Stag, TaggedOffset};
 
 use crate::buffers::{Account, BufferPool, PeerId};
 use crate::config::StreamConfig;
@@ -126,7 +127,7 @@ pub(crate) struct Receiver {
     peer: PeerId,
 }
 
-wire::near!(Receiver: queues);
+base::near!(Receiver: queues);
 
 /// What there is of messages that are not complete.
 #[derive(Clone, Debug)]

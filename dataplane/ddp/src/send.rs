@@ -12,8 +12,9 @@
 use core::borrow::Borrow;
 use std::sync::Arc;
 
+use base::LazyDeque;
 use wire::ddp::{PackedHeader, TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
-use wire::{DdpVersion, LazyDeque, MessageOffset, Msn, Qn, Stag, TaggedOffset};
+use wire::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
 
 use crate::counters::Counters;
 use crate::error::PostError;
@@ -101,7 +102,7 @@ pub(crate) struct Sender<M> {
     closed: bool,
 }
 
-wire::near!(Sender<M> [M]: queue, runs);
+base::near!(Sender<M> [M]: queue, runs);
 
 /// MSN of the next message to each queue of the peer.
 #[derive(Debug)]

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use wire::{DdpVersion, Lazy, LazyDeque, Qn};
+use base::{Lazy, LazyDeque};
+use wire::{DdpVersion, Qn};
 
 use crate::buffers::{BufferPool, PeerId};
 use crate::config::{ERROR_QUEUE, StreamConfig};
@@ -53,7 +54,7 @@ pub struct Stream<M> {
     failure: Option<Failure>,
 }
 
-wire::near!(Stream<M> [M: RegionMemory]: receiver, sender, events, counters);
+base::near!(Stream<M> [M: RegionMemory]: receiver, sender, events, counters);
 
 impl<M: RegionMemory> Stream<M> {
     /// A stream that takes and sends from now on (RFC 5041 §6.1).

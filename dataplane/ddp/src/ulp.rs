@@ -1,6 +1,7 @@
 //! What an LLP carries: bare DDP, or RDMAP above it. One type for the LLP's endpoint to store.
 
-use wire::{DdpVersion, Near};
+use base::Near;
+use wire::DdpVersion;
 
 use crate::buffers::{BufferPool, PeerId};
 use crate::config::{StreamConfig, VersionPolicy};

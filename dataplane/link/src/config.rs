@@ -3,7 +3,7 @@
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 /// How one direction of a link treats frames. [`Default`] is a perfect link.
 ///

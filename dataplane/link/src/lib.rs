@@ -30,7 +30,7 @@ use core::cmp::Ordering;
 use core::time::Duration;
 use std::collections::{BinaryHeap, VecDeque};
 
-use wire::Instant;
+use base::Instant;
 
 /// One direction of a link that treats frames as its [`Config`] says.
 #[derive(Debug)]

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant as Clock};
 
+use base::Instant;
 use dataplane::port::{Port, PortConfig, PortError, PortQueue, Ports, RxBatch};
 use dpdk::{Eal, EalConfig, EalError, Hugepages, LogLevel};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sim::dialogue::script::{Script, ScriptError};
 use smoltcp::wire::EthernetAddress;
-use wire::Instant;
 
 use crate::frames::{Carried, ETHERNET, Heard, Station};
 use crate::player::chunks::Chunks;

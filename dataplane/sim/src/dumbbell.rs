@@ -11,9 +11,9 @@
 
 use core::time::Duration;
 
+use base::Instant;
 use ddp::{RegionMemory, VecMemory};
 use link::{FaultyLink, Rng};
-use wire::Instant;
 
 use crate::dialogue::Batch;
 use crate::host::{Host, HostConfig};

@@ -2,8 +2,8 @@
 
 use core::fmt::Debug;
 
+use base::Instant;
 use ddp::{Message, RegionMemory, Source, VecMemory};
-use wire::Instant;
 
 use crate::dialogue::Batch;
 use crate::host::REGION;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use base::Instant;
 use ddp::rdmap::{self, Event as Heard, Outcome, WorkRequest};
 use ddp::{
     Access, BufferPool, Message, PdId, PostError, Qn, QueueConfig, RegionMemory, Stag, StagEntry,
@@ -14,7 +15,6 @@ use tcp_lite::endpoint::{
 };
 use tcp_lite::mpa::{HoldBudget, Revision};
 use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber, SynCookies};
-use wire::Instant;
 
 use crate::dialogue::Batch;
 use crate::end::{End, Setup, Totals};

@@ -5,8 +5,8 @@
 
 use core::time::Duration;
 
+use base::Instant;
 use link::{Probability, Rng};
-use wire::Instant;
 
 use crate::segment::{Flags, Segment};
 

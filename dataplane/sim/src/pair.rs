@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use wire::Instant;
+use base::Instant;
 
 use crate::dialogue::Batch;
 use crate::end::{End, Setup};

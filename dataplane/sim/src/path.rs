@@ -15,8 +15,8 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
+use base::Instant;
 use link::{FaultyLink, Loss, Probability, Rate, Rng};
-use wire::Instant;
 
 use crate::middlebox::{self, Middlebox};
 use crate::packet::{Ecn, IP_HEADER, Packet};

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use base::Instant;
 use ddp::{
     Access, BufferPool, Context, Message, PdId, PostError, QueueConfig, StagEntry, StagTable,
     StreamConfig, StreamId, UlpConfig, VecMemory,
@@ -12,7 +13,6 @@ use sctp_lite::endpoint::{
     CloseReason, Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId, State,
 };
 use sctp_lite::sctp::{self, Arrived, DropReason, Ends, Listener, Secrets};
-use wire::Instant;
 use wire::sctp::{COMMON_HEADER_LEN as FIRST_CHUNK, Packet as SctpPacket, chunk_type};
 
 use crate::dialogue::Batch;

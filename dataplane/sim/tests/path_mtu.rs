@@ -4,6 +4,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use base::Instant;
 use ddp::VecMemory;
 use link::Rng;
 use sim::host::HostConfig;
@@ -11,7 +12,6 @@ use sim::pair::{Config, Pair};
 use sim::path;
 use tcp_lite::endpoint::EndpointStats;
 use tcp_lite::tcp;
-use wire::Instant;
 
 const LEN: usize = 8 << 20;
 

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use arrayvec::ArrayVec;
-use wire::Instant;
+use base::Instant;
 
 use super::{BURST, Frame, PortFacts, PortIo};
 use crate::api::WorkerId;

@@ -124,7 +124,7 @@ mod tests {
     use std::collections::HashSet;
     use std::net::SocketAddr;
 
-    use wire::Instant;
+    use base::Instant;
 
     use super::*;
     use crate::api::InterfaceId;

@@ -8,8 +8,8 @@
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
+use base::Instant;
 use siphasher::sip::SipHasher13;
-use wire::Instant;
 
 /// A token bucket: `per_second` on average, at most a tenth of that (but one at least) at once.
 #[derive(Clone, Debug)]

@@ -25,8 +25,8 @@ pub mod reassembly;
 use std::net::IpAddr;
 use std::ops::Range;
 
+use base::Instant;
 use smoltcp::wire::Icmpv6Message;
-use wire::Instant;
 
 use self::demux::{Kind, Packet};
 use self::icmp::{Icmp, Report};

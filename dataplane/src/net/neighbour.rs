@@ -25,9 +25,9 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use base::Instant;
 use hashbrown::HashTable;
 use siphasher::sip::SipHasher13;
-use wire::Instant;
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];

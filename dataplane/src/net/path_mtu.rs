@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use base::Instant;
 use hashbrown::HashMap;
-use wire::Instant;
 
 /// How long a path MTU is remembered (RFC 1191 §6.3, RFC 8201 §5.3: ten minutes are suggested).
 pub const AGE: Duration = Duration::from_secs(600);

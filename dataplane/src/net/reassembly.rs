@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 use super::checksum;
 use super::demux::{TCP, UDP, UDP_HEADER};

@@ -5,9 +5,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use base::Instant;
 use dpdk::{Mbuf, Mempool, RxQueue, TxQueue};
 use link::FaultyLink;
-use wire::Instant;
 
 use super::PortInfo;
 use super::published::Published;

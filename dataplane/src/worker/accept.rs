@@ -4,12 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use ddp::{Stag, StreamId};
 use hashbrown::HashMap;
 use tcp_lite::endpoint::{self, Context, Endpoint, Open, UlpConfig};
 use tcp_lite::mpa::{Revision, StartupError};
 use tcp_lite::tcp::{Flags, FourTuple, HEADER_LEN, Segment, SeqNumber};
-use wire::Instant;
 
 use super::conn::{Conn, Opening, Origin, Stage};
 use super::listen::Progress;

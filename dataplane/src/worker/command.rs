@@ -1,9 +1,9 @@
 //! What the control thread asks for.
 
+use base::Instant;
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, Qn, Stag, StreamId};
 use tcp_lite::endpoint::Context;
-use wire::Instant;
 
 use super::conn::Stage;
 use super::lower::{Answered, Lower, Reach};

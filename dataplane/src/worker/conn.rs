@@ -3,9 +3,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use base::{Blank, Instant, Lazy, LazyDeque, MaybeInstant, Near};
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, Qn, Stag, StreamId};
-use wire::{Blank, Instant, Lazy, LazyDeque, MaybeInstant, Near};
 
 use super::event::Told;
 use super::keep::Kept;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use tcp_lite::endpoint::{Endpoint, EndpointConfig};
 use tcp_lite::tcp::{FourTuple, Segment, SynCookies};
-use wire::Instant;
 
 use super::batch::Batch;
 use super::conn::Origin;

@@ -1,8 +1,8 @@
 //! What routers and peers say by ICMP about streams, and what streams of one worker find out about their
 //! paths for each other.
 
+use base::Instant;
 use tcp_lite::tcp::{SeqNumber, State, TooBig};
-use wire::Instant;
 
 use super::Core;
 use super::conn::Stage;

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use base::Instant;
 use tcp_lite::endpoint::Context;
 use tcp_lite::tcp::{Flags, Segment, reset_for};
-use wire::Instant;
 
 use super::batch::Batch;
 use super::conn::Origin;

@@ -13,11 +13,11 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use ddp::rdmap::WorkRequest;
 use ddp::{MESSAGE_QUEUE, Message, PostError, Qn, Source, Stag, StreamId, TaggedOffset};
 use hdrhistogram::Histogram;
 use tcp_lite::endpoint::UlpKind;
-use wire::Instant;
 
 use super::accept::release;
 use super::conn::{Conn, Stage};
@@ -88,7 +88,7 @@ pub(super) struct Running {
     failure: Option<PostFailure>,
 }
 
-wire::near!(Running:);
+base::near!(Running:);
 
 impl<Io: PortIo> Core<Io> {
     /// Begins a load. Whatever comes of it, an [`Event::LoadDone`] follows.

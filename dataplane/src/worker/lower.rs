@@ -1,11 +1,11 @@
 //! What carries a stream: a TCP connection of its own, or a session of an SCTP association that it shares
 //! with others. The verbs that do not depend on which are those of [`Reach`].
 
+use base::Instant;
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, PdId, PostError, Qn, Stag, StreamId};
 use sctp_lite::endpoint::{AnswerError as NoAnswer, Endpoint as SctpEndpoint, SessionId};
 use tcp_lite::endpoint::{AnswerError, Context, Endpoint, UlpConfig};
-use wire::Instant;
 
 use super::sctp::Associations;
 use crate::api::{StreamParams, StreamStats, Transport};

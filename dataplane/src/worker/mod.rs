@@ -42,6 +42,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use base::{Instant, MaybeInstant};
 use ddp::{BufferPool, Stag, StagTable};
 use hashbrown::HashMap;
 use rtrb::Consumer;
@@ -49,7 +50,6 @@ use siphasher::sip::SipHasher13;
 use tcp_lite::endpoint::Context;
 use tcp_lite::mpa::HoldBudget;
 use tcp_lite::tcp::IsnGenerator;
-use wire::{Instant, MaybeInstant};
 
 use self::by_age::ByAge;
 use self::conn::Conn;

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use wire::Near;
+use base::Near;
 
 use super::Core;
 use crate::io::PortIo;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 use super::batch::{Batch, Ended};
 use super::conn::Stage;

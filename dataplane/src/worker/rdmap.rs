@@ -8,10 +8,10 @@
 
 use std::sync::Arc;
 
+use base::{Instant, LazyDeque};
 use ddp::rdmap::{Event as Heard, WorkRequest};
 use ddp::{ERROR_QUEUE, MESSAGE_QUEUE, Message, PostError, Qn, Source};
 use tcp_lite::endpoint::UlpConfig;
-use wire::{Instant, LazyDeque};
 
 use super::Core;
 use super::conn::Answer;

@@ -1,9 +1,9 @@
 //! What endpoints tell, translated for the control thread.
 
+use base::{Instant, MaybeInstant};
 use tcp_lite::endpoint;
 use tcp_lite::mpa::{EnhancedRepr, Revision};
 use tcp_lite::tcp::State;
-use wire::{Instant, MaybeInstant};
 
 use super::Core;
 use super::accept::release;

@@ -11,9 +11,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use base::Instant;
 use dpdk::Eal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use wire::Instant;
 
 use super::{Core, CoreParts, PortSlot};
 use crate::api::{Dataplane, DataplaneConfig, Idle, StartError, Wake, WorkerConfig, worker_link};

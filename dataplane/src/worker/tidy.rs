@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 use super::Core;
 use super::lower::Lower;

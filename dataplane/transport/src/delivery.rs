@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 use crate::seq::ExtSeq;
 

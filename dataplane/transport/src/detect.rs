@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use wire::Instant;
+use base::Instant;
 
 use crate::delivery::Transmission;
 use crate::rack::Judgement;

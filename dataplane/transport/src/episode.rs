@@ -26,7 +26,7 @@
 //!
 //! Boxed: a connection without losses has none. Its memory is bounded by [`MAX_OWED`].
 
-use wire::Instant;
+use base::Instant;
 
 use crate::congestion::Congestion;
 use crate::delivery::Delivery;

@@ -7,7 +7,7 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 /// Below this round trip the timers of a worker are too coarse to pace by.
 pub const MIN_RTT: Duration = Duration::from_micros(500);

@@ -13,7 +13,7 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 /// IP packets of common links and tunnels, tried first (RFC 4821 §7.3).
 const COMMON: [u16; 8] = [1280, 1400, 1450, 1492, 1500, 4352, 8166, 9000];

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use wire::{Blank, Instant, Lazy};
+use base::{Blank, Instant, Lazy};
 
 use crate::delivery::{Delivery, Transmission};
 use crate::recovery::DUP_THRESH;
@@ -30,7 +30,7 @@ pub struct Rack {
     persist: u8,
 }
 
-wire::near!(Rack: track);
+base::near!(Rack: track);
 
 /// What says something only of segments that are in flight.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ struct Track {
     dsack_round: ExtSeq,
 }
 
-wire::near!(Track:);
+base::near!(Track:);
 
 impl Blank for Track {
     fn blank() -> &'static Self {

@@ -38,13 +38,13 @@ use crate::mpa::{
 };
 use crate::seam::TxBatch;
 use crate::tcp::{self, Connection, DropReason, FourTuple, Segment, SeqNumber};
+use base::{Blank, Instant, Lazy};
 use core::time::Duration;
 use ddp::rdmap;
 use ddp::{PdId, PeerId, RegionMemory, StreamId, Ulp, UlpEvent};
 use std::sync::Arc;
 use thiserror::Error;
 use upper::{Full, Notice, Stage, Up, Upper};
-use wire::{Blank, Instant, Lazy};
 
 /// How soon an FPDU that DDP refused, and that will not come again, is tried once more.
 const RETRY: Duration = Duration::from_millis(10);
@@ -130,7 +130,7 @@ pub struct Endpoint<M: RegionMemory> {
     report: bool,
 }
 
-wire::near!(Endpoint<M> [M: RegionMemory]: conn, upper, events);
+base::near!(Endpoint<M> [M: RegionMemory]: conn, upper, events);
 
 /// What a stream needs before it is established, while it ends, or when its ULP has no room.
 #[derive(Clone, Debug)]
@@ -160,7 +160,7 @@ struct Told {
     next: Option<Box<Told>>,
 }
 
-wire::near!(Told:);
+base::near!(Told:);
 
 impl<M: RegionMemory> Endpoint<M> {
     /// Active open: sends a SYN, and then the MPA request that `config` says. `iss` and `mss` as for

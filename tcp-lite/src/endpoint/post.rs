@@ -1,9 +1,9 @@
 //! What a ULP gives to its stream: messages of bare DDP, operations of RDMAP, receive buffers.
 
 use super::{Context, Endpoint, State};
+use base::Instant;
 use ddp::rdmap::WorkRequest;
 use ddp::{MESSAGE_QUEUE, Message, PostError, Qn, RegionMemory, Stag, Ulp};
-use wire::Instant;
 
 impl<M: RegionMemory> Endpoint<M> {
     /// Posts a message. It is sent in order behind what was posted before.

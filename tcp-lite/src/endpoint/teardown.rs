@@ -4,8 +4,8 @@ use super::upper::{Full, Stage};
 use super::{CloseReason, Context, Endpoint, OnPeerClose, State};
 use crate::mpa::{MpaError, StartupError};
 use crate::tcp;
+use base::Instant;
 use ddp::{Failure, RegionMemory};
-use wire::Instant;
 
 /// What a stream says at its end.
 enum LastWord {

@@ -6,6 +6,7 @@ use crate::mpa::{
     Sender, Startup, StartupError,
 };
 use crate::seam::{SegmentSource, SpanSink, Taken};
+use base::{Instant, Near};
 use ddp::llp::UlpduSource;
 use ddp::rdmap::{self, WorkRequest};
 use ddp::{
@@ -13,7 +14,6 @@ use ddp::{
     UlpConfig, UlpKind, VersionPolicy,
 };
 use std::sync::Arc;
-use wire::{Instant, Near};
 
 /// Octets behind a request that are kept until it is accepted.
 pub(super) const MAX_BACKLOG: usize = 16 * 1024;
@@ -122,7 +122,7 @@ pub(super) struct Full<M: RegionMemory> {
     pub(super) paused: bool,
 }
 
-wire::near!(Full<M> [M: RegionMemory]: sender, stream);
+base::near!(Full<M> [M: RegionMemory]: sender, stream);
 
 impl<M: RegionMemory> Full<M> {
     /// RFC 5044 §7.1.2 (4): a responder sends no FPDU before it has verified one.

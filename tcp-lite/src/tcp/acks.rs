@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 use super::config::Config;
 use super::delivery::Delivery;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use wire::Instant;
+use base::Instant;
 
 use super::config::Config;
 use super::ecn::Ecn;
@@ -88,7 +88,7 @@ pub struct Connection {
     pub(super) v6: bool,
 }
 
-wire::near!(Connection: send, timers, stats);
+base::near!(Connection: send, timers, stats);
 
 /// What is added to the millisecond clock for TSval (RFC 7323 §5.4).
 pub(super) fn timestamp_offset(iss: SeqNumber) -> u32 {

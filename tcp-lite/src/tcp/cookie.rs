@@ -12,10 +12,10 @@
 //!
 //! Left out: text on the SYN, and window scaling, SACK and ECN without timestamps.
 
+use base::Instant;
 use siphasher::sip::SipHasher13;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use wire::Instant;
 
 use super::config::Config;
 use super::connection::{Connection, timestamp_offset};

@@ -3,8 +3,8 @@
 use core::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 
+use base::Instant;
 use siphasher::sip::SipHasher13;
-use wire::Instant;
 
 use super::seq::SeqNumber;
 

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 use super::connection::Connection;
 use super::frto::{Frto, NEW_SEGMENTS};

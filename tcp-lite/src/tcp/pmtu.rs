@@ -10,8 +10,8 @@
 
 use core::time::Duration;
 
+use base::Instant;
 use transport::pmtu::{Change, Search, fall, pause};
-use wire::Instant;
 
 use super::connection::Connection;
 use super::recovery::Phase;

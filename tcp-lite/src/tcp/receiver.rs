@@ -3,7 +3,7 @@
 //! Every octet goes up at once and at most once; this half remembers ranges only.
 
 use arrayvec::ArrayVec;
-use wire::{Blank, Instant, Lazy};
+use base::{Blank, Instant, Lazy};
 
 use super::config::Config;
 use super::ranges::{Range, Ranges};

@@ -15,7 +15,7 @@ mod record;
 
 use std::collections::VecDeque;
 
-use wire::Instant;
+use base::Instant;
 
 use self::record::{AGAIN, FIN, LOST, PROBE, Record, SACKED};
 use super::delivery::{By, Delivery, Transmission};
@@ -71,7 +71,7 @@ pub(crate) struct Scoreboard {
     longest_acked: u16,
 }
 
-wire::near!(Scoreboard: records);
+base::near!(Scoreboard: records);
 
 impl Scoreboard {
     /// Nothing is in flight. Takes no memory.

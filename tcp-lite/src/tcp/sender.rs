@@ -1,7 +1,7 @@
 //! The send half: what is in flight and what the peer lets us send. What its acknowledgements mean is in
 //! `acks`.
 
-use wire::{Blank, Instant, Lazy};
+use base::{Blank, Instant, Lazy};
 
 use super::config::Config;
 use super::congestion::Congestion;
@@ -73,7 +73,7 @@ pub(crate) struct Sender {
     options_len: u8,
 }
 
-wire::near!(Sender: out, rack);
+base::near!(Sender: out, rack);
 
 /// What matters only while something is in flight: it is blank in a connection that is idle.
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ pub(crate) struct Outstanding {
     pub(super) recover: ExtSeq,
 }
 
-wire::near!(Outstanding: board);
+base::near!(Outstanding: board);
 
 impl Blank for Outstanding {
     fn blank() -> &'static Self {

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 use super::challenge::ChallengeLimit;
 use super::state::State;
@@ -93,7 +93,7 @@ pub(crate) struct Counts {
     rare: Option<Box<Rare>>,
 }
 
-wire::near!(Counts: rare);
+base::near!(Counts: rare);
 
 /// What is counted, and remembered, of what seldom happens.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +104,7 @@ pub(crate) struct Rare {
     pub(crate) closed_since: Option<Instant>,
 }
 
-wire::near!(Rare:);
+base::near!(Rare:);
 
 impl Counts {
     /// What seldom happens, to be changed.

@@ -1,6 +1,6 @@
 //! What time does to a connection (RFC 9293 §3.10.8).
 
-use wire::Instant;
+use base::Instant;
 
 use super::connection::{CloseReason, Connection};
 use super::state::State;

@@ -1,6 +1,6 @@
 //! The timers of a connection: one table.
 
-use wire::{Blank, Instant, Lazy};
+use base::{Blank, Instant, Lazy};
 
 /// What a timer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +48,7 @@ const OFF: Instant = Instant::from_nanos(u64::MAX);
 #[derive(Clone, Debug)]
 struct Table([Instant; Timer::ALL.len()]);
 
-wire::near!(Table:);
+base::near!(Table:);
 
 impl Blank for Table {
     fn blank() -> &'static Self {
@@ -63,7 +63,7 @@ pub(crate) struct Timers {
     at: Lazy<Table>,
 }
 
-wire::near!(Timers: at);
+base::near!(Timers: at);
 
 impl Timers {
     pub(crate) fn new() -> Self {

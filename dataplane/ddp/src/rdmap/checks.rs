@@ -10,9 +10,10 @@
 //!                          ^ the next segment     ^ beyond a gap also here
 //! ```
 
+use base::LazyDeque;
 use wire::ddp::{HeaderRepr, TaggedRepr};
 use wire::rdmap::{Control, Opcode, split_rsvd_ulp};
-use wire::{DdpVersion, LazyDeque, Stag, TaggedOffset};
+use wire::{DdpVersion, Stag, TaggedOffset};
 
 use crate::error::{ErrorCode as DdpCode, Field, Mismatch};
 use crate::rdmap::{Error, ErrorCode};

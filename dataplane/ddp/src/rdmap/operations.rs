@@ -8,7 +8,7 @@
 //!           | not            |                |
 //! ```
 
-use wire::LazyDeque;
+use base::LazyDeque;
 
 use crate::memory::RegionMemory;
 use crate::rdmap::{Outcome, WorkRequest};

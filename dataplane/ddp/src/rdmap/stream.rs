@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use base::{Lazy, LazyDeque};
 use wire::rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicRequestRepr, Control, Opcode, REQUEST_QUEUE, ReadRequestRepr,
     SEND_QUEUE, TERMINATE_QUEUE,
 };
-use wire::{DdpVersion, Lazy, LazyDeque, Stag};
+use wire::{DdpVersion, Stag};
 
 use crate::buffers::{BufferPool, PeerId};
 use crate::error::{Field, Mismatch, PostError};
@@ -65,7 +66,7 @@ pub struct Stream<M> {
     pub(super) received: Option<Box<Terminate>>,
 }
 
-wire::near!(Stream<M> [M: RegionMemory]: ddp, events, counters);
+base::near!(Stream<M> [M: RegionMemory]: ddp, events, counters);
 
 impl<M: RegionMemory> Stream<M> {
     /// A stream that takes and sends from now on.

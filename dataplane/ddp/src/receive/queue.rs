@@ -7,8 +7,9 @@
 //!
 //! A buffer is taken from the pool when the first octet of its message arrives.
 
+use base::LazyDeque;
 use wire::ddp::UntaggedRepr;
-use wire::{LazyDeque, Msn, Qn};
+use wire::{Msn, Qn};
 
 use super::{Ranges, Reject};
 use crate::buffers::{Account, BufferPool};

@@ -4,6 +4,7 @@ use super::config::{EndpointConfig, Open};
 use super::event::{CloseReason, SessionId, SessionStats, StreamParams};
 use super::{Context, Event, SessionEvent, State};
 use crate::session::{self, Heard, Said, Session};
+use base::Instant;
 use ddp::enhanced::{Agreed, EnhancedRepr, Readiness, Rtr, answer, settle};
 use ddp::llp::{OrderKey, UlpduSink, UlpduSource};
 use ddp::rdmap::{self, WorkRequest};
@@ -13,7 +14,6 @@ use ddp::{
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
-use wire::Instant;
 
 /// Error type of RFC 6581 §8's codes, in layer 2.
 const ETYPE_STARTUP: u8 = 0;

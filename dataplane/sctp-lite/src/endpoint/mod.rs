@@ -35,11 +35,11 @@ pub use upper::AdaptationStats;
 use crate::sctp::{self, Accepted, Association, Cookie, Ends, Secrets};
 use crate::seam::TxBatch;
 use crate::session::PrivateDataTooLong;
+use base::Instant;
 use ddp::{PdId, PeerId, RegionMemory, StreamId, Ulp};
 use std::sync::Arc;
 use thiserror::Error;
 use upper::{Up, Upper};
-use wire::Instant;
 use wire::sctp::{Packet, Tag};
 
 /// Where a session is in its life.

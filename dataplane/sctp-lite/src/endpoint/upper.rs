@@ -18,10 +18,10 @@ use super::line::{Env, Line, asked};
 use super::{AnswerError, Context, Event, OpenError, State};
 use crate::seam::{Received, Taken};
 use crate::session::{Arrival, Message, NoSession, PrivateDataTooLong, Session, mulpdu};
+use base::Instant;
 use ddp::{PdId, PeerId, RegionMemory, StreamId, UlpConfig};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use wire::Instant;
 
 pub(super) use up::Up;
 

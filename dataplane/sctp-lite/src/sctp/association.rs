@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use wire::Instant;
+use base::Instant;
 use wire::sctp::ddp::MIN_MESSAGE;
 use wire::sctp::{Cause, InitHeader, Tag, Tsn, padded};
 

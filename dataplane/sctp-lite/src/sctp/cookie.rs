@@ -14,9 +14,9 @@
 
 use std::hash::{Hash, Hasher};
 
+use base::Instant;
 use core::time::Duration;
 use siphasher::sip128::{Hasher128, SipHasher24};
-use wire::Instant;
 use wire::sctp::{Tag, Tsn};
 
 use super::secrets::{Ends, Purpose, Secrets, TieTags};

@@ -9,7 +9,7 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::{Chunk, Parameter};
 
 use super::association::Association;

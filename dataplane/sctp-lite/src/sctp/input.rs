@@ -1,7 +1,7 @@
 //! What packets do to an association: verification tags (RFC 9260 §8.5), then chunk by chunk in their order
 //! (§6.10).
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::{Cause, Causes, Chunk, Data, Packet, RawChunk, Sack, Tag, Tsn, chunk_type};
 
 use super::association::{Association, CloseReason, Event, Fault, MAX_REASON};

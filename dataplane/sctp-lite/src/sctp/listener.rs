@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
+use base::Instant;
 use smallvec::SmallVec;
-use wire::Instant;
 use wire::sctp::{
     CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, Chunk, INIT_FIXED_LEN, Init, InitHeader, Packet,
     Parameter, Tag, Tsn, chunk_type,

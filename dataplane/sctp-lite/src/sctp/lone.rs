@@ -5,7 +5,7 @@
 //! the parameters that an INIT ACK reports are bounded. A batch without room is told apart from a chunk that
 //! fits no packet: only the former is worth another try.
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::{
     CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, Full, PacketBuilder, Tag, chunk_type,
 };

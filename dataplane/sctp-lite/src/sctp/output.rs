@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::{
     CHUNK_HEADER_LEN, COMMON_HEADER_LEN, PacketBuilder, Parameter, Tag, chunk_type, padded,
     parameter_type,

@@ -13,8 +13,8 @@
 
 use core::time::Duration;
 
+use base::Instant;
 use transport::pmtu::{Change, Search, fall, pause};
-use wire::Instant;
 use wire::sctp::{CHUNK_HEADER_LEN, COMMON_HEADER_LEN, PacketBuilder, chunk_type};
 
 use super::association::{Association, MIN_PACKET};

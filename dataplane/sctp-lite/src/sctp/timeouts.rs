@@ -1,6 +1,6 @@
 //! What time does to an association.
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::{Cause, Tag};
 
 use super::association::{Association, CloseReason};

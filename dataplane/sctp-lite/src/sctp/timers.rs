@@ -1,6 +1,6 @@
 //! The timers of an association but those of its halves: one table.
 
-use wire::Instant;
+use base::Instant;
 
 /// What a timer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use ddp::{
     Access, BufferPool, Context, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag,
     StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, UlpConfig, VecMemory, rdmap,
 };
 use sctp_lite::endpoint::{Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId};
 use sctp_lite::sctp::{self, Arrived as Outcome, Ends, Listener, Secrets};
-use wire::Instant;
 use wire::sctp::Packet;
 
 use super::arrived::Arrived;

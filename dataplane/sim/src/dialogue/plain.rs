@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use tcp_lite::seam::{SegmentSource, SpanSink, Taken};
 use tcp_lite::tcp::{self, Config, Connection, FourTuple, Keepalive, SeqNumber};
-use wire::Instant;
 
 use super::run::{Batch, Settings};
 use super::script::{Args, ScriptError, number, switch};

@@ -8,8 +8,8 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
+use base::Instant;
 use tcp_lite::seam::TxBatch;
-use wire::Instant;
 
 use super::script::{Action, Args, At, Script, ScriptError, Step};
 

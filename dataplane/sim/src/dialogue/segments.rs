@@ -1,7 +1,7 @@
 //! Dialogues with TCP: the stack is a [`Subject`], lines are segments of two streams.
 
+use base::Instant;
 use tcp_lite::tcp;
-use wire::Instant;
 
 use super::exchange::{Exchange, Ranges, Rigour};
 use super::run::{Batch, Party, Settings, play_with};

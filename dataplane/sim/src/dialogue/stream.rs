@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use ddp::rdmap::{self, WorkRequest};
 use ddp::{
     Access, BufferPool, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag, StagEntry,
@@ -11,7 +12,6 @@ use ddp::{
 use tcp_lite::endpoint::{Context, Endpoint, EndpointConfig, OnPeerClose, Open, UlpConfig};
 use tcp_lite::mpa::{HoldBudget, OnBadCrc, Peer, Revision, Revisions, RtrSet};
 use tcp_lite::tcp::{self, SeqNumber};
-use wire::Instant;
 
 use super::plain::{tcp_setting, too_big, tuple, without_ecn};
 use super::run::{Batch, Settings};

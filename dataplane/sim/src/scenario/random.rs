@@ -4,10 +4,10 @@ use core::num::NonZeroU64;
 use core::time::Duration;
 use std::sync::Arc;
 
+use base::Instant;
 use link::{BlackHole, BurstLoss, Loss, Probability, Rate, Reorder, Rng};
 use tcp_lite::mpa::{OnBadCrc, Revision};
 use tcp_lite::tcp::{self, CongestionControl};
-use wire::Instant;
 
 use super::{End, Scenario, Twist};
 use crate::host::HostConfig;

@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use base::Instant;
 use link::{BlackHole, BurstLoss, Loss, Probability, Rate, Reorder};
 use sim::host::HostConfig;
 use sim::pair::{Config, Pair};
@@ -13,7 +14,6 @@ use sim::snapshot::{columns, map};
 use sim::transfer::{self, Load, Patience, Times};
 use tcp_lite::mpa::OnBadCrc;
 use tcp_lite::tcp::{self, CongestionControl};
-use wire::Instant;
 
 use super::{compare, judge, outcome};
 

@@ -13,8 +13,8 @@
 
 use std::net::IpAddr;
 
+use base::Instant;
 use ddp::StreamId;
-use wire::Instant;
 
 use super::{Association, Associations, Counts};
 use crate::api::{DropReason, ListenerId};

@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use base::Instant;
 use sctp_lite::sctp::{Arrived, DropReason as Refused, Ends, Listener, out_of_the_blue};
 use sctp_lite::seam::TxBatch;
-use wire::Instant;
 use wire::sctp::{Packet, Tag, chunk_type};
 
 use super::output::Packets;

@@ -23,11 +23,11 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use base::Instant;
 use ddp::StreamId;
 use hashbrown::HashMap;
 use sctp_lite::endpoint::{Endpoint, SessionId};
 use sctp_lite::sctp::Secrets;
-use wire::Instant;
 use wire::sctp::Tag;
 
 use crate::api::{AssociationInfo, AssociationStats, InterfaceId, ListenerId, SctpConfig};

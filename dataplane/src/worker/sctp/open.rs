@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use base::Instant;
 use hashbrown::HashMap;
 use sctp_lite::endpoint::{Endpoint, Open, OpenError, SessionId};
 use sctp_lite::sctp::{Cookie, Ends};
-use wire::Instant;
 use wire::sctp::Packet;
 
 use super::input::Stranger;

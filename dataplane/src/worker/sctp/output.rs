@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use base::Instant;
 use sctp_lite::seam::TxBatch;
-use wire::Instant;
 
 use super::Associations;
 use crate::api::{ConnectError, Counters};

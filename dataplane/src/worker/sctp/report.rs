@@ -1,7 +1,7 @@
 //! What associations tell, translated for their streams.
 
+use base::Instant;
 use sctp_lite::endpoint::{Event, SessionEvent, SessionId};
-use wire::Instant;
 
 use super::Counts;
 use crate::api::{CloseReason, StreamParams, StreamStats};

@@ -29,11 +29,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use ddp::{Access, RegionMemory, Stag, StreamId};
 use smoltcp::wire::IpProtocol;
 use tcp_lite::endpoint::EndpointConfig;
 use tcp_lite::tcp::{self, Segment};
-use wire::Instant;
 
 use super::wire_pair::*;
 use crate::api::{Event, Limits};

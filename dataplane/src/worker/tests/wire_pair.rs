@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use base::Instant;
 use ddp::{
     Access, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag, StagEntry, StreamConfig,
     StreamId, TaggedOffset,
 };
 use tcp_lite::endpoint::EndpointConfig;
-use wire::Instant;
 
 use crate::api::{
     self, Command, Connect, Event, InterfaceConfig, InterfaceId, Limits, ListenerConfig,

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use wire::{Blank, Instant, Lazy};
+use base::{Blank, Instant, Lazy};
 
 /// C (RFC 8312 §5.1).
 const C: f64 = 0.4;

@@ -8,7 +8,7 @@ mod newreno;
 
 use core::time::Duration;
 
-use wire::{Instant, Lazy};
+use base::{Instant, Lazy};
 
 use self::cubic::Cubic;
 use self::hystart::{Growth, HyStart};

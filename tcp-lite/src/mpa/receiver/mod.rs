@@ -27,11 +27,11 @@ use super::config::{Config, OnBadCrc, Params};
 use super::error::{Fault, MpaError};
 use super::framing::Framing;
 use crate::seam::Taken;
+use base::{Blank, Lazy};
 use core::ops::Range;
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use extent::{Checks, Extent, Found, Located};
 use pieces::Pieces;
-use wire::{Blank, Lazy};
 
 pub use pieces::HoldBudget;
 

@@ -1,9 +1,9 @@
 //! What lies beyond the next FPDU in order: octets that are held, and islands that were handed up.
 
 use super::ReceiverStats;
+use base::Blank;
 use core::ops::Range;
 use std::collections::VecDeque;
-use wire::Blank;
 
 /// Held pieces that follow each other are joined up to this many octets, so that a peer that sends
 /// single octets does not make a list of them.

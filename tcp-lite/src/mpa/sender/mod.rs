@@ -19,11 +19,11 @@ mod frame;
 use super::MAX_MULPDU;
 use super::config::Params;
 use super::framing::{Framing, mulpdu};
+use base::{Blank, Lazy};
 use core::ops::Range;
 use ddp::llp::{Outgoing, UlpduSource, UlpduToken};
 use frame::frame;
 use std::collections::VecDeque;
-use wire::{Blank, Lazy};
 
 /// What a [`Sender`] counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,7 +63,7 @@ pub struct Sender {
     stats: Lazy<SenderStats>,
 }
 
-wire::near!(Sender: unacked);
+base::near!(Sender: unacked);
 
 impl Blank for SenderStats {
     fn blank() -> &'static Self {
@@ -81,7 +81,7 @@ struct Unacked {
     kept: VecDeque<Kept>,
 }
 
-wire::near!(Unacked: records);
+base::near!(Unacked: records);
 
 impl Blank for Unacked {
     fn blank() -> &'static Self {

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
+use base::Instant;
 use transport::detect::{Fate, InFlight, detect};
-use wire::Instant;
 
 use super::super::delivery::Transmission;
 use super::super::rack::Judgement;

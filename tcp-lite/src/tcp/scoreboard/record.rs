@@ -1,6 +1,6 @@
 //! The record of one segment in flight: 16 octets.
 
-use wire::Instant;
+use base::Instant;
 
 /// One segment in flight.
 #[derive(Clone, Copy, Debug)]

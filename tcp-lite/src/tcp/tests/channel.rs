@@ -13,7 +13,7 @@ use crate::tcp::{
     CloseReason, Config, CongestionControl, Connection, Event, Flags, FourTuple, Segment,
     SeqNumber, State,
 };
-use wire::Instant;
+use base::Instant;
 
 /// A small generator of random numbers, so that a seed says everything (xorshift64*).
 #[derive(Clone, Debug)]

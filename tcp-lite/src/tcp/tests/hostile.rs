@@ -11,7 +11,7 @@ use super::upper::{Batch, Take, Upper};
 use crate::tcp::{
     Config, Connection, Flags, Keepalive, Options, Segment, SeqNumber, State, Timestamps,
 };
-use wire::Instant;
+use base::Instant;
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -24,7 +24,7 @@ use super::upper::{Batch, Take, Upper};
 use crate::tcp::{
     Config, Connection, DropReason, Flags, FourTuple, Options, Segment, SeqNumber, Timestamps,
 };
-use wire::Instant;
+use base::Instant;
 
 pub(super) const OUR_ISS: u32 = u32::MAX - 1500;
 pub(super) const PEER_ISS: u32 = u32::MAX - 700;

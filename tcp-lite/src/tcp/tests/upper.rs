@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::seam::{SegmentSource, SpanSink, Taken, TxBatch};
-use wire::Instant;
+use base::Instant;
 
 /// What the upper layer takes of each span.
 #[derive(Clone, Debug, Default)]

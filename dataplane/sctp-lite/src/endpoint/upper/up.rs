@@ -5,9 +5,9 @@ use crate::endpoint::Context;
 use crate::endpoint::line::Line;
 use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, Written};
 use crate::session::Arrival;
+use base::Instant;
 use ddp::RegionMemory;
 use std::cell::Cell;
-use wire::Instant;
 
 /// [`Upper`] for the time of one call into SCTP.
 pub(in crate::endpoint) struct Up<'a, 'c, M: RegionMemory> {

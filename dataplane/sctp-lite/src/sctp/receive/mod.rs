@@ -19,9 +19,9 @@ mod fragments;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use base::Instant;
 use transport::ranges::{Range, Ranges};
 use transport::seq::{ExtSeq, SeqNumber};
-use wire::Instant;
 use wire::sctp::{Data, Full, GapBlock, PacketBuilder, SackHeader, Tsn};
 
 use self::fragments::{Fragments, Joined};

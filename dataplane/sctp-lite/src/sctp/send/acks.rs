@@ -1,9 +1,9 @@
 //! What the peer's SACKs say about what was sent (RFC 9260 §6.2.1, §6.7).
 
+use base::Instant;
 use transport::delivery::Delivery;
 use transport::ranges::Range;
 use transport::seq::{ExtSeq, SeqNumber};
-use wire::Instant;
 use wire::sctp::{GapBlock, Sack, Tsn};
 
 use super::recover::{Duplicates, Told};

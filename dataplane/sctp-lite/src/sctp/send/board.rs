@@ -12,10 +12,10 @@
 
 use std::collections::VecDeque;
 
+use base::Instant;
 use transport::delivery::{By, Delivery, Transmission};
 use transport::ranges::{Range, Ranges};
 use transport::seq::ExtSeq;
-use wire::Instant;
 
 use super::record::{AGAIN, LOST, OPENS, Record, SACKED};
 use crate::seam::MessageRef;

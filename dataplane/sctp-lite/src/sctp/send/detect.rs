@@ -4,11 +4,11 @@
 
 use std::collections::VecDeque;
 
+use base::Instant;
 use transport::delivery::Transmission;
 use transport::detect::{Fate, InFlight, detect};
 use transport::rack::Judgement;
 use transport::seq::ExtSeq;
-use wire::Instant;
 
 use super::board::Board;
 use super::record::{AGAIN, LOST, SACKED};

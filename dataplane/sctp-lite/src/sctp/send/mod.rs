@@ -32,6 +32,7 @@ mod timers;
 use core::time::Duration;
 use std::sync::Arc;
 
+use base::Instant;
 use transport::congestion::Congestion;
 use transport::episode::Episode;
 use transport::pacing::{Pace, Pacer};
@@ -42,7 +43,6 @@ use transport::rtt::RttEstimator;
 use transport::seq::{ExtSeq, SeqNumber};
 use transport::tlp::TailLoss;
 use transport::usage::Usage;
-use wire::Instant;
 use wire::sctp::{COMMON_HEADER_LEN, DATA_HEADER_LEN, SACK_FIXED_LEN, Tsn};
 
 use self::board::Board;

@@ -1,8 +1,8 @@
 //! Which DATA chunks go into the next packet (RFC 9260 §6.1, §6.10): what is lost, then what is new.
 
+use base::Instant;
 use transport::frto::{Frto, NEW_SEGMENTS};
 use transport::recovery::{Choice, NextSeg, Phase};
-use wire::Instant;
 use wire::sctp::{DATA_HEADER_LEN, DataHeader, PacketBuilder, Tsn};
 
 use super::record::{IMMEDIATE, OPENS, Record};

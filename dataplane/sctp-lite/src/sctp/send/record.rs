@@ -1,6 +1,6 @@
 //! The record of one DATA chunk in flight: 32 octets.
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::{DATA_HEADER_LEN, padded};
 
 use crate::seam::MessageRef;

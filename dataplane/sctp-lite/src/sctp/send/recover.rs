@@ -1,7 +1,7 @@
 //! What follows from an acknowledgement for loss recovery and the congestion window (RFC 8985, RFC 6937,
 //! RFC 5682; RFC 9260 §7.2), and from a time-out (§6.3.3).
 
-use wire::Instant;
+use base::Instant;
 
 use transport::delivery::Delivery;
 use transport::episode::{Episode, Proof};

@@ -1,9 +1,9 @@
 //! The timers of what is in flight: T3-rtx (RFC 9260 §6.3.2), tail loss probe and reordering (RFC 8985 §7.2,
 //! §6.2), one at a time (§8); the probe of a closed window (RFC 9260 §6.1 A), and the next burst.
 
+use base::Instant;
 use transport::recovery::Phase;
 use transport::tlp::probe_timeout;
-use wire::Instant;
 
 use super::Sender;
 

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::{Cause, Chunk, InitHeader, Packet, PacketBuilder, Parameter, Tag};
 
 use super::rig::{

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::Packet;
 
 use super::rig::{Batch, PACKET, Upper, ends, octets};

@@ -1,0 +1,11 @@
+//! What every crate may use, and what belongs to no protocol: time, containers that allocate on first use, and
+//! the prefetch of state that is spread over several allocations.
+#![forbid(unsafe_code)]
+
+mod lazy;
+mod near;
+mod time;
+
+pub use lazy::{Blank, Lazy, LazyDeque};
+pub use near::Near;
+pub use time::{Instant, MaybeInstant};

@@ -94,6 +94,8 @@ END
 
 start_ddpd() {
     config "$1" "$2" >"$work/a.toml"
+    # What the one before has printed is not what is waited for: a busy machine starts the new one late.
+    rm -f "$work/ddpd.out"
     ip netns exec "$a" "$ddpd" --config "$work/a.toml" >"$work/ddpd.out" 2>"$work/ddpd.err" &
     ddpd_pid=$!
     if ! wait_until 60 grep -q '^ready' "$work/ddpd.out"; then
@@ -155,8 +157,7 @@ family() { case $1 in \[*) echo IPv6 ;; *) echo IPv4 ;; esac }
 # from_appliance KIND MTU HOST REVISION MARKERS CRC: the appliance opens the stream to kernel sockets.
 from_appliance() {
     local kind=$1 mtu=$2 host=$3 revision=$4 markers=$5 crc=$6 result=ok rate='-'
-    : >"$work/serve.out"
-    rm -f "$work/served.bin"
+    rm -f "$work/serve.out" "$work/served.bin"
     ip netns exec "$b" "$ddpctl" --json serve-kernel "$host:7475" --size "${mib}MiB" --file "$work/served.bin" \
         --markers "$markers" --crc "$crc" --connections 1 >"$work/serve.out" 2>"$work/serve.err" &
     serve_pid=$!
@@ -180,7 +181,7 @@ from_appliance() {
 # check_capture: with markers off and revision 1 tshark must find DDP, and nothing malformed.
 check_capture() {
     local result=ok segments malformed wrong_crc
-    rm -f "$work/cap.pcap"
+    rm -f "$work/cap.pcap" "$work/dumpcap.err"
     ip netns exec "$b" dumpcap -q -i "v$b" -f 'tcp port 7473' -w "$work/cap.pcap" -a filesize:65536 \
         2>"$work/dumpcap.err" &
     capture_pid=$!

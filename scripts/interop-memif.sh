@@ -50,6 +50,8 @@ config() {
 
 start() { # SIDE
     config "$1" >"$work/$1.toml"
+    # What the one before has printed is not what is waited for: a busy machine starts the new one late.
+    rm -f "$work/$1.out"
     "$ddpd" --config "$work/$1.toml" >"$work/$1.out" 2>>"$work/$1.err" &
     pid[$1]=$!
     if ! wait_until "$stall_limit" grep -q '^ready' "$work/$1.out"; then

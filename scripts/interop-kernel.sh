@@ -161,7 +161,7 @@ from_appliance() {
     ip netns exec "$b" "$ddpctl" --json serve-kernel "$host:7475" --size "${mib}MiB" --file "$work/served.bin" \
         --markers "$markers" --crc "$crc" --connections 1 >"$work/serve.out" 2>"$work/serve.err" &
     serve_pid=$!
-    if ! wait_until 10 test -s "$work/serve.out"; then
+    if ! wait_until 30 test -s "$work/serve.out"; then
         result="FAILED: no listener: $(tr '\n' ' ' <"$work/serve.err")"
     elif ! api --json put --mpa-rev "$revision" --markers "$markers" --crc "$crc" "$(file)" \
         "tcp://$host:7475/inbox" >"$work/put.json" 2>"$work/put.err"; then
@@ -185,7 +185,7 @@ check_capture() {
     ip netns exec "$b" dumpcap -q -i "v$b" -f 'tcp port 7473' -w "$work/cap.pcap" -a filesize:65536 \
         2>"$work/dumpcap.err" &
     capture_pid=$!
-    wait_until 10 grep -q '^File:' "$work/dumpcap.err" || die "dumpcap did not start"
+    wait_until 30 grep -q '^File:' "$work/dumpcap.err" || die "dumpcap did not start"
     to_appliance "$@"
     stop_pid "$capture_pid"
     capture_pid=""

@@ -79,13 +79,13 @@ peer_begin() {
     peer_runs=$((peer_runs + 1))
     if [ "$peer" = kernel ]; then
         guest_begin "serve$peer_runs" 120 "$(peer_command "$@")"
-        wait_until 20 grep -q listening "$share/serve$peer_runs.out" || true
+        wait_until 30 grep -q listening "$share/serve$peer_runs.out" || true
     else
         # What the one before has said is not what is waited for.
         rm -f "$work/serve.out"
         ip netns exec "$ns" timeout 120 "$work/sctp-peer-usrsctp" "$@" >"$work/serve.out" 2>&1 &
         serve_pid=$!
-        wait_until 10 grep -q listening "$work/serve.out" || true
+        wait_until 30 grep -q listening "$work/serve.out" || true
     fi
 }
 
@@ -132,7 +132,7 @@ begin_capture() {
     ip netns exec "$ns" tcpdump --immediate-mode -q -U -i "$1" -s 0 -w "$work/wire.pcap" \
         'proto 132 or udp port 9899' 2>"$work/tcpdump.err" &
     capture_pid=$!
-    wait_until 10 grep -q "listening on" "$work/tcpdump.err" || die "tcpdump did not start"
+    wait_until 30 grep -q "listening on" "$work/tcpdump.err" || die "tcpdump did not start"
 }
 
 # end_capture CASE: tshark knows every chunk, and every checksum is good.
@@ -275,14 +275,14 @@ set_mtu() {
     fi
     in_ns ip link set br0 mtu "$mtu"
     start_ddpd
-    wait_until 20 in_ns timeout 5 "$work/sctp-peer-usrsctp" connect 10.77.0.1 7471 open:0 close:0 shutdown ||
+    wait_until 30 in_ns timeout 5 "$work/sctp-peer-usrsctp" connect 10.77.0.1 7471 open:0 close:0 shutdown ||
         die "the appliance does not answer"
 }
 
 # saw CASE PATTERN AFTER: an event behind AFTER matches.
 saw() {
     local seen=''
-    wait_until 15 eval "api --json events --after $3 | grep -E -q '$2'" || true
+    wait_until 30 eval "api --json events --after $3 | grep -E -q '$2'" || true
     seen=$(api --json events --after "$3" | grep -E "$2" | tail -n 1 | jq -r '.reason // .event' || true)
     if [ -n "$seen" ]; then
         row "$1" "$2" "${seen:0:60}" ok
@@ -357,7 +357,7 @@ peer_errs() {
     saw "the appliance knows" 'restarted by the peer' "$seq"
     in_ns nft delete table inet silence
     # shellcheck disable=SC2016 # when it is polled
-    if wait_until 20 eval '[ "$(api --json streams list | jq length)" = 0 ]'; then
+    if wait_until 30 eval '[ "$(api --json streams list | jq length)" = 0 ]'; then
         row "nothing is left" "no stream" "no stream" ok
     else
         row "nothing is left" "no stream" "$(api --json streams list | jq length)" "BAD: $(api --json streams list | head -c 200)"

@@ -224,7 +224,7 @@ server_begin() {
     servers=$((servers + 1)) served=0
     guest_begin "serve$servers" 300 \
         "killall -9 siwverbs 2>/dev/null; siwverbs serve 7480 echo=1 len=65536 fill=/host/file dump=/host/dump"
-    wait_until 20 grep -q listening "$guest_dir/share/serve$servers.out" || true
+    wait_until 30 grep -q listening "$guest_dir/share/serve$servers.out" || true
 }
 
 server_has_ended() { [ -e "$guest_dir/share/serve$servers.rc" ]; }
@@ -235,7 +235,7 @@ to_server() {
     local name=$1 code=0
     from_here "$@" || code=$?
     served=$((served + 1))
-    wait_until 10 server_is_done || true
+    wait_until 30 server_is_done || true
     server_has_ended || return "$code"
     row "the server in the guest, at: $name" "serves" "has ended" "BAD: $(tail -n 2 "$guest_dir/share/serve$servers.out" | tr '\n' ' ')"
     server_begin
@@ -302,7 +302,7 @@ begin_capture() {
     # Not by in_ns: the process to end must be tcpdump itself.
     ip netns exec "$ns" tcpdump --immediate-mode -q -U -i guest0 -w "$1" 'tcp and host 10.77.0.1' 2>"$work/tcpdump.err" &
     capture_pid=$!
-    wait_until 10 grep -q "listening on" "$work/tcpdump.err" || die "tcpdump did not start"
+    wait_until 30 grep -q "listening on" "$work/tcpdump.err" || die "tcpdump did not start"
 }
 
 end_capture() {
@@ -390,10 +390,10 @@ left() {
 cycle_cases() {
     local before after rss grown
     guest_run 60 "siwverbs cycle 10.77.0.1 7471 50" >/dev/null || true
-    wait_until 10 eval '[ "$(api --json streams list | jq length)" = 0 ]' || true
+    wait_until 30 eval '[ "$(api --json streams list | jq length)" = 0 ]' || true
     before=$(left) rss=$(resident)
     in_guest "connect and disconnect 1000 times" "1000" 240 "siwverbs cycle 10.77.0.1 7471 1000" "times"
-    wait_until 20 eval '[ "$(api --json streams list | jq length)" = 0 ]' || true
+    wait_until 30 eval '[ "$(api --json streams list | jq length)" = 0 ]' || true
     after=$(left)
     grown=$(($(resident) - rss))
     if [ "$before" = "$after" ] && [ "$grown" -lt 8192 ]; then

@@ -16,7 +16,7 @@ use dpdk_sys as sys;
 
 use crate::error::{EalError, Error, check};
 use crate::log::{self, LogLevel};
-use crate::mempool::Pool;
+use crate::pool::Pool;
 
 /// Whether the environment's memory is in hugepages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -16,6 +16,7 @@ use crate::eal::{Eal, next_id};
 use crate::error::Error;
 use crate::log;
 use crate::mbuf::{HEADROOM, Mbuf};
+use crate::pool::Pool;
 
 /// How a pool is made.
 #[derive(Clone, Debug)]
@@ -61,19 +62,6 @@ struct Inner {
     eal: Eal,
 }
 
-/// A pool of C and how many buffers it has.
-#[derive(Clone, Copy)]
-pub(crate) struct Pool {
-    raw: NonNull<sys::rte_mempool>,
-    buffers: u32,
-}
-
-// SAFETY: pools are multi-producer and multi-consumer; nothing in them belongs to a thread but the
-// caches, which DPDK picks by the calling thread's registration.
-unsafe impl Send for Pool {}
-// SAFETY: as above.
-unsafe impl Sync for Pool {}
-
 impl Mempool {
     /// Buffers that a registered thread keeps for itself, at most. Pools are sized for this many more per queue. Few,
     /// for those that go round between two threads lie in the caches of both.
@@ -104,7 +92,7 @@ impl Mempool {
             );
             return Err(Error::new(what, errno));
         };
-        let pool = Pool { raw, buffers: config.buffers };
+        let pool = Pool::new(raw, config.buffers);
         Ok(Mempool(Arc::new(Inner { pool: Some(pool), config, eal: eal.clone() })))
     }
 
@@ -157,7 +145,7 @@ impl Mempool {
     }
 
     pub(crate) fn raw(&self) -> *mut sys::rte_mempool {
-        self.0.pool.map_or(std::ptr::null_mut(), |pool| pool.raw.as_ptr())
+        self.0.pool.map_or(std::ptr::null_mut(), |pool| pool.raw())
     }
 }
 
@@ -172,23 +160,5 @@ impl Drop for Inner {
         if let Some(pool) = self.pool.take() {
             self.eal.retire(pool);
         }
-    }
-}
-
-impl Pool {
-    fn available(self) -> u32 {
-        // SAFETY: the pool is valid until it is freed, which consumes the last copy of this.
-        unsafe { sys::rte_mempool_avail_count(self.raw.as_ptr()) }
-    }
-
-    pub(crate) fn is_whole(self) -> bool {
-        self.available() == self.buffers
-    }
-
-    /// # Safety
-    /// All buffers are back and no thread is inside a call on the pool; no copy of this is used again.
-    pub(crate) unsafe fn free(self) {
-        // SAFETY: the caller's promise.
-        unsafe { sys::rte_mempool_free(self.raw.as_ptr()) }
     }
 }

@@ -1,23 +1,14 @@
-//! A memif client that finds nobody, or loses its peer, does not try again: its driver waits to be stopped
-//! and started. That is done here, every quarter of a second while the link is down, in the environment's
-//! interrupt thread, where the driver also notices a lost peer: the two never run at the same time.
+//! What keeps queues out of a driver while its device is stopped and started anew. Each poll of a queue passes a
+//! [`Gate`]; only devices that reconnect have one.
 //!
 //! A connection that was made gets [a while](PATIENCE) to come up. The server may be starting, and its
 //! driver ends its process (`rte_panic`) over a connection that is closed before it has been greeted.
-//!
-//! Queues may be polled meanwhile. So that no poll is inside the driver while it is stopped, each passes a
-//! [`Gate`]; only devices that reconnect have one.
 
-use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock, TryLockError};
 
 use dpdk_sys as sys;
 
-use crate::device::Handle;
-use crate::error::{Error, check};
-
-const INTERVAL_US: u64 = 250_000;
 /// Times that a started device is found without link before it is started anew: 5 s.
 const PATIENCE: u32 = 20;
 
@@ -71,30 +62,4 @@ impl Gate {
     pub(crate) fn is_started(&self) -> bool {
         *self.started.read().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Begins to look after a device.
-///
-/// # Safety
-/// The handle stays where it is until [`stop`] was called with it.
-pub(crate) unsafe fn start(handle: &Handle) -> Result<(), Error> {
-    let argument = std::ptr::from_ref(handle).cast_mut().cast();
-    // SAFETY: the caller keeps the handle valid for as long as the alarm may ring.
-    let code = unsafe { sys::rte_eal_alarm_set(INTERVAL_US, Some(ring), argument) };
-    check(format!("no timer for device {}", handle.name()), code).map(|_| ())
-}
-
-/// Ends it; when this returns no call is under way.
-pub(crate) fn stop(handle: &Handle) {
-    let argument = std::ptr::from_ref(handle).cast_mut().cast();
-    // SAFETY: cancels what `start` and `ring` set; waits for one that is ringing, unless it is this thread.
-    unsafe { sys::rte_eal_alarm_cancel(Some(ring), argument) };
-}
-
-unsafe extern "C" fn ring(argument: *mut c_void) {
-    // SAFETY: the alarm is cancelled before the handle goes, see `start`.
-    let handle = unsafe { &*argument.cast::<Handle>() };
-    handle.reconnect();
-    // SAFETY: as in `start`. Should it fail, the device stays as it is.
-    unsafe { sys::rte_eal_alarm_set(INTERVAL_US, Some(ring), argument) };
 }

@@ -10,8 +10,9 @@
 
 pub mod advert;
 mod buffers;
+mod checks;
 mod config;
-#[doc(hidden)]
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod counters;
 pub mod enhanced;

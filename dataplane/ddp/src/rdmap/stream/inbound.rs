@@ -7,14 +7,14 @@ use wire::rdmap::{
 };
 use wire::{Stag, TaggedOffset};
 
-use super::access::locate;
-use super::checks::Delivered;
-use super::responses::{Origin, Response, Sent};
-use super::stream::{FINISH_WITHIN, RESPONSE, Stream, TERMINATE};
+use super::{FINISH_WITHIN, RESPONSE, Stream, TERMINATE};
 use crate::buffers::BufferPool;
 use crate::error::{Field, Mismatch};
 use crate::memory::{AtomicError, RegionMemory};
 use crate::message::{Event as DdpEvent, Source};
+use crate::rdmap::access::locate;
+use crate::rdmap::checks::Delivered;
+use crate::rdmap::responses::{Origin, Response, Sent};
 use crate::rdmap::{Error, ErrorCode, Event, Outcome, RdmapError, Terminate};
 use crate::stag::{Access, StagTable};
 
@@ -27,13 +27,13 @@ impl<M: RegionMemory> Stream<M> {
         while let Some(event) = self.ddp.poll_event() {
             match event {
                 DdpEvent::TaggedDelivered { stag, to, len, rsvd_ulp } => {
-                    let _segment = self.checks.delivery();
+                    let _segment = self.ddp.checks_mut().delivery();
                     if !self.over {
                         self.tagged(Control(rsvd_ulp), stag, to, len);
                     }
                 }
                 DdpEvent::UntaggedDelivered { data, rsvd_ulp, .. } => {
-                    let delivered = self.checks.delivery();
+                    let delivered = self.ddp.checks_mut().delivery();
                     if let Some(delivered) = delivered.filter(|_| !self.over) {
                         self.untagged(rsvd_ulp, data, &delivered, stags, buffers);
                     }
@@ -44,7 +44,7 @@ impl<M: RegionMemory> Stream<M> {
                 other => self.sent(other),
             }
         }
-        if let Some(error) = self.checks.reached.take().map(|error| *error) {
+        if let Some(error) = self.ddp.checks_mut().reached.take().map(|error| *error) {
             self.terminate(error, FINISH_WITHIN, Some(buffers));
         }
         self.report();
@@ -125,7 +125,7 @@ impl<M: RegionMemory> Stream<M> {
             return;
         }
         // RFC 5040 §5.5 (20): a delivered response is enough to complete the Read.
-        if let Some(read) = self.checks.answered() {
+        if let Some(read) = self.ddp.checks_mut().answered() {
             self.counters.read_octets += u64::from(read.len);
             self.operations.complete(read.operation, Outcome::Read { len: read.len });
         }

@@ -8,8 +8,8 @@ use ddp::{PdId, StreamId, VersionPolicy};
 use tcp_lite::mpa::Revision;
 
 use super::core::{Core, Loading, Then};
+use super::endpoints::accepted_ulp;
 use super::loader::Wanted;
-use super::start::accepted_ulp;
 use super::streams::{State, Stream, new_stream};
 use crate::advert::{self, Advertised};
 use crate::api::EventKind;

@@ -12,29 +12,67 @@ use ddp::{PdId, StreamId, VersionPolicy};
 use tcp_lite::mpa;
 
 use super::core::{Core, Loading, NOBODY, Then};
+use super::endpoints::{connect_endpoint, connect_sctp, opened_ulp, own_queues};
 use super::loader::Wanted;
 use super::sends::PendingSend;
-use super::start::{connect_endpoint, connect_sctp, opened_ulp};
 use super::streams::{State, Stream, new_stream};
 use super::verbs::{PendingAtomic, PendingPing};
 use crate::advert::{self, Advertised};
 use crate::api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
-use crate::config::{Delivery, MAX_DEPTH, QueueSection};
+use crate::config::MAX_DEPTH;
 use crate::transport::Transport;
 
 /// Time for all of an active open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Ways to open streams that are remembered, and as many to open associations.
 const KINDS: usize = 16;
-/// Buffers of the message queue of streams that are opened from here, and octets of each.
-const OWN_QUEUE: (u32, u32) = (32, 64 << 10);
+/// What ways to open an association differ in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SctpKind {
+    /// The peer's UDP port; `None` without encapsulation.
+    udp_port: Option<u16>,
+    /// The peer-to-peer model of RFC 6581.
+    peer_to_peer: bool,
+}
 
-/// What ways to open an association differ in: the peer's UDP port, and whether it may speak first.
-pub(super) type SctpKind = (Option<u16>, bool);
+impl SctpKind {
+    fn of(spec: &ConnectSpec) -> SctpKind {
+        SctpKind { udp_port: spec.udp_port, peer_to_peer: spec.rdmap.peer_to_peer }
+    }
+}
 
-/// What ways to open a connection differ in: MPA's revision, the draft's Start Key, markers, CRC, who the peer is,
-/// the peer-to-peer model, and the second attempt with revision 1.
-pub(super) type TcpKind = (u8, bool, bool, bool, mpa::Peer, bool, bool);
+/// What ways to open a connection differ in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct TcpKind {
+    /// MPA's revision that is asked for first.
+    revision: u8,
+    /// Start Keys of the draft instead of frames.
+    start_key: bool,
+    /// Markers are asked for.
+    markers: bool,
+    /// CRC is asked for.
+    crc: bool,
+    /// What kind of peer it is.
+    peer: mpa::Peer,
+    /// The peer-to-peer model of RFC 6581.
+    peer_to_peer: bool,
+    /// A second attempt with revision 1.
+    retry_revision_1: bool,
+}
+
+impl TcpKind {
+    fn of(spec: &ConnectSpec, peer: mpa::Peer, start_key: bool) -> TcpKind {
+        TcpKind {
+            revision: spec.revision(),
+            start_key,
+            markers: spec.markers(),
+            crc: spec.mpa.crc,
+            peer,
+            peer_to_peer: spec.rdmap.peer_to_peer,
+            retry_revision_1: spec.rdmap.retry_revision_1,
+        }
+    }
+}
 
 /// An active open on its way.
 pub(super) struct ConnectPlan {
@@ -225,10 +263,7 @@ impl Core {
         peer: mpa::Peer,
         start_key: bool,
     ) -> Arc<tcp_lite::endpoint::EndpointConfig> {
-        let (ways, mpa) = (&spec.rdmap, &spec.mpa);
-        let again = ways.retry_revision_1;
-        let key =
-            (spec.revision(), start_key, spec.markers(), mpa.crc, peer, ways.peer_to_peer, again);
+        let key = TcpKind::of(spec, peer, start_key);
         if let Some((_, config)) = self.tcp.iter().find(|(known, _)| *known == key) {
             return Arc::clone(config);
         }
@@ -243,7 +278,7 @@ impl Core {
     /// How an association is opened: the same object for the same wishes, so that streams to one peer share
     /// associations.
     fn sctp_for(&mut self, spec: &ConnectSpec) -> Arc<SctpConfig> {
-        let key = (spec.udp_port, spec.rdmap.peer_to_peer);
+        let key = SctpKind::of(spec);
         if let Some((_, config)) = self.sctp.iter().find(|(known, _)| *known == key) {
             return Arc::clone(config);
         }
@@ -365,13 +400,6 @@ fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
         Some(_) => Ok(()),
         None => refused(format!("there is no kind of peer `{peer}`")),
     }
-}
-
-/// The message queue of streams that are opened from here.
-pub(super) fn own_queues() -> Vec<QueueSection> {
-    let (buffers, buffer_size) = OWN_QUEUE;
-    let qn = ddp::MESSAGE_QUEUE.0;
-    vec![QueueSection { qn, buffers, buffer_size, deliver_to: Delivery::Events }]
 }
 
 /// The prefix holds the address.

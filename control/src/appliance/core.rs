@@ -17,6 +17,7 @@ use ddp::{PdId, Stag, StreamId};
 
 use super::connect::Purpose;
 pub(super) use super::connect::{SctpKind, TcpKind};
+use super::counters::Totals;
 use super::jobs::Job;
 use super::links::Links;
 use super::listeners::Listener;
@@ -26,7 +27,6 @@ use super::ports::PortView;
 use super::refused::Refused;
 use super::regions::Region;
 use super::reload::ReloadPlan;
-use super::render::Totals;
 use super::stags::StagAllocator;
 use super::streams::Stream;
 use super::tickets::{Complete, Tickets};

@@ -18,9 +18,9 @@ use ddp::{Message, Source, Stag, StreamId, TaggedOffset};
 
 use super::connect::Purpose;
 use super::core::{Core, Loading, Post};
+use super::counters::stream_counters;
 use super::gets::Fetch;
 use super::loader::{Loaded, Wanted};
-use super::render;
 use super::streams::has_ended;
 use crate::advert::Advertised;
 use crate::api::{
@@ -281,7 +281,7 @@ impl Core {
         now: Instant,
     ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.counters = render::stream_counters(stats);
+        job.counters = stream_counters(stats);
         // What is being saved needs the stream no more.
         if job.state.is_final() || job.state == JobState::Saving {
             return;

@@ -16,10 +16,10 @@ use dataplane::{Command, InterfaceId, ListenerConfig, ListenerId, Sources, Ticke
 use ddp::PdId;
 
 use super::core::{Core, Then};
+use super::endpoints::listener_config;
 use super::limits::{Ledger, Limits};
 use super::loader::open_log;
 use super::services::Serving;
-use super::start::listener_config;
 use crate::advert;
 use crate::api::{Answer, ApiError, EventKind, ListenerInfo, Reply};
 use crate::config::{Delivery, Fsync, ListenerSection};

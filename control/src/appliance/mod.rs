@@ -13,7 +13,9 @@
 mod accept;
 mod connect;
 mod core;
+mod counters;
 mod drain;
+mod endpoints;
 mod gets;
 mod jobs;
 pub mod limits;
@@ -28,7 +30,6 @@ mod refused;
 mod regions;
 mod reload;
 mod render;
-mod sctp_counters;
 mod sends;
 mod services;
 pub mod stags;

@@ -6,7 +6,8 @@ use dataplane::{Command, CounterKind, NeighbourInfo};
 use ddp::StreamId;
 
 use super::core::{Core, Found, Phase, StreamsFor, Then};
-use super::render::{self, Totals};
+use super::counters::{self, Totals};
+use super::render;
 use super::streams::State;
 use crate::api::{
     self, Answer, ApiError, Counters, PortStats, Reply, Stats, Status, StreamInfo, WorkerInfo,
@@ -64,7 +65,7 @@ impl Core {
                 .into(),
                 streams: counters.streams.get() as u32,
                 busy: None,
-                counters: render::worker_values(counters, CounterKind::Counter),
+                counters: counters::worker_values(counters, CounterKind::Counter),
             })
             .collect()
     }
@@ -165,9 +166,9 @@ impl Core {
         workers
             .map(|(worker, (counters, totals))| {
                 let mut all = totals.counters().clone();
-                all.extend(render::worker_values(counters, CounterKind::Counter));
-                let gauges = render::worker_values(counters, CounterKind::Gauge);
-                let mut drops = render::stream_drops(totals);
+                all.extend(counters::worker_values(counters, CounterKind::Counter));
+                let gauges = counters::worker_values(counters, CounterKind::Gauge);
+                let mut drops = counters::stream_drops(totals);
                 let reasons = counters.drops.iter();
                 drops.extend(
                     reasons.map(|(layer, reason, count)| (format!("{layer}_{reason}"), count)),
@@ -204,8 +205,8 @@ impl Core {
     }
 
     fn gauges(&self, found: &Found) -> Counters {
-        let sum = |value: fn(&render::Held) -> u64| {
-            found.streams.iter().map(|info| value(&render::held(&info.stats))).sum::<u64>()
+        let sum = |value: fn(&counters::Held) -> u64| {
+            found.streams.iter().map(|info| value(&counters::held(&info.stats))).sum::<u64>()
         };
         [
             ("streams", self.established() as u64),

@@ -13,9 +13,9 @@ use std::time::Instant;
 
 use dataplane::memory::Memory;
 use dataplane::{Command, Event, ListenerId, Sources, Ticket};
+use ddp::TaggedOffset;
 use ddp::rdmap::{self, Outcome, Terminate, WorkRequest};
 use ddp::{Access, MESSAGE_QUEUE, Source, Stag, StagEntry, StreamId};
-use ddp::{TaggedOffset, VersionPolicy};
 use std::sync::Arc;
 
 use super::core::{Core, Loading, Post, Then};
@@ -412,31 +412,4 @@ impl Core {
 
 fn write(source: Source<Memory>, at: Place) -> WorkRequest<Memory> {
     WorkRequest::Write { stag: at.stag, to: TaggedOffset(at.to), source, cookie: 0 }
-}
-
-/// Who deals with what arrives on a listener's streams: echo and sink are done by the worker.
-pub(super) fn worker_service(kind: ServiceKind) -> dataplane::Service {
-    match kind {
-        ServiceKind::Echo => dataplane::Service::Echo,
-        ServiceKind::Sink => dataplane::Service::Sink,
-        ServiceKind::Region | ServiceKind::Perftest => dataplane::Service::Region,
-        ServiceKind::Rping => dataplane::Service::Control,
-    }
-}
-
-/// RDMAP of a stream with these receive buffers.
-pub(super) fn rdmap_config(
-    (ird, ord): (u16, u16),
-    queues: &[crate::config::QueueSection],
-    version: VersionPolicy,
-) -> rdmap::Config {
-    let queue = queues.iter().find(|queue| queue.qn == MESSAGE_QUEUE.0);
-    rdmap::Config {
-        ird,
-        ord,
-        recv_buffers: queue.map_or(0, |queue| queue.buffers),
-        recv_size: queue.map_or(0, |queue| queue.buffer_size),
-        version,
-        ..rdmap::Config::default()
-    }
 }

@@ -16,7 +16,7 @@ use dataplane::{
     CloseReason, Command, Event, InterfaceId, ListenerId, Origin, StreamParams, StreamStats, Ticket,
 };
 use ddp::rdmap::Outcome;
-use ddp::{Message, PdId, Qn, QueueConfig, StreamConfig, StreamId, VersionPolicy};
+use ddp::{Message, PdId, Qn, StreamId};
 use tcp_lite::mpa::{Peer, Revision};
 
 use super::connect::Purpose;
@@ -371,35 +371,5 @@ pub(super) fn new_stream(
         job: None,
         doom: None,
         peer_error: None,
-    }
-}
-
-/// Queues as DDP wants them; the error queue is always there.
-pub(super) fn stream_config(queues: &[QueueSection], version: VersionPolicy) -> StreamConfig {
-    let mut config = StreamConfig { version, ..StreamConfig::default() };
-    for queue in queues {
-        config.queues.retain(|other| other.qn.0 != queue.qn);
-        config.queues.push(QueueConfig {
-            qn: Qn(queue.qn),
-            buffers: queue.buffers,
-            buffer_size: queue.buffer_size,
-        });
-    }
-    config
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::connect::own_queues;
-    use super::*;
-    use crate::config::Delivery;
-
-    #[test]
-    fn the_error_queue_is_there_unless_it_is_configured() {
-        let config = stream_config(&own_queues(), VersionPolicy::V1);
-        assert_eq!(config.queues.len(), 2);
-        let own = QueueSection { qn: 2, buffers: 9, buffer_size: 9, deliver_to: Delivery::Discard };
-        let config = stream_config(&[own], VersionPolicy::V0);
-        assert_eq!(config.queues, [QueueConfig { qn: Qn(2), buffers: 9, buffer_size: 9 }]);
     }
 }

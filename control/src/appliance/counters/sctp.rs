@@ -4,7 +4,7 @@
 use dataplane::AssociationStats;
 use sctp_lite::endpoint::SessionStats;
 
-use super::render::put_ulp;
+use super::ulp::put_ulp;
 use crate::api::Counters;
 
 /// What a session did.
@@ -30,7 +30,7 @@ pub(super) fn of_session(stats: &SessionStats) -> Counters {
 }
 
 /// What an association did.
-pub(super) fn of_association(stats: &AssociationStats) -> Counters {
+pub(in crate::appliance) fn of_association(stats: &AssociationStats) -> Counters {
     let AssociationStats { endpoint, receive, send } = stats;
     let (sctp, adaptation) = (&endpoint.sctp, &endpoint.adaptation);
     let mut counters = Counters::new();

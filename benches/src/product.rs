@@ -12,7 +12,7 @@ use std::sync::Arc;
 use control::Transport;
 use control::api::{ConnectSpec, UlpChoice};
 use control::appliance::loader::{self, Wanted};
-use control::appliance::start;
+use control::appliance::{endpoints, start};
 use control::config::{Config, Document, RegionSection, region_from_json};
 use dataplane::memory::Memory;
 use dataplane::port::PortConfig;
@@ -58,19 +58,21 @@ impl Product {
         let (id, interface) = (ListenerId(1), Some(InterfaceId(0)));
         let section = config.listeners.first();
         let listener = section.map(|section| {
-            start::listener_config(&config, section, id, interface, config.workers.len() as u32)
+            endpoints::listener_config(&config, section, id, interface, config.workers.len() as u32)
         });
         let spec = spec(rig);
         let connect = match spec.transport {
             Transport::Tcp => {
-                start::connect_endpoint(&config, &spec, mpa::Peer::Standard, false).into()
+                endpoints::connect_endpoint(&config, &spec, mpa::Peer::Standard, false).into()
             }
-            Transport::Sctp => EndpointConfig::Sctp(Arc::new(start::connect_sctp(&config, &spec))),
+            Transport::Sctp => {
+                EndpointConfig::Sctp(Arc::new(endpoints::connect_sctp(&config, &spec)))
+            }
         };
         let version = VersionPolicy::V1;
         let (ulp, queues) = section.map_or((None, &[][..]), |s| (Some(&s.ulp), &s.queues[..]));
-        let (accepted, _) = start::accepted_ulp(ulp, queues, version);
-        let ulps = [accepted, start::opened_ulp(&spec, version)];
+        let (accepted, _) = endpoints::accepted_ulp(ulp, queues, version);
+        let ulps = [accepted, endpoints::opened_ulp(&spec, version)];
         Ok(Product { config, port, dataplane, listener, connect, ulps })
     }
 }
@@ -313,18 +315,18 @@ buffers = 256
         assert_eq!(said(&ours.config), said(&ddpd));
         let section = &ddpd.listeners[0];
         let listener = ours.listener.expect("the asked side listens");
-        let endpoint = start::listener_endpoint(&ddpd, section);
+        let endpoint = endpoints::listener_endpoint(&ddpd, section);
         assert_eq!(said(&listener.endpoint), said(&endpoint));
         let spec = ConnectSpec::to("10.9.0.1:4791".parse().unwrap());
-        let opened = start::connect_endpoint(&ddpd, &spec, mpa::Peer::Standard, false);
+        let opened = endpoints::connect_endpoint(&ddpd, &spec, mpa::Peer::Standard, false);
         assert_eq!(said(&ours.connect), said(&EndpointConfig::from(opened)));
         assert_eq!(said(&ours.port), said(&start::port_config(&ddpd, &ddpd.ports[0]).unwrap()));
         let dataplane = start::dataplane_config(&ddpd).unwrap();
         assert_eq!(said(&ours.dataplane.limits), said(&dataplane.limits));
         assert_eq!(said(&ours.dataplane.workers), said(&dataplane.workers));
         let (accepted, _) =
-            start::accepted_ulp(Some(&section.ulp), &section.queues, VersionPolicy::V1);
-        let opened = start::opened_ulp(&spec, VersionPolicy::V1);
+            endpoints::accepted_ulp(Some(&section.ulp), &section.queues, VersionPolicy::V1);
+        let opened = endpoints::opened_ulp(&spec, VersionPolicy::V1);
         assert_eq!(said(&ours.ulps), said(&[accepted, opened]));
     }
 

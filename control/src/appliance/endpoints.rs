@@ -21,7 +21,7 @@ use crate::transport::Transport;
 const OWN_QUEUE: (u32, u32) = (32, 64 << 10);
 
 /// A listener as each of `workers` workers has it.
-pub(super) fn listener_config(
+pub fn listener_config(
     config: &Config,
     section: &ListenerSection,
     id: ListenerId,
@@ -41,7 +41,7 @@ pub(super) fn listener_config(
 }
 
 /// What speaks above DDP on a listener's streams, and who deals with what arrives.
-pub(super) fn accepted_ulp(
+pub fn accepted_ulp(
     ulp: Option<&Ulp>,
     queues: &[QueueSection],
     version: VersionPolicy,
@@ -56,7 +56,7 @@ pub(super) fn accepted_ulp(
 }
 
 /// What speaks above DDP on a stream that is opened from here.
-pub(super) fn opened_ulp(spec: &ConnectSpec, version: VersionPolicy) -> UlpConfig {
+pub fn opened_ulp(spec: &ConnectSpec, version: VersionPolicy) -> UlpConfig {
     match spec.ulp {
         UlpChoice::Ddp => stream_config(&own_queues(), version).into(),
         UlpChoice::Rdmap => {
@@ -66,10 +66,7 @@ pub(super) fn opened_ulp(spec: &ConnectSpec, version: VersionPolicy) -> UlpConfi
 }
 
 /// How a listener's streams speak.
-pub(super) fn listener_endpoint(
-    config: &Config,
-    section: &ListenerSection,
-) -> dataplane::EndpointConfig {
+pub fn listener_endpoint(config: &Config, section: &ListenerSection) -> dataplane::EndpointConfig {
     match section.transport {
         Transport::Tcp => tcp_listener(config, section).into(),
         Transport::Sctp => sctp_listener(config, section).into(),
@@ -98,7 +95,7 @@ fn sctp_listener(config: &Config, section: &ListenerSection) -> SctpConfig {
 }
 
 /// How an association that is opened from here speaks, to this UDP port if any.
-pub(super) fn connect_sctp(config: &Config, spec: &ConnectSpec) -> SctpConfig {
+pub fn connect_sctp(config: &Config, spec: &ConnectSpec) -> SctpConfig {
     let defaults = sctp_lite::session::Config::default();
     let peer_to_peer = spec.rdmap.peer_to_peer;
     let sessions = sctp_lite::session::Config {
@@ -170,7 +167,7 @@ fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
 }
 
 /// How a stream that is opened from here speaks. `start_key`: the draft's revision 0.
-pub(super) fn connect_endpoint(
+pub fn connect_endpoint(
     config: &Config,
     spec: &ConnectSpec,
     peer: mpa::Peer,

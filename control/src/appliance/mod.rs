@@ -15,7 +15,7 @@ mod connect;
 mod core;
 mod counters;
 mod drain;
-mod endpoints;
+pub mod endpoints;
 mod gets;
 mod jobs;
 pub mod limits;

@@ -216,6 +216,11 @@ impl Core {
         &mut self.out[worker]
     }
 
+    /// Every worker has acknowledged all that it was told. At the start: regions and listeners of the configuration.
+    pub fn is_set_up(&self) -> bool {
+        self.tickets.is_empty()
+    }
+
     /// Memory that is to be made.
     pub fn poll_load(&mut self) -> Option<Load> {
         self.loads.pop_front()

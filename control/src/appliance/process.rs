@@ -5,8 +5,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
 use dataplane::port::{Port, Ports};
@@ -23,6 +24,9 @@ use crate::config::{Config, RegionSection};
 use crate::files::Writer;
 use crate::shm;
 
+/// How long the workers may take to set up the regions and listeners of the configuration.
+const SET_UP: Duration = Duration::from_secs(60);
+
 /// Running appliances.
 #[derive(Debug)]
 pub struct Process {
@@ -35,10 +39,12 @@ struct Running {
     control: Control,
     thread: JoinHandle<()>,
     server: Server,
+    set_up: Receiver<()>,
 }
 
 impl Process {
-    /// Starts the EAL and the appliances of these configurations.
+    /// Starts the EAL and the appliances of these configurations. When it returns, every worker has the configured
+    /// regions and listens.
     ///
     /// # Errors
     /// One sentence for the operator. Nothing runs then.
@@ -62,14 +68,22 @@ impl Process {
             let name = config.name.clone();
             match start_one(config, opened, &ports) {
                 Ok(running) => process.running.push(running),
-                Err(error) => {
-                    process.signal(Signal::Abort);
-                    process.join();
-                    return Err(format!("appliance {name}: {error}"));
-                }
+                Err(error) => return Err(process.give_up(&name, &error)),
             }
         }
+        let late = |running: &&Running| running.set_up.recv_timeout(SET_UP).is_err();
+        if let Some(name) = process.running.iter().find(late).map(|running| running.name.clone()) {
+            let error = format!("its workers have not set up the configuration within {SET_UP:?}");
+            return Err(process.give_up(&name, &error));
+        }
         Ok(process)
+    }
+
+    /// Ends what has been started, because an appliance cannot be.
+    fn give_up(self, name: &str, error: &str) -> String {
+        self.signal(Signal::Abort);
+        self.join();
+        format!("appliance {name}: {error}")
     }
 
     /// What reaches every control thread, also from another thread.
@@ -146,14 +160,15 @@ fn start_one(config: Config, mut ports: Vec<Port>, all: &Ports) -> Result<Runnin
     let setup =
         setup(config, ports, &dataplane, all.eal(), Parts { log: log.clone(), writer, shm });
     let core = Core::new(setup, regions, Instant::now())?;
-    let (driver, control) = Driver::new(core, dataplane, inbox, loader, waker);
+    let (set_up_done, set_up) = channel();
+    let (driver, control) = Driver::new(core, dataplane, inbox, loader, waker, set_up_done);
     let server =
         Server::start(&management.socket, requester, log, body).map_err(|e| e.to_string())?;
     let thread = std::thread::Builder::new()
         .name("control".into())
         .spawn(move || driver.run())
         .map_err(|error| format!("cannot start the control thread: {error}"))?;
-    Ok(Running { name, control, thread, server })
+    Ok(Running { name, control, thread, server, set_up })
 }
 
 /// What a core owns besides its configuration.

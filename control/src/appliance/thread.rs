@@ -79,20 +79,25 @@ pub struct Driver {
     loader: Loader,
     signals: Receiver<Signal>,
     waker: Waker,
+    /// Sent to once, when the workers have set up what the configuration says.
+    set_up: Option<Sender<()>>,
 }
 
 impl Driver {
-    /// Joins the parts. `waker` is the one that the loader and the file writer were given.
+    /// Joins the parts. `waker` is the one that the loader and the file writer were given; `set_up` is sent to when
+    /// every worker has the configured regions and listeners.
     pub fn new(
         core: Core,
         dataplane: Dataplane,
         inbox: Inbox,
         loader: Loader,
         waker: Waker,
+        set_up: Sender<()>,
     ) -> (Driver, Control) {
         let (sender, signals) = channel();
         let control = Control { signals: sender, waker: waker.clone() };
-        (Driver { core, dataplane, inbox, loader, signals, waker }, control)
+        let set_up = Some(set_up);
+        (Driver { core, dataplane, inbox, loader, signals, waker, set_up }, control)
     }
 
     /// Runs until every worker has stopped. Dropping what is left writes files to their end.
@@ -107,6 +112,10 @@ impl Driver {
             }
             self.core.handle_timeout(now);
             self.core.finish_turn(now);
+            if self.set_up.is_some() && self.core.is_set_up() {
+                // Who waited may have given up.
+                let _ = self.set_up.take().map(|set_up| set_up.send(()));
+            }
             let full = self.give_commands();
             while let Some(load) = self.core.poll_load() {
                 self.loader.request(load);

@@ -43,6 +43,20 @@ fn every_worker_gets_the_same_stag_and_exclusive_regions_belong_to_nobody() {
     assert!(a[1].access.remote_write() && a[1].access.remote_read());
 }
 
+// What "ready" means: a peer that connects then is not refused by a worker that does not listen yet.
+#[test]
+fn it_is_set_up_when_the_last_worker_has_the_regions_and_listens() {
+    let mut bench = fresh(BASIC);
+    let commands = bench.all_commands();
+    assert!(commands.iter().any(|command| matches!(command, Command::AddListener { .. })));
+    let tickets: Vec<Ticket> = commands.iter().filter_map(ticket).collect();
+    for ticket in tickets {
+        assert!(!bench.core.is_set_up());
+        bench.done(ticket);
+    }
+    assert!(bench.core.is_set_up());
+}
+
 #[test]
 fn a_region_is_added_when_the_last_worker_knows_it() {
     let mut bench = bench();

@@ -5,17 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Instant;
-use ddp::{Stag, StreamId};
-use hashbrown::HashMap;
-use tcp_lite::endpoint::{self, Context, Endpoint, Open, UlpConfig};
+use ddp::StreamId;
+use tcp_lite::endpoint::{self, Endpoint, Open, UlpConfig};
 use tcp_lite::mpa::{Revision, StartupError};
-use tcp_lite::tcp::{Flags, FourTuple, HEADER_LEN, Segment, SeqNumber};
+use tcp_lite::tcp::{Flags, FourTuple, Segment, SeqNumber};
 
 use super::conn::{Conn, Opening, Origin, Stage};
 use super::listen::Progress;
 use super::lower::Lower;
 use super::rdmap::Echoed;
-use super::{Core, Phase, lend};
+use super::{Core, Phase};
 use crate::api::{
     CloseReason, Connect, ConnectError, DropReason, EndpointConfig, Event, ListenerId, PostFailure,
     Service, Ticket, Transport,
@@ -60,7 +59,7 @@ impl<Io: PortIo> Core<Io> {
             Err(DropReason::NoStream)
         };
         let Err(reason) = outcome else { return };
-        self.counters.drops.count(reason);
+        self.control.counters().drops.count(reason);
         if matches!(reason, DropReason::NoStream | DropReason::NoListener) {
             self.refuse(&flow, mac, segment, now);
         }
@@ -77,8 +76,8 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Result<(), DropReason> {
         let at = usize::from(flow.interface);
-        let interface = &self.stack.interfaces[at];
-        let listener = self.listeners.find(Transport::Tcp, interface.id, flow.local);
+        let interface = &self.network.interface(at);
+        let listener = self.admission.listeners().find(Transport::Tcp, interface.id, flow.local);
         let listener = Arc::clone(listener.ok_or(DropReason::NoListener)?);
         let EndpointConfig::Tcp(endpoint) = &listener.endpoint else {
             return Err(DropReason::NoListener);
@@ -110,9 +109,9 @@ impl<Io: PortIo> Core<Io> {
         let (local, remote) = (flow.local, flow.remote);
         let (peer, progress) = (remote.ip(), Progress::Unproven);
         let stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
-        self.listeners.take(listener, peer, stream, progress)?;
-        let (tuple, mss) = (FourTuple { local, remote }, self.mss(&path));
-        let iss = self.isn.isn(&tuple, now);
+        self.admission.listeners_mut().take(listener, peer, stream, progress)?;
+        let (tuple, mss) = (FourTuple { local, remote }, self.network.mss(&path));
+        let iss = self.admission.isn(&tuple, now);
         // RFC 9293 §3.6.1: beyond what the last incarnation used, which may have run ahead of the clock.
         let iss = last.filter(|l| !iss.after(*l)).map_or(iss, |l| l.add(1 << 16));
         let config = Arc::clone(config);
@@ -125,15 +124,15 @@ impl<Io: PortIo> Core<Io> {
     /// The name of a stream that begins now. When all places are taken the oldest one in TIME-WAIT gives
     /// way: a peer that makes us close first could fill them all otherwise, at no cost.
     pub(super) fn vacancy(&mut self, now: Instant) -> Option<StreamId> {
-        if self.conns.vacancy().is_none()
-            && let Some(slot) = self.time_wait.oldest(|id| self.conns.find(id))
+        if self.streams.vacancy().is_none()
+            && let Some(slot) = self.streams.oldest_time_wait()
         {
-            self.counters.time_wait_recycled.add(1);
+            self.control.counters().time_wait_recycled.add(1);
             // Nobody has heard of its end if this very burst brought it.
             self.report_all(slot, now);
             self.forget(slot);
         }
-        self.conns.vacancy().map(|(_, id)| id)
+        self.streams.vacancy().map(|(_, id)| id)
     }
 
     /// Opens a stream, or says at once why not.
@@ -141,7 +140,7 @@ impl<Io: PortIo> Core<Io> {
         let ticket = connect.ticket;
         connect.service.configure(&mut connect.ulp);
         if let Err(reason) = self.try_connect(connect, now) {
-            self.events.push(Event::ConnectFailed { ticket, reason }, &self.counters);
+            self.control.send(Event::ConnectFailed { ticket, reason });
         }
     }
 
@@ -150,8 +149,8 @@ impl<Io: PortIo> Core<Io> {
             return Err(ConnectError::Draining);
         }
         let at = usize::from(connect.interface.0);
-        let interface = self.stack.interfaces.get(at).ok_or(ConnectError::NoInterface)?;
-        if !matches!(self.ports.get(interface.port), Some(Some(_))) {
+        let interface = self.network.interfaces().get(at).ok_or(ConnectError::NoInterface)?;
+        if self.ports.get(interface.port).is_none() {
             return Err(ConnectError::NoInterface);
         }
         let remote = connect.remote;
@@ -175,8 +174,8 @@ impl<Io: PortIo> Core<Io> {
         let stream = self.vacancy(now).ok_or(ConnectError::TooManyStreams)?;
         let local = self.choose_port(Transport::Tcp, at, local, remote);
         let local = local.ok_or(ConnectError::NoPort)?;
-        let (tuple, mss) = (FourTuple { local, remote }, self.mss(&path));
-        let iss = self.isn.isn(&tuple, now);
+        let (tuple, mss) = (FourTuple { local, remote }, self.network.mss(&path));
+        let iss = self.admission.isn(&tuple, now);
         let deadline = now + connect.timeout;
         let retry = second_attempt(&connect, &endpoint).map(Box::new);
         let Connect { ticket, pd, stags, ulp, service, private_data, .. } = connect;
@@ -210,7 +209,7 @@ impl<Io: PortIo> Core<Io> {
                 | Ended::Startup(StartupError::Closed | StartupError::NotEnhanced)
                 | Ended::Startup(StartupError::Revision { .. })
         );
-        let Some(conn) = self.conns.get_mut(slot).filter(|c| c.stage == Stage::Starting) else {
+        let Some(conn) = self.streams.get_mut(slot).filter(|c| c.stage == Stage::Starting) else {
             return false;
         };
         let Origin::Opening(opening) = &mut conn.origin else { return false };
@@ -220,9 +219,9 @@ impl<Io: PortIo> Core<Io> {
         };
         // What is left of the first attempt belongs to nobody.
         conn.stage = Stage::Ended;
-        self.live -= 1;
+        self.control.stream_ended();
         let reason = CloseReason::Tcp(reason.clone());
-        self.events.push(Event::Retrying { ticket, reason }, &self.counters);
+        self.control.send(Event::Retrying { ticket, reason });
         self.connect(Connect { timeout, ..*again }, now);
         true
     }
@@ -236,14 +235,14 @@ impl<Io: PortIo> Core<Io> {
         local: IpAddr,
         remote: SocketAddr,
     ) -> Option<SocketAddr> {
-        let start = (self.random.next() % u64::from(PORTS)) as u16;
+        let start = (self.admission.random() % u64::from(PORTS)) as u16;
         let flows = match transport {
-            Transport::Tcp => &self.flows,
+            Transport::Tcp => self.streams.flows(),
             Transport::Sctp => self.associations.flows(),
         };
-        let steering = match self.ports.get(self.stack.interfaces[at].port) {
-            Some(Some(slot)) => &slot.facts.steering,
-            _ => return None,
+        let steering = match self.ports.get(self.network.interface(at).port) {
+            Some(slot) => &slot.facts.steering,
+            None => return None,
         };
         (0..PORT_TRIES).find_map(|n| {
             let port = FIRST_PORT + (start + n) % PORTS;
@@ -268,42 +267,34 @@ impl<Io: PortIo> Core<Io> {
         id: StreamId,
         now: Instant,
     ) -> Option<u32> {
-        let (slot, _) = self.conns.vacancy()?;
+        let (slot, _) = self.streams.vacancy()?;
         // RFC 1191 §3.1: a smaller path MTU does not make the MSS smaller that we offer.
-        if let Some(mtu) = self.path_mtus.get((path.interface(), key.remote.ip()), now) {
+        if let Some(mtu) = self.network.path_mtu((path.interface(), key.remote.ip()), now) {
             endpoint.path_mtu(now, mtu.saturating_sub(path.tcp_headers()));
         }
         let lower = Lower::Tcp(endpoint);
-        self.conns.insert(Box::new(Conn::new(id, key, lower, path, origin, now)));
-        self.live += 1;
-        self.flows.insert(&key, slot);
+        self.streams.insert(slot, Some(&key), Conn::new(id, key, lower, path, origin, now));
+        self.control.stream_begins();
         self.touch(slot);
         Some(slot)
     }
 
     /// Says who deals with what arrives over a stream.
     pub(super) fn serve_by(&mut self, stream: StreamId, service: Service, echoed: Echoed) {
-        if let Some(conn) = self.conns.find(stream).and_then(|slot| self.conns.get_mut(slot)) {
+        if let Some(conn) = self.streams.find(stream).and_then(|slot| self.streams.get_mut(slot)) {
             conn.service = service;
             conn.echoed = echoed;
         }
     }
 
-    /// Octets of the largest segment payload that a packet of the path's interface can carry
-    /// (RFC 9293 §3.7.1).
-    pub(super) fn mss(&self, path: &Path) -> u16 {
-        let mtu = self.stack.interfaces[path.interface()].mtu;
-        (path.segment_limit(mtu) - HEADER_LEN) as u16
-    }
-
     /// A time that the worker set for a stream has come.
     pub(super) fn own_deadline(&mut self, slot: u32, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         if conn.stage == Stage::Ended
             && matches!(&conn.lower, Lower::Tcp(endpoint) if endpoint.is_done())
         {
             // Its reset found no room in the time that it had.
-            self.counters.drops.count(DropReason::TxFull);
+            self.control.counters().drops.count(DropReason::TxFull);
             return self.forget(slot);
         }
         if let Origin::Opening(opening) = &conn.origin
@@ -321,9 +312,9 @@ impl<Io: PortIo> Core<Io> {
     /// time-outs and ask again.
     pub(super) fn neighbour_failed(&mut self, interface: usize, address: IpAddr, now: Instant) {
         self.neighbour_of_associations_failed(interface, address, now);
-        for slot in self.waiting.remove(&(interface, address)).unwrap_or_default() {
-            if let Some(conn) = self.conns.get_mut(slot) {
-                conn.waiting = false;
+        for slot in self.schedule.take_waiting((interface, address)) {
+            if let Some(conn) = self.streams.get_mut(slot) {
+                conn.scheduled.waiting_taken();
                 self.unreachable(slot, now);
             }
         }
@@ -331,7 +322,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// There is no way to a next hop now.
     pub(super) fn unreachable(&mut self, slot: u32, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         if conn.stage == Stage::Starting {
             self.give_up(slot, ConnectError::Unreachable);
             // Its reset cannot be sent either.
@@ -355,59 +346,48 @@ impl<Io: PortIo> Core<Io> {
     /// was being opened. What is left of it may be TIME-WAIT.
     pub(super) fn ended(&mut self, slot: u32, failed: impl FnOnce(Ticket) -> Event) -> bool {
         self.flush_load(slot);
-        let Some(conn) = self.conns.get_mut(slot) else { return false };
+        let Some(conn) = self.streams.get_mut(slot) else { return false };
         let stage = core::mem::replace(&mut conn.stage, Stage::Ended);
         let sources = conn.pending.get_mut().map(|pending| pending.sources.take());
         for (ticket, stag) in sources.into_iter().flatten() {
             let (stream, reason) = (conn.id, PostFailure::Flushed);
-            self.events.push(Event::PostFailed { stream, ticket, reason }, &self.counters);
-            release(&mut self.sources, stag);
+            self.control.send(Event::PostFailed { stream, ticket, reason });
+            self.tables.release_source(stag);
         }
         if stage != Stage::Ended {
-            self.live -= 1;
+            self.control.stream_ended();
         }
         match &conn.origin {
             Origin::Opening(opening) if stage == Stage::Starting => {
-                self.events.push(failed(opening.ticket), &self.counters);
+                self.control.send(failed(opening.ticket));
             }
             Origin::Accepted { listener, progress } if stage != Stage::Ended => {
-                self.listeners.gone(*listener, conn.peer(), conn.id, *progress);
+                self.admission.listeners_mut().gone(*listener, conn.peer(), conn.id, *progress);
             }
             _ => {}
         }
-        self.finish_removals();
+        self.tables.finish_removals(&mut self.control);
         matches!(stage, Stage::Announced | Stage::Established)
     }
 
     /// Takes a stream out of everything. It has been reported before, or nobody knows it.
     pub(super) fn forget(&mut self, slot: u32) {
         self.ended(slot, |ticket| Event::ConnectFailed { ticket, reason: ConnectError::Timeout });
-        let Some(mut conn) = self.conns.remove(slot) else { return };
-        self.keep.count(conn.peer(), conn.kept(), 0);
+        let Some(mut conn) = self.streams.remove(slot) else { return };
+        self.tables.keep().count(conn.peer(), conn.kept(), 0);
         // Gives back what it has of the worker's buffers.
         match conn.lower {
             Lower::Tcp(ref mut endpoint) => {
-                endpoint.abort(&mut lend!(self));
-                self.flows.remove(&conn.flow(), slot);
+                endpoint.abort(&mut self.tables.context());
+                self.streams.remove_flow(slot, &conn.flow());
             }
             Lower::Sctp(session) => self.session_gone(session),
         }
         if conn.pinned {
-            self.stack.interfaces[conn.path.interface()].neighbours.unpin(conn.path.next_hop());
+            self.network.unpin(&conn.path);
         }
-        self.wheel.clear(slot);
-        if conn.waiting {
-            let place = (conn.path.interface(), conn.path.next_hop());
-            if let Some(slots) = self.waiting.get_mut(&place) {
-                slots.retain(|&s| s != slot);
-            }
-        }
-        if conn.queued {
-            self.ready.retain(|&s| s != slot);
-        }
-        if conn.blocked {
-            self.blocked[conn.path.port()].retain(|&s| s != slot);
-        }
+        let next_hop = (conn.path.interface(), conn.path.next_hop());
+        self.schedule.remove(slot, conn.scheduled, conn.path.port(), next_hop);
     }
 }
 
@@ -428,14 +408,4 @@ fn is_host(end: SocketAddr) -> bool {
     let broadcast = matches!(end.ip(), IpAddr::V4(ip) if ip.is_broadcast());
     let ip = end.ip();
     end.port() != 0 && !(broadcast || ip.is_multicast() || ip.is_unspecified() || ip.is_loopback())
-}
-
-/// One message less is being sent from a region.
-pub(super) fn release(sources: &mut HashMap<Stag, u32>, stag: Stag) {
-    if let Some(count) = sources.get_mut(&stag) {
-        *count -= 1;
-        if *count == 0 {
-            sources.remove(&stag);
-        }
-    }
 }

@@ -7,12 +7,13 @@ use base::{Blank, Instant, Lazy, LazyDeque, MaybeInstant, Near};
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, Qn, Stag, StreamId};
 
-use super::event::Told;
+use super::event::Credit;
 use super::keep::Kept;
 use super::listen::Progress;
 use super::load::Running;
 use super::lower::Lower;
 use super::rdmap::Echoed;
+use super::schedule::Scheduled;
 use crate::api::{Connect, ListenerId, Service, Ticket};
 use crate::flow::FlowKey;
 use crate::memory::Memory;
@@ -28,24 +29,17 @@ pub(super) struct Conn {
     pub(super) origin: Origin,
     pub(super) stage: Stage,
     pub(super) since: Instant,
-    /// It stands in the queue of streams that may have something to send.
-    pub(super) queued: bool,
-    /// It stands in the line of its port for room in the transmit ring.
-    pub(super) blocked: bool,
+    pub(super) scheduled: Scheduled,
     /// Segments since it was last asked for its own.
     pub(super) unanswered: u8,
     /// When its progress last proved its next hop reachable.
     pub(super) confirmed: Instant,
-    /// It waits for its next hop's link-layer address and is not asked for segments.
-    pub(super) waiting: bool,
     /// Its next hop's place in the neighbour cache is kept for it.
     pub(super) pinned: bool,
     /// What its path was last known to carry, octets of a segment without its fixed header.
     pub(super) path_mss: u16,
     /// Reports that there is no way to the peer, while it is being opened.
     pub(super) soft_errors: u8,
-    /// For when its timer is set in the wheel; the true deadline may be later, never earlier.
-    pub(super) timer: MaybeInstant,
     /// Who deals with what arrives.
     pub(super) service: Service,
     /// The answers of an Echo that were posted.
@@ -77,8 +71,8 @@ pub(super) struct Pending {
     pub(super) answers: LazyDeque<Answer>,
     /// Queues of the buffers that come back when answers are acknowledged, at most as many as it has buffers.
     pub(super) withheld: LazyDeque<Qn>,
-    /// What the control thread has not taken of what it was told of the stream.
-    pub(super) told: Told,
+    /// The events of the stream that the control thread has not taken.
+    pub(super) credit: Credit,
     /// What is kept of what it sent, as the worker's budget has it.
     kept: Kept,
 }
@@ -90,7 +84,7 @@ impl Blank for Pending {
             sources: LazyDeque::new(),
             answers: LazyDeque::new(),
             withheld: LazyDeque::new(),
-            told: Told::NOTHING,
+            credit: Credit::NOTHING,
             kept: Kept::NOTHING,
         };
         &BLANK
@@ -99,12 +93,12 @@ impl Blank for Pending {
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        let Pending { own_deadline, sources, answers, withheld, told, kept } = self;
+        let Pending { own_deadline, sources, answers, withheld, credit, kept } = self;
         *own_deadline == MaybeInstant::NONE
             && sources.is_empty()
             && answers.is_empty()
             && withheld.is_empty()
-            && *told == Told::NOTHING
+            && *credit == Credit::NOTHING
             && *kept == Kept::NOTHING
     }
 }
@@ -177,15 +171,12 @@ impl Conn {
             origin,
             stage: Stage::Starting,
             since: now,
-            queued: false,
-            blocked: false,
+            scheduled: Scheduled::default(),
             unanswered: 0,
             confirmed: now,
-            waiting: false,
             pinned: false,
             path_mss,
             soft_errors: 0,
-            timer: MaybeInstant::NONE,
             service: Service::Control,
             echoed: Echoed::default(),
             pending,
@@ -197,8 +188,8 @@ impl Conn {
     /// control thread has taken the events up to number `taken`.
     pub(super) fn relax(&mut self, taken: u64) {
         let pending = self.pending.get_mut();
-        let Some(Pending { sources, answers, withheld, told, .. }) = pending else { return };
-        told.forget(taken);
+        let Some(Pending { sources, answers, withheld, credit, .. }) = pending else { return };
+        credit.forget(taken);
         sources.relax();
         answers.relax();
         withheld.relax();

@@ -42,7 +42,7 @@ impl Cookies {
 impl<Io: PortIo> Core<Io> {
     /// Whether a SYN is answered with a cookie whatever room there is.
     pub(super) fn only_cookies(&self) -> bool {
-        self.cookies.mode == SynCookieMode::Always
+        self.admission.cookies().mode == SynCookieMode::Always
     }
 
     /// A SYN found no room: whether it gets a cookie instead.
@@ -52,8 +52,8 @@ impl<Io: PortIo> Core<Io> {
         flow: &FlowKey,
         reason: DropReason,
     ) -> bool {
-        self.cookies.mode != SynCookieMode::Never
-            && self.listeners.is_crowded(listener.id, flow.remote.ip(), reason)
+        self.admission.cookies().mode != SynCookieMode::Never
+            && self.admission.listeners().is_crowded(listener.id, flow.remote.ip(), reason)
     }
 
     /// Answers a SYN with a cookie, to the link-layer address that it came from. One answer for one SYN and
@@ -67,23 +67,24 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Result<(), DropReason> {
         let at = usize::from(flow.interface);
-        let interface = &self.stack.interfaces[at];
+        let interface = &self.network.interface(at);
         let (local, remote) = (flow.local, flow.remote);
         let path = Path::by(at, interface, local.ip(), remote.ip(), remote.ip());
         let mut path = path.ok_or(DropReason::NoRoute)?;
         path.set_mac(mac);
-        let mss = self.mss(&path);
-        let slot = self.ports.get_mut(path.port()).and_then(Option::as_mut);
+        let mss = self.network.mss(&path);
+        let slot = self.ports.get_mut(path.port());
         let slot = slot.ok_or(DropReason::NoRoute)?;
         let how = slot.facts.tx_checksum;
-        let mut batch = Batch::new(&mut slot.io, &path, how, 1, &self.counters);
+        let mut batch = Batch::new(&mut slot.io, &path, how, 1, self.control.counters());
         let (config, room) = (&endpoint.tcp, Endpoint::<Memory>::ROOM);
         let tuple = FourTuple { local, remote };
-        if !self.cookies.codec.answer(config, &tuple, (mss, room), syn, now, &mut batch) {
+        if !self.admission.cookies().codec.answer(config, &tuple, (mss, room), syn, now, &mut batch)
+        {
             return Err(DropReason::TxFull);
         }
-        self.cookies.last_sent = Some(now);
-        self.counters.cookies_sent.add(1);
+        self.admission.cookies_mut().last_sent = Some(now);
+        self.control.counters().cookies_sent.add(1);
         Ok(())
     }
 
@@ -98,17 +99,20 @@ impl<Io: PortIo> Core<Io> {
         segment: &Segment<'_>,
         now: Instant,
     ) -> Result<bool, DropReason> {
-        if self.cookies.last_sent.is_none_or(|at| now.saturating_since(at) > LOOK_FOR) {
+        if self.admission.cookies().last_sent.is_none_or(|at| now.saturating_since(at) > LOOK_FOR) {
             return Ok(false);
         }
         let at = usize::from(flow.interface);
-        let interface = &self.stack.interfaces[at];
-        let listener = self.listeners.find(Transport::Tcp, interface.id, flow.local).cloned();
+        let interface = &self.network.interface(at);
+        let listener =
+            self.admission.listeners().find(Transport::Tcp, interface.id, flow.local).cloned();
         let Some(listener) = listener else { return Ok(false) };
         let OverTransport::Tcp(endpoint) = &listener.endpoint else { return Ok(false) };
         let tuple = FourTuple { local: flow.local, remote: flow.remote };
-        let Some(cookie) = self.cookies.codec.check(&endpoint.tcp, &tuple, segment, now) else {
-            self.counters.cookies_failed.add(1);
+        let Some(cookie) =
+            self.admission.cookies().codec.check(&endpoint.tcp, &tuple, segment, now)
+        else {
+            self.control.counters().cookies_failed.add(1);
             return Ok(false);
         };
         let path = Path::new(at, interface, flow.local, flow.remote).ok_or(DropReason::NoRoute)?;
@@ -119,21 +123,22 @@ impl<Io: PortIo> Core<Io> {
         let mut stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
         let mut taken = self.take_place(listener.id, peer, stream, now);
         if let Err(DropReason::Backlog | DropReason::NoCredit) = taken
-            && let Some(victim) = self.listeners.oldest_unproven(listener.id)
-            && let Some(slot) = self.conns.find(victim)
+            && let Some(victim) = self.admission.listeners().oldest_unproven(listener.id)
+            && let Some(slot) = self.streams.find(victim)
         {
-            self.counters.half_open_evicted.add(1);
+            self.control.counters().half_open_evicted.add(1);
             self.forget(slot);
             stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
-            taken = self.listeners.take(listener.id, peer, stream, Progress::Starting);
+            taken =
+                self.admission.listeners_mut().take(listener.id, peer, stream, Progress::Starting);
         }
         taken?;
-        let (config, mss) = (Arc::clone(endpoint), self.mss(&path));
+        let (config, mss) = (Arc::clone(endpoint), self.network.mss(&path));
         let endpoint = Endpoint::accept_cookie(config, stream, tuple, mss, &cookie, now);
         let progress = Progress::Starting;
         let origin = Origin::Accepted { listener: listener.id, progress };
         if let Some(slot) = self.begin(flow, endpoint, path, origin, stream, now) {
-            self.counters.cookies_accepted.add(1);
+            self.control.counters().cookies_accepted.add(1);
             self.give(slot, segment, now);
         }
         Ok(true)

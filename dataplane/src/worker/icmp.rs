@@ -26,8 +26,8 @@ impl<Io: PortIo> Core<Io> {
         };
         let interface = report.interface as u16;
         let flow = FlowKey { interface, local: report.local, remote: report.remote };
-        let Some(slot) = self.find_flow(self.flows.hash(&flow), &flow) else {
-            return self.counters.drops.count(DropReason::IcmpNoStream);
+        let Some(slot) = self.streams.find_flow(self.streams.flows().hash(&flow), &flow) else {
+            return self.control.counters().drops.count(DropReason::IcmpNoStream);
         };
         match report.trouble {
             Trouble::TooBig(mtu) => self.too_big(slot, mtu, SeqNumber(seq), now),
@@ -36,27 +36,27 @@ impl<Io: PortIo> Core<Io> {
     }
 
     fn too_big(&mut self, slot: u32, mtu: u16, seq: SeqNumber, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         let Lower::Tcp(endpoint) = &mut conn.lower else { return };
         match endpoint.packet_too_big(now, mtu, seq) {
             TooBig::Believed => {
-                self.counters.path_mtu_updates.add(1);
+                self.control.counters().path_mtu_updates.add(1);
                 self.touch(slot);
             }
-            TooBig::Remembered => self.counters.path_mtu_remembered.add(1),
-            TooBig::NoNews => self.counters.drops.count(DropReason::IcmpNoNews),
-            TooBig::NotInFlight => self.counters.drops.count(DropReason::IcmpNotInFlight),
-            TooBig::BadSize => self.counters.drops.count(DropReason::IcmpSize),
+            TooBig::Remembered => self.control.counters().path_mtu_remembered.add(1),
+            TooBig::NoNews => self.control.counters().drops.count(DropReason::IcmpNoNews),
+            TooBig::NotInFlight => self.control.counters().drops.count(DropReason::IcmpNotInFlight),
+            TooBig::BadSize => self.control.counters().drops.count(DropReason::IcmpSize),
         }
     }
 
     /// Ends an attempt to connect; nothing more than a reset ends a stream (RFC 5927 §5.2).
     fn icmp_unreachable(&mut self, slot: u32, what: Unreachable, seq: u32) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         let Lower::Tcp(endpoint) = &conn.lower else { return };
         let connection = endpoint.connection();
         if !connection.is_in_flight(SeqNumber(seq)) {
-            return self.counters.drops.count(DropReason::IcmpNotInFlight);
+            return self.control.counters().drops.count(DropReason::IcmpNotInFlight);
         }
         if connection.state() == State::SynSent && conn.stage == Stage::Starting {
             conn.soft_errors += 1;
@@ -64,31 +64,31 @@ impl<Io: PortIo> Core<Io> {
                 return self.give_up(slot, ConnectError::Icmp(what));
             }
         }
-        self.counters.icmp_soft_errors.add(1);
+        self.control.counters().icmp_soft_errors.add(1);
     }
 
     /// A stream's path carries less, or again more, than it was known to: others are told. Not of a guess: a peer
     /// that is away for a while looks like a black hole.
     pub(super) fn look_at_path(&mut self, slot: u32, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         let Lower::Tcp(endpoint) = &conn.lower else { return };
         let mss = endpoint.connection().known_path_mss();
         if let Some(mss) = mss.filter(|&mss| mss != conn.path_mss) {
             conn.path_mss = mss;
             let mtu = mss + conn.path.tcp_headers();
-            self.path_mtus.learn((conn.path.interface(), conn.peer()), mtu, now);
+            self.network.learn_path_mtu((conn.path.interface(), conn.peer()), mtu, now);
         }
     }
 
     /// A stream has timed out: perhaps another one knows why.
     pub(super) fn ask_others_for_path(&mut self, slot: u32, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         let peer = (conn.path.interface(), conn.peer());
         let Lower::Tcp(endpoint) = &mut conn.lower else { return };
         if !endpoint.connection().is_timing_out() {
             return;
         }
-        let known = self.path_mtus.get(peer, now);
+        let known = self.network.path_mtu(peer, now);
         let known = known.map(|mtu| mtu.saturating_sub(conn.path.tcp_headers()));
         if let Some(mss) = known.filter(|&mss| mss < endpoint.connection().path_mss()) {
             endpoint.path_mtu(now, mss);
@@ -99,13 +99,13 @@ impl<Io: PortIo> Core<Io> {
     /// As [`look_at_path`](Self::look_at_path), for an association.
     pub(super) fn look_at_association_path(&mut self, at: u32, now: Instant) {
         if let Some((peer, mtu)) = self.associations.path_news(at) {
-            self.path_mtus.learn(peer, mtu, now);
+            self.network.learn_path_mtu(peer, mtu, now);
         }
     }
 
     /// As [`ask_others_for_path`](Self::ask_others_for_path), for an association.
     pub(super) fn ask_for_association_path(&mut self, at: u32, now: Instant) {
-        let known = self.associations.peer(at).and_then(|peer| self.path_mtus.get(peer, now));
+        let known = self.associations.peer(at).and_then(|peer| self.network.path_mtu(peer, now));
         if let Some(mtu) = known {
             self.associations.tell_path(at, mtu, now);
         }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use base::Instant;
-use tcp_lite::endpoint::Context;
 use tcp_lite::tcp::{Flags, Segment, reset_for};
 
 use super::batch::Batch;
@@ -14,7 +13,7 @@ use super::conn::Origin;
 use super::event::MANY;
 use super::listen::Progress;
 use super::lower::Lower;
-use super::{Core, MESSAGES, lend};
+use super::{Core, MESSAGES};
 use crate::api::DropReason;
 use crate::flow::{FlowHash, FlowKey};
 use crate::io::{BURST, Frame, PortIo};
@@ -155,14 +154,10 @@ impl<Io: PortIo> Core<Io> {
     /// One burst of each port. Returns whether there was any frame.
     pub(super) fn take_frames(&mut self, now: Instant) -> bool {
         let mut busy = false;
-        for port in 0..self.ports.len() {
-            let Some(slot) = &mut self.ports[port] else { continue };
-            slot.io.receive(now, &mut slot.arrived);
-            if slot.arrived.is_empty() {
-                continue;
-            }
+        for port in 0..self.ports.places() {
+            let Some(frames) = self.ports.receive(port, now) else { continue };
             busy = true;
-            let mut frames = core::mem::take(&mut slot.arrived).into_iter();
+            let mut frames = frames.into_iter();
             frames.as_slice().iter().take(STAGE).for_each(Frame::prefetch_headers);
             frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
             while frames.len() > 0 {
@@ -170,8 +165,8 @@ impl<Io: PortIo> Core<Io> {
                 later.for_each(Frame::prefetch_headers);
                 let mut arrivals = Arrivals::new();
                 for frame in frames.by_ref().take(STAGE) {
-                    self.counters.rx_frames.add(1);
-                    self.counters.rx_octets.add(frame.octets().len() as u64);
+                    self.control.counters().rx_frames.add(1);
+                    self.control.counters().rx_octets.add(frame.octets().len() as u64);
                     self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
                 }
                 self.look_up_and_input(&mut arrivals, frames.as_slice(), now);
@@ -182,15 +177,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// Looks whether there is anything for a turn to take; frames wait for it.
     pub(super) fn sees_input(&mut self, now: Instant) -> bool {
-        if !self.commands.is_empty() || self.mesh.is_waiting() {
-            return true;
-        }
-        let mut arrived = false;
-        for slot in self.ports.iter_mut().flatten() {
-            slot.io.receive(now, &mut slot.arrived);
-            arrived |= !slot.arrived.is_empty();
-        }
-        arrived
+        self.control.has_commands() || self.mesh.is_waiting() || self.ports.look(now)
     }
 
     /// What other workers sent. Returns whether there was anything.
@@ -203,7 +190,7 @@ impl<Io: PortIo> Core<Io> {
         while taken < MESSAGES && !arrivals.is_full() {
             let Some(message) = self.mesh.receive() else { break };
             taken += 1;
-            self.counters.mesh_in.add(1);
+            self.control.counters().mesh_in.add(1);
             match message {
                 Message::Frame { port, frame } => {
                     self.sort(port, Packet::Frame(frame), now, false, &mut arrivals);
@@ -230,7 +217,7 @@ impl<Io: PortIo> Core<Io> {
         may_forward: bool,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
-        let Some(Some(slot)) = self.ports.get(port) else { return };
+        let Some(slot) = self.ports.get(port) else { return };
         // A segment's checksum waits for its turn: the headers alone are read here.
         let unverified = match slot.facts.rx_checksum {
             ChecksumBy::Nobody => false,
@@ -238,13 +225,15 @@ impl<Io: PortIo> Core<Io> {
             ChecksumBy::Device => match frame.checksum() {
                 RxChecksum::Good => false,
                 RxChecksum::Unknown => true,
-                RxChecksum::Bad => return self.counters.drops.count(DropReason::L4Checksum),
+                RxChecksum::Bad => {
+                    return self.control.counters().drops.count(DropReason::L4Checksum);
+                }
             },
         };
         let Some(frame) = recognise(port, frame, unverified, arrivals) else { return };
-        let packet = match demux(frame.octets(), port, L4Check::Good, &self.stack.interfaces) {
+        let packet = match demux(frame.octets(), port, L4Check::Good, self.network.interfaces()) {
             Ok(packet) => packet,
-            Err(reason) => return self.counters.drops.count(reason),
+            Err(reason) => return self.control.counters().drops.count(reason),
         };
         match packet.kind {
             Kind::Tcp { .. } => {
@@ -274,7 +263,7 @@ impl<Io: PortIo> Core<Io> {
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
         let Kind::Tcp { source, destination, ref segment } = found.kind else { return };
-        let Some(Some(slot)) = self.ports.get(port) else { return };
+        let Some(slot) = self.ports.get(port) else { return };
         let facts = &slot.facts;
         if may_forward && facts.steering.only().is_none() {
             let owner = match frame.hash().filter(|_| facts.device_hash) {
@@ -283,14 +272,14 @@ impl<Io: PortIo> Core<Io> {
             };
             if owner.0 != self.index {
                 let message = frame.message(port);
-                return self.mesh.send(usize::from(owner.0), message, &self.counters);
+                return self.mesh.send(usize::from(owner.0), message, self.control.counters());
             }
         }
         let interface = found.interface as u16;
         let flow = FlowKey { interface, local: destination, remote: source };
         // Frames of one flow often follow each other.
         let same = arrivals.last().filter(|last| last.flow == flow && !last.is_sctp());
-        let hash = same.map_or_else(|| self.flows.hash(&flow), |last| last.hash);
+        let hash = same.map_or_else(|| self.streams.flows().hash(&flow), |last| last.hash);
         let (span, source_mac) = (segment.clone(), found.source_mac);
         let ce = ecn::is_marked(frame.octets());
         let carries = Carries::Segment { ce, unverified };
@@ -309,24 +298,24 @@ impl<Io: PortIo> Core<Io> {
         may_forward: bool,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
-        let Some(Some(slot)) = self.ports.get(port) else { return };
+        let Some(slot) = self.ports.get(port) else { return };
         let (source, destination) = (fragment.source, fragment.destination);
         // Pieces have no ports: those of one packet meet at the owner of the addresses.
         let (source, destination) = (SocketAddr::new(source, 0), SocketAddr::new(destination, 0));
         let owner = slot.facts.steering.owner(source, destination);
         if may_forward && owner.0 != self.index {
             let message = frame.message(port);
-            return self.mesh.send(usize::from(owner.0), message, &self.counters);
+            return self.mesh.send(usize::from(owner.0), message, self.control.counters());
         }
-        match self.reassembly.input(interface, fragment, frame.octets(), now) {
+        match self.network.reassemble(interface, fragment, frame.octets(), now) {
             Ok((outcome, evicted)) => {
-                self.counters.reassembly_evicted.add(evicted);
+                self.control.counters().reassembly_evicted.add(evicted);
                 if let Outcome::Whole(octets) = outcome {
-                    self.counters.reassembled.add(1);
+                    self.control.counters().reassembled.add(1);
                     self.sort(port, Packet::Whole(octets), now, true, arrivals);
                 }
             }
-            Err(reason) => self.counters.drops.count(reason),
+            Err(reason) => self.control.counters().drops.count(reason),
         }
     }
 
@@ -338,14 +327,13 @@ impl<Io: PortIo> Core<Io> {
         frame: &Packet<Io::Frame>,
         now: Instant,
     ) {
-        let waiting = self.outbox.len();
-        let notice = self.stack.control(found, frame.octets(), now, &mut self.outbox);
+        let (notice, answers) = self.network.control(found, frame.octets(), now);
         if notice != Ok(Notice::Echoed) {
-            self.counters.neighbour_answers.add((self.outbox.len() - waiting) as u64);
+            self.control.counters().neighbour_answers.add(answers);
         }
         match notice {
             Ok(notice) => self.notice(port, notice, now),
-            Err(reason) => self.counters.drops.count(reason),
+            Err(reason) => self.control.counters().drops.count(reason),
         }
     }
 
@@ -359,7 +347,7 @@ impl<Io: PortIo> Core<Io> {
         let mut last: Option<(FlowKey, bool, Option<u32>)> = None;
         for arrival in arrivals.iter_mut() {
             let sctp = arrival.is_sctp();
-            let flows = if sctp { self.associations.flows() } else { &self.flows };
+            let flows = if sctp { self.associations.flows() } else { self.streams.flows() };
             arrival.slot = match last {
                 Some((flow, was_sctp, slot)) if flow == arrival.flow && was_sctp == sctp => slot,
                 _ => flows.candidate(arrival.hash),
@@ -387,18 +375,19 @@ impl<Io: PortIo> Core<Io> {
         let octets = &arrival.frame.octets()[arrival.span.clone()];
         let (source, destination) = (arrival.flow.remote.ip(), arrival.flow.local.ip());
         if unverified && checksum::segment(source, destination, TCP, octets) != 0 {
-            return self.counters.drops.count(DropReason::L4Checksum);
+            return self.control.counters().drops.count(DropReason::L4Checksum);
         }
         let mut segment = Segment { ce, ..Segment::default() };
         if let Err(reason) = segment.read(octets) {
-            return self.counters.drops.count_tcp(reason);
+            return self.control.counters().drops.count_tcp(reason);
         }
         // The burst itself may have opened or ended the stream meanwhile, and another's hash may be the same.
-        let slot = arrival.slot.filter(|&slot| self.is_flow(slot, &arrival.flow));
-        let Some(slot) = slot.or_else(|| self.find_flow(arrival.hash, &arrival.flow)) else {
+        let slot = arrival.slot.filter(|&slot| self.streams.is_flow(slot, &arrival.flow));
+        let Some(slot) = slot.or_else(|| self.streams.find_flow(arrival.hash, &arrival.flow))
+        else {
             return self.no_stream(arrival.flow, arrival.source_mac, &segment, None, now);
         };
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         let Lower::Tcp(endpoint) = &conn.lower else { return };
         if endpoint.connection().may_reopen(&segment) {
             // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place. The burst that brought this
@@ -412,41 +401,31 @@ impl<Io: PortIo> Core<Io> {
         self.give(slot, &segment, now);
     }
 
-    fn is_flow(&self, slot: u32, flow: &FlowKey) -> bool {
-        self.conns.get(slot).is_some_and(|conn| conn.flow() == *flow)
-    }
-
-    /// The slot of a flow, whose hash is `hash`.
-    pub(super) fn find_flow(&self, hash: FlowHash, flow: &FlowKey) -> Option<u32> {
-        self.flows.find(hash, |slot| self.is_flow(slot, flow))
-    }
-
     /// A segment for the stream in `slot`.
     pub(super) fn give(&mut self, slot: u32, segment: &Segment<'_>, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        self.counters.segments.add(1);
+        let Some(conn) = self.streams.get_mut(slot) else { return };
+        self.control.counters().segments.add(1);
         let Lower::Tcp(endpoint) = &mut conn.lower else { return };
         let acknowledged = endpoint.connection().octets_acknowledged();
-        if let Err(reason) = endpoint.input(now, segment, &mut lend!(self)) {
-            self.counters.drops.count_tcp(reason);
+        if let Err(reason) = endpoint.input(now, segment, &mut self.tables.context()) {
+            self.control.counters().drops.count_tcp(reason);
         }
         if let Origin::Accepted { progress: progress @ Progress::Unproven, .. } = &mut conn.origin
             && endpoint.connection().state().is_synchronized()
         {
             *progress = Progress::Starting;
-            self.listeners.proven(conn.path.addresses().1, conn.id);
+            self.admission.listeners_mut().proven(conn.path.addresses().1, conn.id);
         }
         let progress = endpoint.connection().octets_acknowledged() != acknowledged;
         if progress && now - conn.confirmed >= CONFIRM {
             // RFC 4861 §7.3.1: what we send arrives.
             conn.confirmed = now;
-            let neighbours = &mut self.stack.interfaces[conn.path.interface()].neighbours;
-            neighbours.confirm(conn.path.next_hop(), now);
+            self.network.confirm(&conn.path, now);
         }
         let talks = endpoint.pending_events() >= MANY;
         // A stream that waits for its next hop answers nothing, whatever comes.
         conn.unanswered = conn.unanswered.saturating_add(1);
-        let answer = conn.unanswered >= ANSWER && !conn.waiting;
+        let answer = conn.unanswered >= ANSWER && !conn.scheduled.is_waiting();
         self.touch(slot);
         if talks {
             // Of a stream without credit nothing more is taken, before it has more of them.
@@ -459,19 +438,19 @@ impl<Io: PortIo> Core<Io> {
 
     fn notice(&mut self, port: usize, notice: Notice, now: Instant) {
         match notice {
-            Notice::Echoed => self.counters.echo_replies.add(1),
+            Notice::Echoed => self.control.counters().echo_replies.add(1),
             Notice::Neighbour(interface, claim) => {
-                if self.news.take(now) {
+                if self.network.may_pass_on(now) {
                     let message = || Message::Neighbour { interface, claim };
-                    self.mesh.send_all(message, &self.counters);
+                    self.mesh.send_all(message, self.control.counters());
                 } else {
                     // Who waits for it asks again.
-                    self.counters.drops.count(DropReason::RateLimited);
+                    self.control.counters().drops.count(DropReason::RateLimited);
                 }
                 self.claim(interface, &claim, now);
             }
             Notice::Icmp(report) => {
-                let Some(Some(slot)) = self.ports.get(port) else { return };
+                let Some(slot) = self.ports.get(port) else { return };
                 let steering = &slot.facts.steering;
                 let owner = match report.quote {
                     Quote::Tcp(_) => steering.owner(report.remote, report.local),
@@ -483,7 +462,7 @@ impl<Io: PortIo> Core<Io> {
                     self.icmp(&report, now);
                 } else {
                     let message = Message::Icmp(report);
-                    self.mesh.send(usize::from(owner.0), message, &self.counters);
+                    self.mesh.send(usize::from(owner.0), message, self.control.counters());
                 }
             }
         }
@@ -491,18 +470,18 @@ impl<Io: PortIo> Core<Io> {
 
     /// A neighbour speaks of itself; streams may have waited for it.
     fn claim(&mut self, interface: usize, claim: &Claim, now: Instant) {
-        match self.stack.claim(interface, claim, now) {
+        match self.network.claim(interface, claim, now) {
             Ok(ClaimOutcome::Resolved) => {
                 self.neighbour_of_associations_found(interface, claim.address);
-                for slot in self.waiting.remove(&(interface, claim.address)).unwrap_or_default() {
-                    if let Some(conn) = self.conns.get_mut(slot) {
-                        conn.waiting = false;
+                for slot in self.schedule.take_waiting((interface, claim.address)) {
+                    if let Some(conn) = self.streams.get_mut(slot) {
+                        conn.scheduled.waiting_taken();
                     }
                     self.touch(slot);
                 }
             }
             Ok(_) => {}
-            Err(reason) => self.counters.drops.count(reason),
+            Err(reason) => self.control.counters().drops.count(reason),
         }
     }
 
@@ -511,21 +490,21 @@ impl<Io: PortIo> Core<Io> {
         if segment.flags.has(Flags::RST) {
             return;
         }
-        if !self.resets.take(flow.remote.ip(), now) {
-            return self.counters.drops.count(DropReason::RateLimited);
+        if !self.network.resets().take(flow.remote.ip(), now) {
+            return self.control.counters().drops.count(DropReason::RateLimited);
         }
         let at = usize::from(flow.interface);
-        let interface = &self.stack.interfaces[at];
+        let interface = &self.network.interface(at);
         let (local, remote) = (flow.local.ip(), flow.remote.ip());
         let Some(mut path) = Path::by(at, interface, local, remote, remote) else { return };
         path.set_mac(mac);
-        let Some(Some(slot)) = self.ports.get_mut(interface.port) else { return };
+        let Some(slot) = self.ports.get_mut(interface.port) else { return };
         let how = slot.facts.tx_checksum;
-        let mut batch = Batch::new(&mut slot.io, &path, how, 1, &self.counters);
+        let mut batch = Batch::new(&mut slot.io, &path, how, 1, self.control.counters());
         if reset_for(segment, &mut batch) {
-            self.counters.resets_sent.add(1);
+            self.control.counters().resets_sent.add(1);
         } else {
-            self.counters.drops.count(DropReason::TxFull);
+            self.control.counters().drops.count(DropReason::TxFull);
         }
     }
 }

@@ -19,11 +19,10 @@ use ddp::{MESSAGE_QUEUE, Message, PostError, Qn, Source, Stag, StreamId, TaggedO
 use hdrhistogram::Histogram;
 use tcp_lite::endpoint::UlpKind;
 
-use super::accept::release;
+use super::Core;
 use super::conn::{Conn, Stage};
 use super::lower::Reach;
 use super::report::NO_TICKET;
-use super::{Core, reach};
 use crate::api::{
     Event, LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, PostFailure,
     Ticket, Window,
@@ -104,7 +103,7 @@ impl<Io: PortIo> Core<Io> {
                     failure: Some(reason),
                 };
                 let report = Box::new(failed);
-                self.events.push(Event::LoadDone { stream, ticket, report }, &self.counters);
+                self.control.send(Event::LoadDone { stream, ticket, report });
             }
         }
     }
@@ -116,9 +115,10 @@ impl<Io: PortIo> Core<Io> {
         ticket: Ticket,
         now: Instant,
     ) -> Result<u32, PostFailure> {
-        let slot = self.conns.find(stream).ok_or(PostFailure::NoStream)?;
-        let params = reach!(self, slot).and_then(|lower| lower.params());
-        let conn = self.conns.get_mut(slot).ok_or(PostFailure::NoStream)?;
+        let slot = self.streams.find(stream).ok_or(PostFailure::NoStream)?;
+        let params =
+            self.streams.reach(slot, &mut self.associations).and_then(|lower| lower.params());
+        let conn = self.streams.get_mut(slot).ok_or(PostFailure::NoStream)?;
         if conn.load.is_some() {
             return Err(PostFailure::Loaded);
         }
@@ -128,7 +128,7 @@ impl<Io: PortIo> Core<Io> {
         let (memory, offset) = match load.kind.window() {
             None => (None, 0),
             Some(window) => {
-                let entry = self.stags.get(window.local).ok_or(PostFailure::NoRegion)?;
+                let entry = self.tables.stag(window.local).ok_or(PostFailure::NoRegion)?;
                 let at = window.base.0.checked_sub(entry.base_to.0);
                 let end = at.and_then(|at| at.checked_add(window.octets));
                 let (Some(at), Some(_)) = (at, end.filter(|&end| end <= entry.len)) else {
@@ -137,8 +137,9 @@ impl<Io: PortIo> Core<Io> {
                     let error = PostError::OutOfBounds { offset, end, len };
                     return Err(PostFailure::Refused(error));
                 };
-                *self.sources.entry(window.local).or_insert(0) += 1;
-                (Some(entry.memory.clone()), entry.memory_offset + at)
+                let source = (Some(entry.memory.clone()), entry.memory_offset + at);
+                self.tables.add_source(window.local);
+                source
             }
         };
         let untagged = match load.kind {
@@ -175,8 +176,8 @@ impl<Io: PortIo> Core<Io> {
 
     /// Nothing more is posted; what is under way completes first.
     pub(super) fn stop_load(&mut self, stream: StreamId, now: Instant) {
-        let Some(slot) = self.conns.find(stream) else { return };
-        if let Some(load) = self.conns.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
+        let Some(slot) = self.streams.find(stream) else { return };
+        if let Some(load) = self.streams.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
             load.stopping = true;
             self.go_on_with_load(slot, now);
         }
@@ -184,9 +185,9 @@ impl<Io: PortIo> Core<Io> {
 
     /// Stops what reads from a region that goes.
     pub(super) fn stop_loads_from(&mut self, stag: Stag, now: Instant) {
-        let slots: Vec<u32> = self.conns.occupied().collect();
+        let slots = self.streams.slots();
         for slot in slots {
-            let Some(conn) = self.conns.get_mut(slot) else { continue };
+            let Some(conn) = self.streams.get_mut(slot) else { continue };
             if conn.loads_from(stag)
                 && let Some(load) = &mut conn.load
             {
@@ -198,17 +199,17 @@ impl<Io: PortIo> Core<Io> {
 
     /// So many messages with the cookie [`LOAD`] are complete.
     pub(super) fn load_completed(&mut self, slot: u32, messages: u32, now: Instant) {
-        if let Some(load) = self.conns.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
+        if let Some(load) = self.streams.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
             let octets = load.completed(messages, now);
-            self.counters.load_messages.add(messages.into());
-            self.counters.load_octets.add(octets);
+            self.control.counters().load_messages.add(messages.into());
+            self.control.counters().load_octets.add(octets);
             self.go_on_with_load(slot, now);
         }
     }
 
     /// A message with the cookie [`LOAD`] will never be complete.
     pub(super) fn load_flushed(&mut self, slot: u32, now: Instant) {
-        if let Some(load) = self.conns.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
+        if let Some(load) = self.streams.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
             load.posted = load.posted.saturating_sub(1).max(load.complete);
             load.fail(PostFailure::Flushed);
             self.go_on_with_load(slot, now);
@@ -217,7 +218,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// True when the stream's load waits for this untagged message; it has been dealt with then.
     pub(super) fn load_answered(&mut self, slot: u32, qn: Qn, now: Instant) -> bool {
-        let Some(conn) = self.conns.get_mut(slot) else { return false };
+        let Some(conn) = self.streams.get_mut(slot) else { return false };
         let Some(load) = &conn.load else { return false };
         let waits = matches!(load.load.kind, LoadKind::Echo { .. } | LoadKind::Notify { .. });
         if !waits || load.under_way.is_empty() {
@@ -230,7 +231,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// Posts what may be posted, and ends the load if nothing is left to do.
     pub(super) fn go_on_with_load(&mut self, slot: u32, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         let Some(mut load) = conn.load.take() else { return };
         let stream = conn.id;
         let Some(mut lower) = conn.lower.reach(&mut self.associations) else { return };
@@ -243,7 +244,7 @@ impl<Io: PortIo> Core<Io> {
         }
         if load.is_over() {
             self.end_load(stream, *load);
-        } else if let Some(conn) = self.conns.get_mut(slot) {
+        } else if let Some(conn) = self.streams.get_mut(slot) {
             if let Some(at) = load.arms(now) {
                 self.paced.0.push(Reverse((at, slot)));
             }
@@ -258,7 +259,7 @@ impl<Io: PortIo> Core<Io> {
         while posted < DUE && self.paced.is_due(now) {
             let Some(Reverse((at, slot))) = self.paced.0.pop() else { break };
             posted += 1;
-            let load = self.conns.get_mut(slot).and_then(|conn| conn.load.as_mut());
+            let load = self.streams.get_mut(slot).and_then(|conn| conn.load.as_mut());
             // The load that it was for may have ended, and another may run there.
             if let Some(load) = load.filter(|load| load.armed == Some(at)) {
                 load.armed = None;
@@ -270,7 +271,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// The stream is over, and with it its load.
     pub(super) fn flush_load(&mut self, slot: u32) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         if let Some(mut load) = conn.load.take() {
             load.fail(PostFailure::Flushed);
             let stream = conn.id;
@@ -280,11 +281,11 @@ impl<Io: PortIo> Core<Io> {
 
     fn end_load(&mut self, stream: StreamId, load: Running) {
         if let Some(window) = load.load.kind.window() {
-            release(&mut self.sources, window.local);
+            self.tables.release_source(window.local);
         }
         let (ticket, report) = (load.ticket, Box::new(load.into_report()));
-        self.events.push(Event::LoadDone { stream, ticket, report }, &self.counters);
-        self.finish_removals();
+        self.control.send(Event::LoadDone { stream, ticket, report });
+        self.tables.finish_removals(&mut self.control);
     }
 }
 

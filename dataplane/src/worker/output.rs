@@ -41,61 +41,54 @@ impl<Io: PortIo> Core<Io> {
     /// Serves the streams in line: first those that found no room before, each port's in their order, then
     /// those to which something has happened. Returns whether there was one.
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
-        let before = self.counters.tx_frames.get();
+        let before = self.control.counters().tx_frames.get();
         let mut busy = false;
-        for port in 0..self.blocked.len() {
-            for _ in 0..self.blocked[port].len() {
+        for port in 0..self.schedule.ports() {
+            for _ in 0..self.schedule.blocked(port).len() {
                 busy = true;
-                if self.counters.tx_frames.get() - before >= FRAMES {
+                if self.control.counters().tx_frames.get() - before >= FRAMES {
                     return true;
                 }
-                self.bring_next_near(&self.blocked[port]);
-                let Some(slot) = self.blocked[port].pop_front() else { break };
+                self.bring_next_near(self.schedule.blocked(port));
+                let Some(slot) = self.schedule.take_blocked(port) else { break };
                 self.report(slot, now);
-                if let Some(conn) = self.conns.get_mut(slot) {
-                    conn.blocked = false;
+                if let Some(conn) = self.streams.get_mut(slot) {
+                    conn.scheduled.blocked_taken();
                 }
                 if self.serve(slot, now) == Turn::Blocked {
-                    self.keep_place(port);
+                    self.schedule.keep_first(port);
                     break;
                 }
             }
         }
-        self.bring_first_near(&self.ready);
-        for _ in 0..self.ready.len() {
+        self.bring_first_near(self.schedule.ready());
+        for _ in 0..self.schedule.ready().len() {
             busy = true;
-            self.bring_next_near(&self.ready);
-            let Some(slot) = self.ready.pop_front() else { break };
+            self.bring_next_near(self.schedule.ready());
+            let Some(slot) = self.schedule.take_ready() else { break };
             // First what has come: a service's answer to it goes in this turn, with the acknowledgement.
             self.report(slot, now);
-            if let Some(conn) = self.conns.get_mut(slot) {
-                conn.queued = false;
+            if let Some(conn) = self.streams.get_mut(slot) {
+                conn.scheduled.ready_taken();
             }
             self.serve(slot, now);
-            if self.counters.tx_frames.get() - before >= FRAMES {
+            if self.control.counters().tx_frames.get() - before >= FRAMES {
                 break;
             }
         }
         busy
     }
 
-    /// The first of a port's line found no room again, and now stands behind all others: that is undone.
-    fn keep_place(&mut self, port: usize) {
-        if let Some(slot) = self.blocked[port].pop_back() {
-            self.blocked[port].push_front(slot);
-        }
-    }
-
     fn serve(&mut self, slot: u32, now: Instant) -> Turn {
-        let Some(conn) = self.conns.get(slot) else { return Turn::Done };
-        let turn = match (conn.waiting, conn.blocked) {
+        let Some(conn) = self.streams.get(slot) else { return Turn::Done };
+        let turn = match (conn.scheduled.is_waiting(), conn.scheduled.is_blocked()) {
             (true, _) => Turn::Waiting,
             // Others were before it.
             (false, true) => Turn::Blocked,
             (false, false) => self.send_segments(slot, now),
         };
         self.look_at_path(slot, now);
-        let Some(conn) = self.conns.get_mut(slot) else { return Turn::Done };
+        let Some(conn) = self.streams.get_mut(slot) else { return Turn::Done };
         if conn.stage == Stage::Ended
             && matches!(&conn.lower, Lower::Tcp(endpoint) if endpoint.is_done())
         {
@@ -110,12 +103,9 @@ impl<Io: PortIo> Core<Io> {
         }
         match turn {
             Turn::More => self.touch(slot),
-            Turn::Blocked if !conn.blocked => {
-                conn.blocked = true;
-                self.blocked[conn.path.port()].push_back(slot);
-            }
+            Turn::Blocked => self.schedule.block(slot, &mut conn.scheduled, conn.path.port()),
             Turn::Unreachable => self.unreachable(slot, now),
-            Turn::Blocked | Turn::Done | Turn::Waiting => {}
+            Turn::Done | Turn::Waiting => {}
         }
         self.set_timer(slot);
         turn
@@ -123,60 +113,60 @@ impl<Io: PortIo> Core<Io> {
 
     /// Asks a stream for segments. It stands in line, so that nothing more need be done here.
     pub(super) fn send_segments(&mut self, slot: u32, now: Instant) -> Turn {
-        let Some(conn) = self.conns.get_mut(slot) else { return Turn::Done };
+        let Some(conn) = self.streams.get_mut(slot) else { return Turn::Done };
         conn.unanswered = 0;
-        let (interface, next_hop) = (conn.path.interface(), conn.path.next_hop());
-        match self.stack.resolve(interface, next_hop, now, &mut self.outbox) {
+        match self.network.resolve(&conn.path, now) {
             Resolution::Known(mac) => conn.path.set_mac(mac),
             Resolution::Wait { solicit } => {
-                self.counters.neighbour_solicitations.add(u64::from(solicit));
-                conn.waiting = true;
-                self.waiting.entry((interface, next_hop)).or_default().push(slot);
+                self.control.counters().neighbour_solicitations.add(u64::from(solicit));
+                let next_hop = (conn.path.interface(), conn.path.next_hop());
+                self.schedule.wait(slot, &mut conn.scheduled, next_hop);
                 return Turn::Waiting;
             }
             Resolution::Failed | Resolution::Full => return Turn::Unreachable,
         }
-        let Some(Some(PortSlot { io, facts, .. })) = self.ports.get_mut(conn.path.port()) else {
+        let Some(PortSlot { io, facts, .. }) = self.ports.get_mut(conn.path.port()) else {
             return Turn::Done;
         };
-        let before = self.counters.tx_frames.get();
+        let before = self.control.counters().tx_frames.get();
         let (peer, kept) = (conn.peer(), conn.kept());
         let Lower::Tcp(endpoint) = &mut conn.lower else { return Turn::Done };
-        let kept = self.keep.count(peer, kept, endpoint.kept());
-        let mut batch = Batch::new(io, &conn.path, facts.tx_checksum, QUOTA, &self.counters)
-            .keeping(self.keep.limit(peer, kept));
+        let kept = self.tables.keep().count(peer, kept, endpoint.kept());
+        let mut batch =
+            Batch::new(io, &conn.path, facts.tx_checksum, QUOTA, self.control.counters())
+                .keeping(self.tables.keep().limit(peer, kept));
         endpoint.poll_transmit(now, &mut batch);
         let ended = batch.ended();
-        let kept = self.keep.count(peer, kept, endpoint.kept());
+        let kept = self.tables.keep().count(peer, kept, endpoint.kept());
         conn.set_kept(kept);
         match ended {
             None => Turn::Done,
             Some(ended) => {
                 match ended {
-                    Ended::RingFull => self.counters.tx_stalls.add(1),
-                    Ended::NoBuffer => self.counters.tx_no_buffer.add(1),
+                    Ended::RingFull => self.control.counters().tx_stalls.add(1),
+                    Ended::NoBuffer => self.control.counters().tx_no_buffer.add(1),
                     Ended::Quota => {}
                 }
-                if self.counters.tx_frames.get() == before { Turn::Blocked } else { Turn::More }
+                if self.control.counters().tx_frames.get() == before {
+                    Turn::Blocked
+                } else {
+                    Turn::More
+                }
             }
         }
     }
 
-    /// Sets a stream's timer in the wheel. A timer that is set for an earlier time stays: it finds
-    /// nothing to do when it fires, which is cheaper than to move it with every acknowledgement.
+    /// Sets a stream's timer.
     pub(super) fn set_timer(&mut self, slot: u32) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         // Who cannot send now would be due again and again.
         let endpoint = match &conn.lower {
-            Lower::Tcp(endpoint) if !conn.waiting => endpoint.poll_timeout(),
+            Lower::Tcp(endpoint) if !conn.scheduled.is_waiting() => endpoint.poll_timeout(),
             _ => None,
         };
         let Some(at) = endpoint.into_iter().chain(conn.pending.own_deadline.get()).min() else {
             return;
         };
-        if conn.timer.get().is_none_or(|set| at < set) {
-            conn.timer = Some(at).into();
-            self.wheel.set(slot, at);
-        }
+        self.schedule.set_timer(slot, &mut conn.scheduled, at);
     }
 }

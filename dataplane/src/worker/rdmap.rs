@@ -26,7 +26,7 @@ pub(super) const ECHO: u64 = u64::MAX - 2;
 impl<Io: PortIo> Core<Io> {
     /// One event of a stream's RDMAP.
     pub(super) fn rdmap(&mut self, slot: u32, event: Heard, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         let (stream, service) = (conn.id, conn.service);
         let event = match event {
             Heard::Received { invalidated: None, .. } if self.load_answered(slot, SENDS, now) => {
@@ -92,7 +92,7 @@ impl<Io: PortIo> Core<Io> {
             // The endpoint says itself why it closed.
             Heard::Failed(_) => return,
         };
-        self.events.push(event, &self.counters);
+        self.control.send(event);
     }
 
     /// An untagged message of bare DDP that is not the control thread's business; gives it back if it
@@ -106,15 +106,15 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Option<Vec<u8>> {
         if self.load_answered(slot, qn, now) {
-            self.buffers.recycle(data);
+            self.tables.recycle(data);
             return None;
         }
-        let service = self.conns.get_mut(slot)?.service;
+        let service = self.streams.get_mut(slot)?.service;
         if !matches!(service, Service::Echo | Service::Sink) || qn == ERROR_QUEUE {
             return Some(data);
         }
         let source = Source::Octets(Arc::from(data.as_slice()));
-        self.buffers.recycle(data);
+        self.tables.recycle(data);
         let answer = Message::Untagged { qn, rsvd_ulp, source, cookie: ECHO };
         self.serve_message(slot, qn, Answer::Ddp(qn, answer));
         None
@@ -122,7 +122,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// A message of a stream that the worker serves itself.
     fn serve_message(&mut self, slot: u32, qn: Qn, answer: Answer) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         if conn.service == Service::Echo {
             conn.pending.answers.push_back(answer);
             return self.post_answers(slot);
@@ -134,7 +134,7 @@ impl<Io: PortIo> Core<Io> {
     /// The oldest answers of an Echo are acknowledged.
     pub(super) fn answered(&mut self, slot: u32, answers: u32) {
         for _ in 0..answers {
-            let Some(conn) = self.conns.get_mut(slot) else { return };
+            let Some(conn) = self.streams.get_mut(slot) else { return };
             conn.echoed.acknowledged();
             let withheld = conn.pending.get_mut().map(|pending| &mut pending.withheld);
             if let Some(qn) = withheld.and_then(LazyDeque::pop_front) {
@@ -146,7 +146,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// Posts the answers of an Echo that the stream takes now.
     pub(super) fn post_answers(&mut self, slot: u32) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         let Some(mut lower) = conn.lower.reach(&mut self.associations) else { return };
         let Some(pending) = conn.pending.get_mut() else { return self.touch(slot) };
         while let Some(answer) = pending.answers.pop_front() {

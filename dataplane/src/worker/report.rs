@@ -6,7 +6,6 @@ use tcp_lite::mpa::{EnhancedRepr, Revision};
 use tcp_lite::tcp::State;
 
 use super::Core;
-use super::accept::release;
 use super::conn::{Conn, Origin, Stage};
 use super::listen::Progress;
 use super::load::LOAD;
@@ -28,12 +27,12 @@ const PAUSED: &str = "paused";
 impl<Io: PortIo> Core<Io> {
     /// Takes all events of a stream that ends now, whatever its credit is.
     pub(super) fn report_all(&mut self, slot: u32, now: Instant) {
-        while let Some(conn) = self.conns.get_mut(slot) {
-            if conn.pending.told.waits {
-                conn.pending.told.waits = false;
+        while let Some(conn) = self.streams.get_mut(slot) {
+            if conn.pending.credit.waits {
+                conn.pending.credit.waits = false;
             }
             self.report(slot, now);
-            if !self.conns.get(slot).is_some_and(|conn| conn.pending.told.waits) {
+            if !self.streams.get(slot).is_some_and(|conn| conn.pending.credit.waits) {
                 return;
             }
         }
@@ -43,13 +42,13 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn report(&mut self, slot: u32, now: Instant) {
         let stopping = self.is_stopping();
         loop {
-            let Some(conn) = self.conns.get_mut(slot) else { return };
-            if conn.pending.told.waits && !stopping {
+            let Some(conn) = self.streams.get_mut(slot) else { return };
+            if conn.pending.credit.waits && !stopping {
                 return;
             }
             let Lower::Tcp(endpoint) = &mut conn.lower else { return };
             let Some(event) = endpoint.poll_event() else { return };
-            let before = self.events.given();
+            let before = self.control.events_sent();
             match event {
                 endpoint::Event::MpaRequest { private_data, revision, enhanced } => {
                     self.incoming(slot, private_data, Some(revision), enhanced);
@@ -65,7 +64,7 @@ impl<Io: PortIo> Core<Io> {
                     }
                 }
             }
-            if self.events.given() != before {
+            if self.control.events_sent() != before {
                 self.charge(slot, before);
             }
         }
@@ -78,7 +77,7 @@ impl<Io: PortIo> Core<Io> {
         revision: Option<Revision>,
         enhanced: Option<EnhancedRepr>,
     ) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         let Origin::Accepted { listener, progress } = &mut conn.origin else { return };
         if conn.stage != Stage::Starting {
             return;
@@ -86,7 +85,7 @@ impl<Io: PortIo> Core<Io> {
         conn.stage = Stage::Announced;
         *progress = Progress::Announced;
         let listener = *listener;
-        self.listeners.announced(listener, conn.peer());
+        self.admission.listeners_mut().announced(listener, conn.peer());
         let event = Event::Incoming {
             stream: conn.id,
             listener,
@@ -97,11 +96,11 @@ impl<Io: PortIo> Core<Io> {
             revision,
             enhanced,
         };
-        self.events.push(event, &self.counters);
+        self.control.send(event);
     }
 
     pub(super) fn established(&mut self, slot: u32, private_data: Vec<u8>, params: StreamParams) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         if conn.stage == Stage::Ended {
             return;
         }
@@ -109,8 +108,7 @@ impl<Io: PortIo> Core<Io> {
         if let Some(pending) = conn.pending.get_mut() {
             pending.own_deadline = MaybeInstant::NONE;
         }
-        let neighbours = &mut self.stack.interfaces[conn.path.interface()].neighbours;
-        conn.pinned = neighbours.pin(conn.path.next_hop());
+        conn.pinned = self.network.pin(&conn.path);
         let ticket = match &conn.origin {
             Origin::Opening(opening) => Some(opening.ticket),
             Origin::Accepted { .. } | Origin::Opened => None,
@@ -126,12 +124,12 @@ impl<Io: PortIo> Core<Io> {
             local: conn.flow().local,
             remote: conn.flow().remote,
         };
-        self.counters.streams_established.add(1);
-        self.events.push(event, &self.counters);
+        self.control.counters().streams_established.add(1);
+        self.control.send(event);
     }
 
     pub(super) fn ddp(&mut self, slot: u32, event: ddp::Event, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         let (stream, service) = (conn.id, conn.service);
         let event = match event {
             ddp::Event::TaggedDelivered { stag, to, len, rsvd_ulp } => match service {
@@ -163,7 +161,7 @@ impl<Io: PortIo> Core<Io> {
             // The endpoint says itself why it closed.
             ddp::Event::Failed(_) => return,
         };
-        self.events.push(event, &self.counters);
+        self.control.send(event);
     }
 
     /// So many messages of this name are acknowledged.
@@ -173,11 +171,11 @@ impl<Io: PortIo> Core<Io> {
             NO_TICKET => {}
             LOAD => return self.load_completed(slot, messages, now),
             cookie => {
-                let Some(stream) = self.conns.get(slot).map(|conn| conn.id) else { return };
+                let Some(stream) = self.streams.get(slot).map(|conn| conn.id) else { return };
                 for _ in 0..messages {
                     self.sent_from(slot, Ticket(cookie));
                     let event = Event::Sent { stream, ticket: Ticket(cookie) };
-                    self.events.push(event, &self.counters);
+                    self.control.send(event);
                 }
             }
         }
@@ -186,36 +184,24 @@ impl<Io: PortIo> Core<Io> {
 
     /// A message is not being sent any more; its region may wait for that.
     pub(super) fn sent_from(&mut self, slot: u32, ticket: Ticket) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let Some(conn) = self.streams.get_mut(slot) else { return };
         // Completions come in the order of posting, so it is the first.
         let Some(at) = conn.pending.sources.iter().position(|&(t, _)| t == ticket) else { return };
         if let Some((_, stag)) = conn.pending.sources.remove(at) {
-            release(&mut self.sources, stag);
-            self.finish_removals();
+            self.tables.release_source(stag);
+            self.tables.finish_removals(&mut self.control);
         }
-    }
-
-    /// Answers those who wait for a region whose last message is done.
-    pub(super) fn finish_removals(&mut self) {
-        let (sources, events, counters) = (&self.sources, &mut self.events, &self.counters);
-        self.removals.retain(|&(stag, ticket)| {
-            let waits = sources.contains_key(&stag);
-            if !waits {
-                events.push(Event::Done { ticket, result: Ok(()) }, counters);
-            }
-            waits
-        });
     }
 
     fn closed_tcp(&mut self, slot: u32, reason: CloseReason, now: Instant) {
-        let Some(conn) = self.conns.get(slot) else { return };
+        let Some(conn) = self.streams.get(slot) else { return };
         let Lower::Tcp(endpoint) = &conn.lower else { return };
         let stats = StreamStats::Tcp(endpoint.stats());
         if endpoint.connection().state() == State::TimeWait {
-            self.time_wait.add(conn.id, |id| self.conns.find(id).is_some());
+            self.streams.add_time_wait(conn.id);
         }
         self.closed(slot, reason, stats);
-        if let Some(conn) = self.conns.get_mut(slot)
+        if let Some(conn) = self.streams.get_mut(slot)
             && let Lower::Tcp(endpoint) = &mut conn.lower
         {
             // TIME-WAIT needs little.
@@ -229,9 +215,9 @@ impl<Io: PortIo> Core<Io> {
             ticket,
             reason: ConnectError::Closed(reason.clone()),
         });
-        if let (true, Some(conn)) = (known, self.conns.get(slot)) {
+        if let (true, Some(conn)) = (known, self.streams.get(slot)) {
             let stats = Box::new(stats);
-            self.events.push(Event::Closed { stream: conn.id, reason, stats }, &self.counters);
+            self.control.send(Event::Closed { stream: conn.id, reason, stats });
         }
     }
 
@@ -245,7 +231,7 @@ impl<Io: PortIo> Core<Io> {
             remote: conn.flow().remote,
             transport: conn.lower.transport(),
             association: conn.lower.association(associations),
-            state: if conn.pending.told.waits { PAUSED } else { conn.lower.state(associations) },
+            state: if conn.pending.credit.waits { PAUSED } else { conn.lower.state(associations) },
             age: now - conn.since,
             stats: conn.lower.stats(associations),
         }

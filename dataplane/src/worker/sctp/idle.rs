@@ -19,8 +19,8 @@ use ddp::StreamId;
 use super::{Association, Associations, Counts};
 use crate::api::{DropReason, ListenerId};
 use crate::io::PortIo;
+use crate::worker::Core;
 use crate::worker::listen::Progress;
-use crate::worker::{Core, lend_buffers};
 
 impl<Io: PortIo> Core<Io> {
     /// Takes a credit and a place in the backlog for a stream or an association of a peer whose address is its own.
@@ -35,11 +35,11 @@ impl<Io: PortIo> Core<Io> {
         name: StreamId,
         now: Instant,
     ) -> Result<(), DropReason> {
-        let taken = self.listeners.take(listener, peer, name, Progress::Starting);
+        let taken = self.admission.listeners_mut().take(listener, peer, name, Progress::Starting);
         if taken != Err(DropReason::PeerStreams) || !self.evict_association(Some(peer), now) {
             return taken;
         }
-        self.listeners.take(listener, peer, name, Progress::Starting)
+        self.admission.listeners_mut().take(listener, peer, name, Progress::Starting)
     }
 
     /// An association has lost a session: without any it counts by itself.
@@ -50,7 +50,7 @@ impl<Io: PortIo> Core<Io> {
             && association.sessions.is_empty()
         {
             association.counts = Counts::Idle;
-            self.listeners.idle(association.key.remote.ip());
+            self.admission.listeners_mut().idle(association.key.remote.ip());
         }
     }
 
@@ -62,9 +62,9 @@ impl<Io: PortIo> Core<Io> {
         let peer = association.key.remote.ip();
         match (counted, association.listener.zip(name)) {
             (Counts::Place, Some((listener, name))) => {
-                self.listeners.gone(listener, peer, name, Progress::Starting);
+                self.admission.listeners_mut().gone(listener, peer, name, Progress::Starting);
             }
-            (Counts::Idle, _) => self.listeners.idle_no_more(peer),
+            (Counts::Idle, _) => self.admission.listeners_mut().idle_no_more(peer),
             _ => {}
         }
         counted
@@ -87,7 +87,7 @@ impl<Io: PortIo> Core<Io> {
         let is_there = |name| all.find(name).is_some();
         leaving.add(name, is_there);
         if association.counts == Counts::Idle {
-            self.listeners.leaving(association.key.remote.ip(), name, is_there);
+            self.admission.listeners_mut().leaving(association.key.remote.ip(), name, is_there);
         }
     }
 
@@ -100,7 +100,7 @@ impl<Io: PortIo> Core<Io> {
             all.find(name).filter(leaves)
         };
         let found = match peer {
-            Some(peer) => self.listeners.oldest_leaving(peer, find),
+            Some(peer) => self.admission.listeners_mut().oldest_leaving(peer, find),
             None => leaving.oldest(find),
         };
         let Some(at) = found else { return false };
@@ -128,11 +128,11 @@ impl<Io: PortIo> Core<Io> {
 
     fn evict(&mut self, at: u32, now: Instant) {
         let Some(association) = self.associations.all.get_mut(at) else { return };
-        association.endpoint.abort(now, &mut lend_buffers!(self));
-        if !association.waiting {
+        association.endpoint.abort(now, &mut self.tables.session_context());
+        if !association.scheduled.is_waiting() {
             let _ = self.send_packets(at, now);
         }
-        self.counters.associations_evicted.add(1);
+        self.control.counters().associations_evicted.add(1);
         self.forget_association(at);
     }
 }

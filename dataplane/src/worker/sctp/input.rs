@@ -19,7 +19,7 @@ use crate::net::limit::PeerLimit;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 use crate::worker::input::{ANSWER, Arrival, Arrivals, CONFIRM, Carries, Packet as Carried};
-use crate::worker::{Core, Phase, lend_buffers};
+use crate::worker::{Core, Phase};
 
 /// Reports that there is no way to a peer, each about another INIT, after which an association that is being
 /// opened is given up.
@@ -54,13 +54,13 @@ impl<Io: PortIo> Core<Io> {
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
         let Kind::Sctp { ref packet, udp, .. } = found.kind else { return };
-        let Some(Some(slot)) = self.ports.get(port) else { return };
+        let Some(slot) = self.ports.get(port) else { return };
         let steering = &slot.facts.steering;
         if may_forward && steering.only().is_none() {
             let owner = steering.owner_by_ports(source, destination);
             if owner.0 != self.index {
                 let message = frame.message(port);
-                return self.mesh.send(usize::from(owner.0), message, &self.counters);
+                return self.mesh.send(usize::from(owner.0), message, self.control.counters());
             }
         }
         let interface = found.interface as u16;
@@ -83,8 +83,8 @@ impl<Io: PortIo> Core<Io> {
         let octets = &arrival.frame.octets()[arrival.span.clone()];
         let packet = match Packet::new(octets) {
             Ok(packet) if packet.checksum_ok() => packet,
-            Ok(_) => return self.counters.drops.count_sctp(Refused::BadChecksum),
-            Err(_) => return self.counters.drops.count_sctp(Refused::BadHeader),
+            Ok(_) => return self.control.counters().drops.count_sctp(Refused::BadChecksum),
+            Err(_) => return self.control.counters().drops.count_sctp(Refused::BadHeader),
         };
         let flow = arrival.flow;
         let from = Stranger { flow, mac: arrival.source_mac, udp };
@@ -107,11 +107,11 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) {
         let Some(association) = self.associations.all.get_mut(at) else { return };
-        self.counters.segments.add(1);
+        self.control.counters().segments.add(1);
         let acknowledged = association.octets_acknowledged();
-        let accepted = association.endpoint.input(now, packet, &mut lend_buffers!(self));
+        let accepted = association.endpoint.input(now, packet, &mut self.tables.session_context());
         if let Err(reason) = accepted.result {
-            self.counters.drops.count_sctp(reason);
+            self.control.counters().drops.count_sctp(reason);
         }
         // RFC 6951 §5.4: once the verification tag was checked.
         if accepted.verified
@@ -124,10 +124,10 @@ impl<Io: PortIo> Core<Io> {
             // RFC 4861 §7.3.1: what we send arrives.
             association.confirmed = now;
             let path = &association.carrier.path;
-            self.stack.interfaces[path.interface()].neighbours.confirm(path.next_hop(), now);
+            self.network.confirm(path, now);
         }
         association.unanswered = association.unanswered.saturating_add(1);
-        let answer = association.unanswered >= ANSWER && !association.waiting;
+        let answer = association.unanswered >= ANSWER && !association.scheduled.is_waiting();
         if accepted.answer_waits && !accepted.verified {
             self.answer_elsewhere(at, from, now);
         }
@@ -150,9 +150,9 @@ impl<Io: PortIo> Core<Io> {
         }
         let mut carrier = Carrier::new(association.carrier.path.clone(), udp);
         carrier.set_mac(from.mac);
-        let Some(Some(slot)) = self.ports.get_mut(carrier.path.port()) else { return };
+        let Some(slot) = self.ports.get_mut(carrier.path.port()) else { return };
         let how = slot.facts.tx_checksum;
-        let mut packets = Packets::new(&mut slot.io, &carrier, how, 1, &self.counters);
+        let mut packets = Packets::new(&mut slot.io, &carrier, how, 1, self.control.counters());
         association.endpoint.poll_reply(now, &mut packets);
     }
 
@@ -160,12 +160,16 @@ impl<Io: PortIo> Core<Io> {
     /// others what the rules say. All answers go to the link-layer address that the packet came from.
     fn sctp_stranger(&mut self, from: Stranger, packet: &Packet<'_>, now: Instant) {
         let at = usize::from(from.flow.interface);
-        let interface = &self.stack.interfaces[at];
+        let interface = &self.network.interface(at);
         let (local, remote) = (from.flow.local.ip(), from.flow.remote.ip());
         let Some(path) = Path::by(at, interface, local, remote, remote) else {
-            return self.counters.drops.count(DropReason::NoRoute);
+            return self.control.counters().drops.count(DropReason::NoRoute);
         };
-        let listener = self.listeners.find(Transport::Sctp, interface.id, from.flow.local).cloned();
+        let listener = self
+            .admission
+            .listeners()
+            .find(Transport::Sctp, interface.id, from.flow.local)
+            .cloned();
         let jar = listener.as_ref().and_then(|listener| match &listener.endpoint {
             EndpointConfig::Sctp(config) if self.phase == Phase::Running => {
                 let secrets = Arc::clone(&self.associations.secrets);
@@ -178,10 +182,10 @@ impl<Io: PortIo> Core<Io> {
         let unbounded = jar.is_some() && begins_with_init(packet);
         let mut carrier = Carrier::new(path, self.associations.udp_ports(from.udp));
         carrier.set_mac(from.mac);
-        let Some(Some(slot)) = self.ports.get_mut(carrier.path.port()) else { return };
+        let Some(slot) = self.ports.get_mut(carrier.path.port()) else { return };
         let how = slot.facts.tx_checksum;
-        let packets = Packets::new(&mut slot.io, &carrier, how, 1, &self.counters);
-        let limit = (!unbounded).then_some((&mut self.resets, remote, now));
+        let packets = Packets::new(&mut slot.io, &carrier, how, 1, self.control.counters());
+        let limit = (!unbounded).then_some((self.network.resets(), remote, now));
         let mut packets = Limited { packets, limit };
         let arrived = match &jar {
             Some(jar) => jar.input(now, &from.ends(), packet, &mut packets),
@@ -189,17 +193,17 @@ impl<Io: PortIo> Core<Io> {
         };
         let answered = packets.packets.has_sent();
         match arrived {
-            Arrived::Answered => self.counters.sctp_cookies_sent.add(1),
+            Arrived::Answered => self.control.counters().sctp_cookies_sent.add(1),
             Arrived::Accept(cookie) => {
                 if let Some(listener) = listener
                     && let Err(why) = self.accept_association(&listener, from, &cookie, packet, now)
                 {
-                    self.counters.drops.count(why);
+                    self.control.counters().drops.count(why);
                 }
             }
             Arrived::Dropped(reason) => {
-                self.counters.drops.count_sctp(reason);
-                self.counters.sctp_aborts_sent.add(u64::from(answered));
+                self.control.counters().drops.count_sctp(reason);
+                self.control.counters().sctp_aborts_sent.add(u64::from(answered));
             }
         }
     }
@@ -217,7 +221,7 @@ impl<Io: PortIo> Core<Io> {
             remote: report.remote,
         };
         let Some(at) = self.associations.find(self.associations.flows.hash(&flow), &flow) else {
-            return self.counters.drops.count(DropReason::IcmpNoStream);
+            return self.control.counters().drops.count(DropReason::IcmpNoStream);
         };
         let Some(association) = self.associations.all.get_mut(at) else { return };
         let sctp = association.endpoint.association();
@@ -227,22 +231,22 @@ impl<Io: PortIo> Core<Io> {
             Quote::Tcp(_) => false,
         };
         if !ours {
-            return self.counters.drops.count(DropReason::IcmpNotInFlight);
+            return self.control.counters().drops.count(DropReason::IcmpNotInFlight);
         }
         match report.trouble {
             Trouble::TooBig(mtu) => {
                 let limit = association.carrier.packet_limit(mtu);
                 if association.endpoint.packet_too_big(now, limit) {
-                    self.counters.path_mtu_updates.add(1);
+                    self.control.counters().path_mtu_updates.add(1);
                     self.associations.touch(at);
                 } else {
-                    self.counters.drops.count(DropReason::IcmpNoNews);
+                    self.control.counters().drops.count(DropReason::IcmpNoNews);
                 }
             }
             // RFC 9260 §10, ICMP8: as an ABORT.
             Trouble::Unreachable(Unreachable::Protocol) if !association.is_opening() => {
                 let of_init = matches!(quote, Quote::SctpInit(_));
-                let cx = &mut lend_buffers!(self);
+                let cx = &mut self.tables.session_context();
                 association.endpoint.protocol_unreachable(now, of_init, cx);
                 self.associations.touch(at);
             }
@@ -253,7 +257,7 @@ impl<Io: PortIo> Core<Io> {
                         return self.give_up_association(at, &ConnectError::Icmp(what));
                     }
                 }
-                self.counters.icmp_soft_errors.add(1);
+                self.control.counters().icmp_soft_errors.add(1);
             }
         }
     }

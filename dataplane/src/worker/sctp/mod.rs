@@ -19,8 +19,6 @@ mod open;
 mod output;
 mod report;
 
-use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use base::Instant;
@@ -35,21 +33,15 @@ use crate::flow::{FlowHash, FlowKey, FlowTable, Slab};
 use crate::memory::Memory;
 use crate::net::carrier::{Carrier, UdpPorts};
 use crate::net::path_mtu::Peer;
-use crate::timer::TimerWheel;
 use crate::worker::by_age::ByAge;
 use crate::worker::keep::Kept;
+use crate::worker::schedule::{Schedule, Scheduled};
 
 /// The associations of one worker.
 pub(super) struct Associations {
     all: Slab<Box<Association>>,
     flows: FlowTable,
-    wheel: TimerWheel,
-    /// Those that may have something to send, each once, in turn.
-    ready: VecDeque<u32>,
-    /// Those of them that found no room in this turn; empty between turns.
-    blocked: Vec<u32>,
-    /// Those that wait for the link-layer address of a neighbour.
-    waiting: HashMap<(usize, IpAddr), Vec<u32>>,
+    schedule: Schedule,
     /// By our tag: for packets that a peer with several addresses sends from another one.
     tags: HashMap<Tag, u32>,
     /// Makes tags and cookies; any worker knows the cookies of another.
@@ -89,17 +81,14 @@ struct Association {
     leaving: bool,
     /// Slots of its streams.
     sessions: HashMap<SessionId, u32>,
-    queued: bool,
+    scheduled: Scheduled,
     /// Packets since it was last asked for its own.
     unanswered: u8,
     /// When its progress last proved its next hop reachable.
     confirmed: Instant,
-    waiting: bool,
     pinned: bool,
     /// When the worker tries again to reach the next hop.
     own_deadline: Option<Instant>,
-    /// For when its timer is set in the wheel.
-    timer: Option<Instant>,
     /// Reports that there is no way to the peer, while it is being opened.
     soft_errors: u8,
     /// What its sessions keep of what they sent, as the worker's budget has it.
@@ -162,10 +151,10 @@ impl Association {
 }
 
 impl Associations {
-    /// None yet. `key` seeds the hash of flows, `secret`, the same for all workers, the cookies.
+    /// None yet, of a worker with so many ports. `key` seeds the hash of flows, `secret`, the same for all workers,
+    /// the cookies.
     pub(super) fn new(
-        worker: u16,
-        limit: u32,
+        (worker, limit, ports): (u16, u32, usize),
         key: [u8; 16],
         secret: [u8; 16],
         udp_port: Option<u16>,
@@ -174,10 +163,7 @@ impl Associations {
         Associations {
             all: Slab::new(worker, limit),
             flows: FlowTable::new(key),
-            wheel: TimerWheel::new(now),
-            ready: VecDeque::new(),
-            blocked: Vec::new(),
-            waiting: HashMap::new(),
+            schedule: Schedule::new(ports, now),
             tags: HashMap::new(),
             secrets: Arc::new(Secrets::new(secret)),
             udp_port,
@@ -195,7 +181,7 @@ impl Associations {
 
     /// True when none has anything to send.
     pub(super) fn are_silent(&self) -> bool {
-        self.ready.is_empty()
+        self.schedule.is_empty()
     }
 
     /// The association of a flow, whose hash is `hash`.
@@ -209,7 +195,7 @@ impl Associations {
 
     /// When the next timer of one fires.
     pub(super) fn next_timer(&self) -> Option<Instant> {
-        self.wheel.next()
+        self.schedule.next_timer()
     }
 
     pub(super) fn endpoint(&self, at: u32) -> Option<&Endpoint<Memory>> {
@@ -265,13 +251,10 @@ impl Associations {
         self.all.name(at)
     }
 
-    /// Puts an association in line to be served in this turn, if it does not stand there yet.
+    /// Queues an association to be served in this turn, if it is not queued yet.
     pub(super) fn touch(&mut self, at: u32) {
-        if let Some(association) = self.all.get_mut(at)
-            && !association.queued
-        {
-            association.queued = true;
-            self.ready.push_back(at);
+        if let Some(association) = self.all.get_mut(at) {
+            self.schedule.make_ready(at, &mut association.scheduled);
         }
     }
 

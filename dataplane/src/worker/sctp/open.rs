@@ -24,7 +24,8 @@ use crate::worker::conn::{Conn, Opening, Origin};
 use crate::worker::keep::Kept;
 use crate::worker::lower::{Lower, Session};
 use crate::worker::rdmap::Echoed;
-use crate::worker::{Core, Phase, lend_buffers};
+use crate::worker::schedule::Scheduled;
+use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {
     /// A cookie of ours came back in `packet`: an association is up (RFC 9260 §5.1.5). Past a bound nothing
@@ -43,12 +44,12 @@ impl<Io: PortIo> Core<Io> {
         if self.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }
-        if self.events.is_short() {
+        if self.control.is_short() {
             // Each association makes an event when it ends, at a cost to strangers of three packets.
             return Err(DropReason::EventRing);
         }
         let at = usize::from(from.flow.interface);
-        let interface = &self.stack.interfaces[at];
+        let interface = &self.network.interface(at);
         let path = Path::new(at, interface, from.flow.local, from.flow.remote);
         let path = path.ok_or(DropReason::NoRoute)?;
         let carrier = Carrier::new(path, self.associations.udp_ports(from.udp));
@@ -163,7 +164,7 @@ impl<Io: PortIo> Core<Io> {
     ) -> Result<(u32, SessionId), ConnectError> {
         self.evict_for_open(now);
         self.associations.all.vacancy().ok_or(ConnectError::TooManyStreams)?;
-        let room = carrier.packet_limit(self.stack.interfaces[interface].mtu);
+        let room = carrier.packet_limit(self.network.interface(interface).mtu);
         let secrets = Arc::clone(&self.associations.secrets);
         let (sctp, endpoint) = (Arc::clone(&config.sctp), Arc::clone(&config.endpoint));
         let ends = Ends { local, remote };
@@ -189,7 +190,7 @@ impl<Io: PortIo> Core<Io> {
         endpoint.set_headers(carrier.ip_len() as u16);
         // RFC 9260 §7.3, RFC 1191 §3: what is known of the path is used from the beginning.
         let peer = (carrier.path.interface(), key.remote.ip());
-        if let Some(mtu) = self.path_mtus.get(peer, now) {
+        if let Some(mtu) = self.network.path_mtu(peer, now) {
             endpoint.path_mtu(now, carrier.packet_limit(mtu));
         }
         let at = self.associations.all.vacancy().map_or(0, |(at, _)| at);
@@ -205,13 +206,11 @@ impl<Io: PortIo> Core<Io> {
             counts: Counts::Nothing,
             leaving: false,
             sessions: HashMap::new(),
-            queued: false,
+            scheduled: Scheduled::default(),
             unanswered: 0,
             confirmed: now,
-            waiting: false,
             pinned: false,
             own_deadline: None,
-            timer: None,
             soft_errors: 0,
             kept: Kept::NOTHING,
         }));
@@ -228,13 +227,13 @@ impl<Io: PortIo> Core<Io> {
         origin: Origin,
         now: Instant,
     ) -> Option<u32> {
-        let (slot, id) = self.conns.vacancy()?;
+        let (slot, id) = self.streams.vacancy()?;
         let association = self.associations.all.get_mut(session.association)?;
         let (key, path) = (association.key, association.carrier.path.clone());
         association.sessions.insert(session.id, slot);
         let lower = Lower::Sctp(session);
-        self.conns.insert(Box::new(Conn::new(id, key, lower, path, origin, now)));
-        self.live += 1;
+        self.streams.insert(slot, None, Conn::new(id, key, lower, path, origin, now));
+        self.control.stream_begins();
         self.set_timer(slot);
         self.associations.touch(session.association);
         Some(slot)
@@ -245,10 +244,10 @@ impl<Io: PortIo> Core<Io> {
         let now = self.now;
         let Some(association) = self.associations.all.get_mut(session.association) else { return };
         association.sessions.remove(&session.id);
-        association.endpoint.abort_session(now, session.id, &mut lend_buffers!(self));
+        association.endpoint.abort_session(now, session.id, &mut self.tables.session_context());
         if association.sessions.is_empty() && association.is_opening() {
             // What it was opened for is given up.
-            association.endpoint.abort(now, &mut lend_buffers!(self));
+            association.endpoint.abort(now, &mut self.tables.session_context());
         }
         self.count_if_idle(session.association);
         self.associations.touch(session.association);
@@ -258,7 +257,7 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn give_up_association(&mut self, at: u32, reason: &ConnectError) {
         let Some(association) = self.associations.all.get_mut(at) else { return };
         let slots: Vec<u32> = association.sessions.values().copied().collect();
-        association.endpoint.abort(self.now, &mut lend_buffers!(self));
+        association.endpoint.abort(self.now, &mut self.tables.session_context());
         for slot in slots {
             self.ended(slot, |ticket| Event::ConnectFailed { ticket, reason: reason.clone() });
             self.forget(slot);
@@ -276,28 +275,20 @@ impl<Io: PortIo> Core<Io> {
         self.uncount(at);
         let Some(name) = self.associations.name(at) else { return };
         let Some(mut association) = self.associations.all.remove(at) else { return };
-        self.keep.count(association.key.remote.ip(), association.kept, 0);
+        self.tables.keep().count(association.key.remote.ip(), association.kept, 0);
         let stats = Box::new(association.stats());
-        self.events.push(Event::AssociationClosed { association: name, stats }, &self.counters);
+        self.control.send(Event::AssociationClosed { association: name, stats });
         // Gives back what it has of the worker's buffers.
-        association.endpoint.abort(self.now, &mut lend_buffers!(self));
+        association.endpoint.abort(self.now, &mut self.tables.session_context());
         let associations = &mut self.associations;
         associations.flows.remove(&association.key, at);
         associations.tags.remove(&association.tag);
         let path = &association.carrier.path;
         if association.pinned {
-            self.stack.interfaces[path.interface()].neighbours.unpin(path.next_hop());
+            self.network.unpin(path);
         }
-        associations.wheel.clear(at);
-        if association.waiting
-            && let Some(slots) = associations.waiting.get_mut(&(path.interface(), path.next_hop()))
-        {
-            slots.retain(|&other| other != at);
-        }
-        if association.queued {
-            associations.ready.retain(|&other| other != at);
-            associations.blocked.retain(|&other| other != at);
-        }
+        let next_hop = (path.interface(), path.next_hop());
+        associations.schedule.remove(at, association.scheduled, path.port(), next_hop);
     }
 
     /// Their listener goes: associations without a session go with it.
@@ -305,7 +296,7 @@ impl<Io: PortIo> Core<Io> {
         for at in self.associations.slots() {
             let Some(association) = self.associations.all.get_mut(at) else { continue };
             if association.counts == Counts::Place && association.listener == Some(listener) {
-                association.endpoint.abort(self.now, &mut lend_buffers!(self));
+                association.endpoint.abort(self.now, &mut self.tables.session_context());
                 self.associations.touch(at);
             }
         }
@@ -325,7 +316,7 @@ impl<Io: PortIo> Core<Io> {
     pub(in crate::worker) fn abort_associations(&mut self) {
         for at in self.associations.slots() {
             if let Some(endpoint) = self.associations.endpoint_mut(at) {
-                endpoint.abort(self.now, &mut lend_buffers!(self));
+                endpoint.abort(self.now, &mut self.tables.session_context());
                 self.associations.touch(at);
             }
         }

@@ -16,7 +16,7 @@ use crate::net::neighbour::Resolution;
 use crate::net::path::TxChecksum;
 use crate::worker::batch::Ended;
 use crate::worker::output::{FRAMES, QUOTA, Turn};
-use crate::worker::{Core, PortSlot, lend_buffers};
+use crate::worker::{Core, PortSlot};
 
 /// After this an association asks again for a next hop that did not answer.
 const RETRY: Duration = Duration::from_secs(1);
@@ -175,81 +175,108 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
 impl<Io: PortIo> Core<Io> {
     /// Serves the associations in line. Returns whether there was one.
     pub(in crate::worker) fn transmit_associations(&mut self, now: Instant) -> bool {
-        let in_line = self.associations.ready.len();
-        let before = self.counters.tx_frames.get();
-        for _ in 0..in_line {
-            let Some(at) = self.associations.ready.pop_front() else { break };
+        let before = self.control.counters().tx_frames.get();
+        let mut busy = false;
+        for port in 0..self.associations.schedule.ports() {
+            for _ in 0..self.associations.schedule.blocked(port).len() {
+                busy = true;
+                if self.control.counters().tx_frames.get() - before >= FRAMES {
+                    return true;
+                }
+                let Some(at) = self.associations.schedule.take_blocked(port) else { break };
+                self.report_association(at, now);
+                if let Some(association) = self.associations.all.get_mut(at) {
+                    association.scheduled.blocked_taken();
+                }
+                if self.serve_association(at, now) == Turn::Blocked {
+                    self.associations.schedule.keep_first(port);
+                    break;
+                }
+            }
+        }
+        for _ in 0..self.associations.schedule.ready().len() {
+            busy = true;
+            let Some(at) = self.associations.schedule.take_ready() else { break };
+            // First what has come, so that what its owner answers at once goes with the acknowledgement.
+            self.report_association(at, now);
+            if let Some(association) = self.associations.all.get_mut(at) {
+                association.scheduled.ready_taken();
+            }
             self.serve_association(at, now);
-            if self.counters.tx_frames.get() - before >= FRAMES {
+            if self.control.counters().tx_frames.get() - before >= FRAMES {
                 break;
             }
         }
-        while let Some(at) = self.associations.blocked.pop() {
-            self.associations.ready.push_front(at);
-        }
-        in_line > 0
+        busy
     }
 
-    fn serve_association(&mut self, at: u32, now: Instant) {
-        // First what has come, so that what its owner answers at once goes with the acknowledgement.
-        self.report_association(at, now);
-        let Some(association) = self.associations.all.get_mut(at) else { return };
-        association.queued = false;
-        let turn = if association.waiting { Turn::Waiting } else { self.send_packets(at, now) };
+    fn serve_association(&mut self, at: u32, now: Instant) -> Turn {
+        let Some(association) = self.associations.all.get(at) else { return Turn::Done };
+        let scheduled = association.scheduled;
+        let turn = match (scheduled.is_waiting(), scheduled.is_blocked()) {
+            (true, _) => Turn::Waiting,
+            // Others were before it.
+            (false, true) => Turn::Blocked,
+            (false, false) => self.send_packets(at, now),
+        };
         self.look_at_association_path(at, now);
         self.report_association(at, now);
         self.look_whether_leaving(at);
-        let Some(association) = self.associations.all.get_mut(at) else { return };
+        let Associations { all, schedule, .. } = &mut self.associations;
+        let Some(association) = all.get_mut(at) else { return Turn::Done };
         // Its last packet was sent, or found no room for too long.
         if association.endpoint.is_done() {
-            return self.forget_association(at);
+            self.forget_association(at);
+            return Turn::Done;
         }
         match turn {
             Turn::More => self.associations.touch(at),
-            Turn::Blocked if !association.queued => {
-                association.queued = true;
-                self.associations.blocked.push(at);
+            Turn::Blocked => {
+                let port = association.carrier.path.port();
+                schedule.block(at, &mut association.scheduled, port);
             }
             Turn::Unreachable => self.association_unreachable(at, now),
-            Turn::Blocked | Turn::Done | Turn::Waiting => {}
+            Turn::Done | Turn::Waiting => {}
         }
         self.associations.set_timer(at);
+        turn
     }
 
     /// Asks an association for packets. It stands in line, so that nothing more need be done here.
     pub(super) fn send_packets(&mut self, at: u32, now: Instant) -> Turn {
-        let Some(association) = self.associations.all.get_mut(at) else { return Turn::Done };
+        let Associations { all, schedule, .. } = &mut self.associations;
+        let Some(association) = all.get_mut(at) else { return Turn::Done };
         association.unanswered = 0;
         let path = &association.carrier.path;
-        let (interface, next_hop, port) = (path.interface(), path.next_hop(), path.port());
-        match self.stack.resolve(interface, next_hop, now, &mut self.outbox) {
+        let port = path.port();
+        match self.network.resolve(path, now) {
             Resolution::Known(mac) => association.carrier.set_mac(mac),
             Resolution::Wait { solicit } => {
-                self.counters.neighbour_solicitations.add(u64::from(solicit));
-                association.waiting = true;
-                self.associations.waiting.entry((interface, next_hop)).or_default().push(at);
+                self.control.counters().neighbour_solicitations.add(u64::from(solicit));
+                let next_hop = (path.interface(), path.next_hop());
+                schedule.wait(at, &mut association.scheduled, next_hop);
                 return Turn::Waiting;
             }
             Resolution::Failed | Resolution::Full => return Turn::Unreachable,
         }
-        let Some(Some(PortSlot { io, facts, .. })) = self.ports.get_mut(port) else {
+        let Some(PortSlot { io, facts, .. }) = self.ports.get_mut(port) else {
             return Turn::Done;
         };
         let (carrier, how) = (&association.carrier, facts.tx_checksum);
         let whole = association.endpoint.association().path_len();
-        let packets = Packets::new(io, carrier, how, QUOTA, &self.counters);
+        let packets = Packets::new(io, carrier, how, QUOTA, self.control.counters());
         let peer = association.key.remote.ip();
-        let kept = self.keep.count(peer, association.kept, association.endpoint.kept());
-        let packets = packets.keeping(self.keep.limit(peer, kept));
-        let mut packets = packets.cut_above(whole, &mut self.identifications);
+        let kept = self.tables.keep().count(peer, association.kept, association.endpoint.kept());
+        let packets = packets.keeping(self.tables.keep().limit(peer, kept));
+        let mut packets = packets.cut_above(whole, self.network.identifications());
         association.endpoint.poll_transmit(now, &mut packets);
-        association.kept = self.keep.count(peer, kept, association.endpoint.kept());
+        association.kept = self.tables.keep().count(peer, kept, association.endpoint.kept());
         match packets.ended {
             None => Turn::Done,
             Some(ended) => {
                 match ended {
-                    Ended::RingFull => self.counters.tx_stalls.add(1),
-                    Ended::NoBuffer => self.counters.tx_no_buffer.add(1),
+                    Ended::RingFull => self.control.counters().tx_stalls.add(1),
+                    Ended::NoBuffer => self.control.counters().tx_no_buffer.add(1),
                     Ended::Quota => {}
                 }
                 if packets.has_sent() { Turn::More } else { Turn::Blocked }
@@ -265,15 +292,15 @@ impl<Io: PortIo> Core<Io> {
     ) -> usize {
         let mut fired = 0;
         while fired < most {
-            let Some(at) = self.associations.wheel.pop(now) else { break };
+            let Some(at) = self.associations.schedule.take_due(now) else { break };
             fired += 1;
             let Some(association) = self.associations.all.get_mut(at) else { continue };
-            association.timer = None;
+            association.scheduled.timer_fired();
             if association.own_deadline.is_some_and(|deadline| deadline <= now) {
                 association.own_deadline = None;
             }
             if association.endpoint.poll_timeout().is_some_and(|due| due <= now) {
-                association.endpoint.handle_timeout(now, &mut lend_buffers!(self));
+                association.endpoint.handle_timeout(now, &mut self.tables.session_context());
                 if association.endpoint.association().is_timing_out() {
                     self.ask_for_association_path(at, now);
                 }
@@ -282,8 +309,7 @@ impl<Io: PortIo> Core<Io> {
             let path = &association.carrier.path;
             if association.endpoint.path_suspect() {
                 // RFC 9293 §3.8.3 R1 as well as here: perhaps the neighbour has moved.
-                let neighbours = &mut self.stack.interfaces[path.interface()].neighbours;
-                neighbours.doubt(path.next_hop(), now);
+                self.network.doubt(path, now);
             }
             self.associations.touch(at);
         }
@@ -296,9 +322,9 @@ impl<Io: PortIo> Core<Io> {
         interface: usize,
         address: IpAddr,
     ) {
-        for at in self.associations.waiting.remove(&(interface, address)).unwrap_or_default() {
+        for at in self.associations.schedule.take_waiting((interface, address)) {
             if let Some(association) = self.associations.all.get_mut(at) {
-                association.waiting = false;
+                association.scheduled.waiting_taken();
             }
             self.associations.touch(at);
         }
@@ -311,9 +337,9 @@ impl<Io: PortIo> Core<Io> {
         address: IpAddr,
         now: Instant,
     ) {
-        for at in self.associations.waiting.remove(&(interface, address)).unwrap_or_default() {
+        for at in self.associations.schedule.take_waiting((interface, address)) {
             if let Some(association) = self.associations.all.get_mut(at) {
-                association.waiting = false;
+                association.scheduled.waiting_taken();
                 self.association_unreachable(at, now);
             }
         }
@@ -334,17 +360,14 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl Associations {
-    /// Sets an association's timer in the wheel. One that is set for an earlier time stays.
+    /// Sets an association's timer.
     pub(super) fn set_timer(&mut self, at: u32) {
         let Some(association) = self.all.get_mut(at) else { return };
         // Who cannot send now would be due again and again.
-        let waits = association.waiting || association.own_deadline.is_some();
+        let waits = association.scheduled.is_waiting() || association.own_deadline.is_some();
         let endpoint = if waits { None } else { association.endpoint.poll_timeout() };
         let due = endpoint.into_iter().chain(association.own_deadline).min();
         let Some(due) = due else { return };
-        if association.timer.is_none_or(|set| due < set) {
-            association.timer = Some(due);
-            self.wheel.set(at, due);
-        }
+        self.schedule.set_timer(at, &mut association.scheduled, due);
     }
 }

@@ -9,7 +9,7 @@ use crate::io::PortIo;
 use crate::worker::conn::Origin;
 use crate::worker::listen::Progress;
 use crate::worker::lower::Session;
-use crate::worker::{Core, Phase, lend_buffers};
+use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {
     /// Takes the events of an association, but for those of sessions that have no credit for them.
@@ -19,9 +19,9 @@ impl<Io: PortIo> Core<Io> {
                 Event::Up { .. } => self.association_up(at),
                 Event::Session(id, event) => {
                     let slot = self.associations.all.get(at).and_then(|a| a.sessions.get(&id));
-                    let (slot, before) = (slot.copied(), self.events.given());
+                    let (slot, before) = (slot.copied(), self.control.events_sent());
                     self.report_session(at, id, event, now);
-                    if let (Some(slot), true) = (slot, self.events.given() != before) {
+                    if let (Some(slot), true) = (slot, self.control.events_sent() != before) {
                         self.charge(slot, before);
                     }
                 }
@@ -32,12 +32,11 @@ impl<Io: PortIo> Core<Io> {
     }
 
     fn association_up(&mut self, at: u32) {
-        self.counters.associations_up.add(1);
+        self.control.counters().associations_up.add(1);
         let Some(association) = self.associations.all.get_mut(at) else { return };
         let path = &association.carrier.path;
         if !association.pinned {
-            let neighbours = &mut self.stack.interfaces[path.interface()].neighbours;
-            association.pinned = neighbours.pin(path.next_hop());
+            association.pinned = self.network.pin(path);
         }
     }
 
@@ -86,7 +85,7 @@ impl<Io: PortIo> Core<Io> {
             // From here on the session counts, and not the association.
             self.uncount(at);
             if let Err(reason) = self.take_place(listener, peer, stream, now) {
-                self.counters.drops.count(reason);
+                self.control.counters().drops.count(reason);
                 self.count_if_idle(at);
                 return None;
             }
@@ -98,7 +97,7 @@ impl<Io: PortIo> Core<Io> {
     /// RFC 5043 §6.4: a request that there is no room for gets a Terminate.
     fn turn_away(&mut self, at: u32, id: SessionId, now: Instant) {
         if let Some(endpoint) = self.associations.endpoint_mut(at) {
-            endpoint.abort_session(now, id, &mut lend_buffers!(self));
+            endpoint.abort_session(now, id, &mut self.tables.session_context());
             self.associations.touch(at);
         }
     }

@@ -71,7 +71,7 @@ fn without_rss_frames_find_their_workers_through_the_mesh() {
     }
     // Streams of each worker have been served, whoever got the frames.
     for core in &net.hosts[0].cores {
-        assert_eq!(core.conns.len(), 1);
+        assert_eq!(core.streams.len(), 1);
     }
 }
 
@@ -121,7 +121,7 @@ fn a_frame_is_like_the_last_one_only_if_it_came_by_the_same_port() {
         frame: Packet::Frame(frame.clone()),
         port: 1,
         flow,
-        hash: host.cores[0].flows.hash(&flow),
+        hash: host.cores[0].streams.flows().hash(&flow),
         span: 34..58,
         source_mac: [2, 0, 0, 0, 0, 1],
         carries: Carries::Segment { ce: false, unverified: true },

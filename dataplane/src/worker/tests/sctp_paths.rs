@@ -83,7 +83,7 @@ fn report(mtu: u16, frame: &[u8]) -> TestFrame {
     // More than eight octets behind IP's header, so that of what is in UDP SCTP's are among them.
     message.extend(&frame[14..][..if v6 { 1000 } else { 20 + 32 }]);
     let host = Host::new(&Plan::new(2));
-    let (interface, mac) = (&host.cores[0].stack.interfaces[0], [2, 0, 0, 0, 0, 1]);
+    let (interface, mac) = (host.cores[0].network.interface(0), [2, 0, 0, 0, 0, 1]);
     let ends = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
     let protocol = if v6 { IpProtocol::Icmpv6 } else { IpProtocol::Icmp };
     let mut out = Vec::new();
@@ -246,7 +246,7 @@ fn a_black_hole_is_left() {
         assert_eq!(net.hosts[0].count("path_mtus"), 1);
         if !way.udp && way.workers == 1 {
             let peer = if way.v6 { v6(2) } else { v4(2) };
-            let known = net.hosts[0].cores[0].path_mtus.get((0, peer), net.now);
+            let known = net.hosts[0].cores[0].network.path_mtu((0, peer), net.now);
             assert_eq!(known, Some(mtu as u16));
             let config = way.config(sctp::Config::default());
             net.open_as(0, 0, 1, (peer, PORT).into(), config);
@@ -262,7 +262,7 @@ fn a_black_hole_is_left() {
 
 /// The size of segments that a stream of host 0 over TCP takes its path to carry.
 fn path_mss(net: &Net, stream: StreamId) -> usize {
-    let conns = &net.hosts[0].cores[0].conns;
+    let conns = &net.hosts[0].cores[0].streams;
     let conn = conns.find(stream).and_then(|slot| conns.get(slot)).expect("it is there");
     match &conn.lower {
         Lower::Tcp(endpoint) => endpoint.connection().path_mss().into(),
@@ -314,13 +314,13 @@ fn a_path_below_the_least_packet_stays_known() {
     let (mut net, here) = way.open(sctp::Config { min_path_mtu: 68, ..sctp::Config::default() });
     let mtu = 500;
     let now = net.now;
-    net.hosts[0].cores[0].path_mtus.learn((0, v4(2)), mtu, now);
+    net.hosts[0].cores[0].network.learn_path_mtu((0, v4(2)), mtu, now);
     net.loses = Box::new(|from, frame| from == 0 && frame[12..14] == [8, 0]);
     net.hosts[0].send(here, &[1; 1000]);
     net.pass(Duration::from_secs(10));
     assert_eq!(path_len(&net), sctp::MIN_PACKET);
     let core = &net.hosts[0].cores[0];
-    assert_eq!(core.path_mtus.get((0, v4(2)), net.now), Some(mtu));
+    assert_eq!(core.network.path_mtu((0, v4(2)), net.now), Some(mtu));
     let stats = core.associations.endpoint(0).expect("it is there").association().stats();
     assert_eq!((stats.path_mtu_reductions, stats.path_mtu_black_holes), (1, 0));
 }

@@ -444,7 +444,7 @@ fn a_silent_stream_keeps_no_memory_for_what_waits() {
         let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config.clone());
         let ticket = net.hosts[0].write(here, (SOURCE, &source), SINK, 5000);
         let keeps = |net: &Net| {
-            let conns = &net.hosts[0].cores[0].conns;
+            let conns = &net.hosts[0].cores[0].streams;
             let conn = conns.find(here).and_then(|slot| conns.get(slot)).unwrap();
             !conn.pending.is_blank()
         };

@@ -2,7 +2,7 @@
 //! silent for a while: not at once, because a stream that is asked and answers needs it again with the next
 //! question.
 //!
-//! A hand goes round the streams, a thousandth of them each millisecond, so that what it costs is little and
+//! A cursor goes round the streams, a thousandth of them each millisecond, so that what it costs is little and
 //! does not depend on how many there are.
 
 use std::time::Duration;
@@ -20,35 +20,35 @@ const ROUND: usize = 1000;
 /// Silence of the peer after which a stream gives back what it does not need.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Where the hand is.
+/// Where the round is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Hand {
+pub(super) struct Cursor {
     next: usize,
     moves_at: Instant,
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Moves the hand, if it is time.
-    pub(super) fn tidy(&mut self, now: Instant) {
-        let places = self.conns.places();
-        if now < self.hand.moves_at || places == 0 {
+    /// Moves the cursor, if it is time.
+    pub(super) fn reclaim(&mut self, now: Instant) {
+        let places = self.streams.places();
+        if now < self.reclaim.moves_at || places == 0 {
             return;
         }
-        self.hand.moves_at = now + STEP;
+        self.reclaim.moves_at = now + STEP;
         for _ in 0..places.div_ceil(ROUND) {
-            let slot = self.hand.next % places;
-            self.hand.next = slot + 1;
-            let Some(conn) = self.conns.get_mut(slot as u32) else { continue };
+            let slot = self.reclaim.next % places;
+            self.reclaim.next = slot + 1;
+            let Some(conn) = self.streams.get_mut(slot as u32) else { continue };
             match &mut conn.lower {
                 Lower::Tcp(endpoint) if now.saturating_since(endpoint.idle_since()) < SILENCE => {
                     continue;
                 }
                 Lower::Tcp(endpoint) => endpoint.relax(now),
                 // What is in flight is the association's. How long the session has been silent nobody knows:
-                // what it wants again at once costs an allocation, as often as the hand comes by.
+                // what it wants again at once costs an allocation, once in a round.
                 Lower::Sctp(_) => {}
             }
-            conn.relax(self.events.taken());
+            conn.relax(self.control.events_taken());
         }
     }
 }

@@ -20,7 +20,7 @@ impl<Io: PortIo> Core<Io> {
     /// Before the segments of a burst are given to these streams, one after the other.
     #[inline]
     pub(super) fn bring_near(&self, slots: impl Iterator<Item = u32> + Clone) {
-        if self.conns.len() > FEW {
+        if self.streams.len() > FEW {
             self.approach_all(slots);
         }
     }
@@ -28,7 +28,7 @@ impl<Io: PortIo> Core<Io> {
     /// Before the first streams in a line have their turns.
     #[inline]
     pub(super) fn bring_first_near(&self, line: &VecDeque<u32>) {
-        if self.conns.len() > FEW {
+        if self.streams.len() > FEW {
             self.approach_all(line.iter().take(AHEAD).copied());
         }
     }
@@ -36,7 +36,7 @@ impl<Io: PortIo> Core<Io> {
     /// Before the first stream in a line has its turn: those behind it, each a step further than the one behind.
     #[inline]
     pub(super) fn bring_next_near(&self, line: &VecDeque<u32>) {
-        if self.conns.len() > FEW {
+        if self.streams.len() > FEW {
             self.approach_next(line);
         }
     }
@@ -63,7 +63,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     fn approach(&self, slot: u32, steps: u32) {
-        if let Some(conn) = self.conns.get(slot) {
+        if let Some(conn) = self.streams.get(slot) {
             conn.near(steps, &mut dpdk::prefetch::write);
         }
     }

@@ -28,7 +28,7 @@
 
 use base::Instant;
 
-use crate::congestion::Congestion;
+use crate::congestion::Saved;
 use crate::delivery::Delivery;
 use crate::frto::Frto;
 use crate::prr::Prr;
@@ -42,7 +42,7 @@ const MAX_OWED: usize = 128;
 #[derive(Clone, Debug)]
 pub struct Episode {
     /// Congestion control as it was.
-    pub prior: Congestion,
+    pub prior: Saved,
     /// The proportional reduction (RFC 6937).
     pub prr: Prr,
     /// Was the time-out spurious?
@@ -81,7 +81,7 @@ pub enum Proof {
 
 impl Episode {
     /// Begins with `prior` in force and `flight` octets outstanding.
-    pub fn new(prior: Congestion, flight: u64, by_timeout: bool) -> Self {
+    pub fn new(prior: Saved, flight: u64, by_timeout: bool) -> Self {
         Episode {
             prior,
             prr: Prr::new(flight),

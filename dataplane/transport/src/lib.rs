@@ -24,4 +24,5 @@ pub mod seq;
 pub mod tlp;
 pub mod usage;
 
-pub use parameters::{CongestionControl, Parameters};
+pub use congestion::CongestionControl;
+pub use parameters::Parameters;

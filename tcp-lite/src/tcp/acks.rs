@@ -6,12 +6,14 @@ use core::time::Duration;
 use base::Instant;
 
 use super::config::Config;
+use super::congestion::{Acked, Cause, Growth};
 use super::delivery::Delivery;
 use super::episode::{Episode, Proof};
 use super::frto::{self, Frto, Seen, Verdict};
 use super::rack::Judgement;
 use super::ranges::Range;
 use super::recovery::{Phase, must_recover};
+use super::scoreboard::Detected;
 use super::sender::Sender;
 use super::seq::{ExtSeq, SeqNumber};
 use super::stats::Counts;
@@ -34,6 +36,8 @@ pub(crate) struct AckInfo<'a> {
     pub(crate) echoed_ms: Option<u64>,
     /// New data waits.
     pub(crate) has_data: bool,
+    /// It echoes a congestion mark (RFC 3168 §6.1.2).
+    pub(crate) marked: bool,
 }
 
 /// What is known of an acknowledgement once the scoreboard has taken it in.
@@ -92,10 +96,12 @@ impl Sender {
         // RFC 5682 §3.1 step 3a: a peer that has no room beyond the gap refuses the new data and has
         // nothing to SACK.
         let undone = self.undo_if_spurious(info, &told, duplicate || bare, stats);
+        let mut growth = Growth::None;
         if !undone {
             let lost = self.find_losses(now, config, stats);
-            self.adjust_window(now, before, &told, lost, config);
+            growth = self.adjust_window(before, &told, lost);
         }
+        self.inform_controller(now, info, &told, growth, config);
         self.forget_episode();
         told.advanced
     }
@@ -436,12 +442,12 @@ impl Sender {
     /// before.
     fn detect(&mut self, now: Instant, config: &Config, stats: &mut Counts) -> u64 {
         let judgement = self.judgement(now);
-        let mut found = self.out.board.detect_losses(judgement);
+        let mut found = self.detect_losses(judgement);
         if found.congestion > 0 && !self.out.phase.is_recovering() {
             self.enter_recovery(stats);
             // In recovery the reordering window may be none (RFC 8985 §6.2 step 4).
             let judgement = self.judgement(now);
-            let more = self.out.board.detect_losses(judgement);
+            let more = self.detect_losses(judgement);
             found.segments += more.segments;
             found.again_at = more.again_at;
         }
@@ -449,6 +455,12 @@ impl Sender {
         self.out.reorder_at = found.again_at.map(|at| at.min(latest));
         stats.add(found.segments, |s| &mut s.segments_lost);
         found.segments
+    }
+
+    fn detect_losses(&mut self, judgement: Judgement) -> Detected {
+        let cc = &mut self.cc;
+        let lost = |bytes, sent_at| cc.on_segment_lost(bytes, sent_at);
+        self.out.board.detect_losses(judgement, lost)
     }
 
     /// The reordering timer expired.
@@ -468,9 +480,10 @@ impl Sender {
         self.out.recover = self.nxt;
         if let (Phase::Reducing { .. }, Some(episode)) = (self.out.phase, &mut self.episode) {
             // What ECN took is not given back if this proves spurious (RFC 3168 §6.1.2).
-            episode.prior = self.cc.clone();
+            episode.prior = self.cc.save();
+            self.cc.on_loss_after_marks(flight);
         } else {
-            let episode = Episode::new(self.cc.clone(), flight, false);
+            let episode = Episode::new(self.cc.save(), flight, false);
             self.episode = Some(Box::new(episode));
             // RFC 5681 §3.2 (2): limited transmit does not count as flight.
             let limited = if self.dup_acks > 0 { self.out.flight_before_dups } else { flight };
@@ -485,8 +498,8 @@ impl Sender {
         if self.out.phase != Phase::Open || self.out.board.is_empty() {
             return false; // it does already, or nothing is in flight
         }
-        self.episode = Some(Box::new(Episode::new(self.cc.clone(), self.flight(), false)));
-        self.cc.on_loss(self.flight());
+        self.episode = Some(Box::new(Episode::new(self.cc.save(), self.flight(), false)));
+        self.cc.on_marks(self.flight());
         self.out.phase = Phase::Reducing { point: self.nxt };
         true
     }
@@ -494,12 +507,16 @@ impl Sender {
     /// The retransmission timer expired (RFC 6298 §5.4 to §5.6, RFC 6675 §5.1, RFC 8985 §6.3).
     pub(crate) fn on_timeout(&mut self, now: Instant, stats: &mut Counts) {
         stats.more().timeouts += 1;
-        let again = self.timeouts_in_a_row > 0;
-        self.timeouts_in_a_row += 1;
         // What was reduced in this window is not reduced again.
-        let reduced = again || self.out.phase.is_reducing();
-        if !reduced {
-            let mut episode = Episode::new(self.cc.clone(), self.flight(), true);
+        let reduced = match self.out.phase {
+            _ if self.timeouts_in_a_row > 0 => Some(Cause::Timeout),
+            Phase::Recovery { .. } => Some(Cause::Loss),
+            Phase::Reducing { .. } => Some(Cause::Marks),
+            Phase::Open | Phase::Loss { .. } => None,
+        };
+        self.timeouts_in_a_row += 1;
+        if reduced.is_none() {
+            let mut episode = Episode::new(self.cc.save(), self.flight(), true);
             episode.frto = Frto::Retransmitted;
             self.episode = Some(Box::new(episode));
         } else if let Some(episode) = &mut self.episode {
@@ -528,32 +545,47 @@ impl Sender {
 
     // --- window -------------------------------------------------------------------------------------
 
-    fn adjust_window(
-        &mut self,
-        now: Instant,
-        before: Phase,
-        told: &Told,
-        lost: u64,
-        config: &Config,
-    ) {
+    /// The window in recovery and during a reduction. Returns whether it may grow otherwise.
+    fn adjust_window(&mut self, before: Phase, told: &Told, lost: u64) -> Growth {
         if self.out.phase.is_reducing() {
             if self.sack {
                 self.reduce(told.delivery.octets, told.advanced && lost == 0);
             }
-            return;
+            return Growth::None;
         }
-        let grows = !before.is_reducing() && told.advanced;
-        if !grows {
-            return;
+        if before.is_reducing() || !told.advanced {
+            return Growth::None;
         }
-        let octets = told.flight.saturating_sub(self.flight());
         let slow_start = self.cc.in_slow_start();
         if self.out.usage.is_limited(slow_start, self.cc.cwnd()) || before.is_recovering() {
-            let srtt = self.rtt.srtt().unwrap_or_else(|| self.rtt.rto(config));
-            self.cc.on_ack(now, octets, srtt); // in slow start after a time-out, RFC 5681 §3.1
+            Growth::Allowed // in slow start after a time-out, RFC 5681 §3.1
         } else {
-            self.cc.on_limited_by_source();
+            Growth::SourceLimited
         }
+    }
+
+    fn inform_controller(
+        &mut self,
+        now: Instant,
+        info: AckInfo<'_>,
+        told: &Told,
+        growth: Growth,
+        config: &Config,
+    ) {
+        let acked = told.flight.saturating_sub(self.flight());
+        self.cc.on_ack(&Acked {
+            now,
+            acked,
+            delivered: told.delivery.octets,
+            marked: if info.marked { acked } else { 0 },
+            newest: told.delivery.latest.map(|latest| latest.at),
+            rtt: told.delivery.shortest_rtt(),
+            min_rtt: self.rack.min_rtt(),
+            srtt: self.rtt.srtt().unwrap_or_else(|| self.rtt.rto(config)),
+            in_flight: self.pipe(),
+            growth,
+            rate: None,
+        });
     }
 
     /// The window in recovery (RFC 6937).

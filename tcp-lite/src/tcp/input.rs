@@ -300,6 +300,7 @@ impl Connection {
             blocks: if self.send.sack { &seg.options.sack } else { &[] },
             echoed_ms: self.echoed_ms(now, seg),
             has_data: self.state.may_send() && up.has_data(),
+            marked: self.ecn.sends() && seg.flags.has(Flags::ECE),
         };
         let advanced = self.send.on_ack(now, info, &self.config, &mut self.stats);
         self.loss_timer_after_ack(now, advanced);

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use base::Instant;
 
+use super::congestion::Run;
 use super::connection::Connection;
 use super::frto::{Frto, NEW_SEGMENTS};
 use super::receiver::Receiver;
@@ -139,7 +140,7 @@ impl Connection {
         if self.send.out.tlp.due {
             self.send_tail_probe(now, up, tx);
         }
-        let (before, nxt) = (self.send.last_sent, self.send.nxt);
+        let (before, nxt, in_flight) = (self.send.last_sent, self.send.nxt, self.send.pipe());
         let stopped_by = loop {
             match self.send_next(now, up, tx) {
                 Sent::Yes => self.send.last_sent = now,
@@ -153,6 +154,11 @@ impl Connection {
         if let Sent::Paced(at) = stopped_by {
             self.stats.more().paced_waits += 1;
             self.timers.set(Timer::Pace, at);
+        }
+        if self.send.cc.wants_runs() && self.send.pipe() > in_flight {
+            let bytes = self.send.pipe() - in_flight;
+            let app_limited = stopped_by == Sent::Declined && !up.has_data();
+            self.send.cc.on_sent(&Run { now, bytes, in_flight, app_limited });
         }
         let limited = stopped_by == Sent::CwndFull;
         if limited || self.send.last_sent != before {

@@ -132,7 +132,7 @@ impl Sender {
             wnd: 0,
             max_wnd: 0,
             out: Lazy::new(),
-            cc: Congestion::new(config, usize::from(mss), config.initial_window),
+            cc: congestion(config, usize::from(mss), config.initial_window),
             rtt: RttEstimator::new(config),
             emss: u32::from(mss),
             sack: false,
@@ -169,7 +169,7 @@ impl Sender {
         }
         // RFC 5681 §3.1: one segment when the SYN was lost.
         let segments = if syn_lost { 1 } else { config.initial_window };
-        self.cc = Congestion::new(config, self.emss(), segments);
+        self.cc = congestion(config, self.emss(), segments);
         self.emss_news = true;
     }
 
@@ -229,7 +229,7 @@ impl Sender {
             return None;
         }
         let trips = (self.rtt.srtt(), self.rack.min_rtt());
-        Pace::new(self.cc.cwnd(), u64::from(self.emss), trips, self.cc.in_slow_start())
+        self.cc.pace(u64::from(self.emss), trips)
     }
 
     /// True where the acknowledgements clock what is sent, one by one: receivers that delay them for two
@@ -318,4 +318,8 @@ impl Sender {
     fn computed_emss(&self) -> usize {
         self.payload_of(self.peer_mss.min(self.path_mss))
     }
+}
+
+fn congestion(config: &Config, smss: usize, segments: u32) -> Congestion {
+    Congestion::new(config.congestion, config.send_window, smss, segments)
 }

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use super::*;
+use crate::congestion::{Congestion, CongestionControl};
 use crate::delivery::{By, Transmission};
-use crate::parameters::Chosen;
 use crate::seq::SeqNumber;
 
 /// The shortest round trip.
@@ -24,7 +24,7 @@ fn ms(ms: u64) -> Instant {
 
 /// 1000 bytes from 1000 on were sent again after 50 ms.
 fn episode() -> Episode {
-    let prior = Congestion::new(&Chosen::default(), 1000, 10);
+    let prior = Congestion::new(CongestionControl::default(), 1 << 30, 1000, 10).save();
     let mut episode = Episode::new(prior, 10_000, false);
     assert_eq!(episode.proof(Some(0), false), None, "nothing sent again");
     episode.on_resent(ms(50), range(1000, 2000), 2);

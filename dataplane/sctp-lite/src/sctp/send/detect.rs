@@ -23,15 +23,21 @@ pub(super) struct Detected {
 }
 
 /// The board while it is searched.
-struct Search<'a> {
+struct Search<'a, F> {
     board: &'a mut Board,
     chunks: u64,
+    /// Gets length and time of each chunk that is lost.
+    lost: F,
 }
 
 impl Board {
-    /// RACK_detect_loss of RFC 8985 §6.2.
-    pub(super) fn detect_losses(&mut self, judgement: Judgement) -> Detected {
-        let mut search = Search { board: self, chunks: 0 };
+    /// RACK_detect_loss of RFC 8985 §6.2. `lost` gets the length of each chunk that is lost, and when it was sent.
+    pub(super) fn detect_losses(
+        &mut self,
+        judgement: Judgement,
+        lost: impl FnMut(u64, Instant),
+    ) -> Detected {
+        let mut search = Search { board: self, chunks: 0, lost };
         let again_at = detect(&mut search, judgement);
         Detected { chunks: search.chunks, again_at }
     }
@@ -51,11 +57,11 @@ impl Board {
 
     /// Remembers a retransmission by its time.
     pub(super) fn note_resent(&mut self, tsn: ExtSeq, now: Instant) {
-        Search { board: self, chunks: 0 }.note_resent(tsn, now);
+        Search { board: self, chunks: 0, lost: |_, _| {} }.note_resent(tsn, now);
     }
 }
 
-impl InFlight for Search<'_> {
+impl<F: FnMut(u64, Instant)> InFlight for Search<'_, F> {
     fn edge(&self) -> usize {
         self.board.index(self.board.loss_edge)
     }
@@ -80,6 +86,8 @@ impl InFlight for Search<'_> {
 
     fn lose(&mut self, index: usize) {
         self.chunks += 1;
+        let record = &self.board.records[index];
+        (self.lost)(record.chunk_len(), record.sent_at);
         self.board.mark(index, |r| r.marks = (r.marks | LOST) & !AGAIN);
         self.board.high_rxt = self.board.high_rxt.min(self.board.tsn(index));
     }

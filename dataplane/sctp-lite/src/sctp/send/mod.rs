@@ -120,7 +120,7 @@ impl Sender {
         Sender {
             board: Board::new(una),
             phase: Phase::Open,
-            cc: Congestion::new(config, smss, config.initial_packets(smss)).with_floor(4),
+            cc: congestion(config, smss),
             rtt: RttEstimator::new(config),
             rack: Rack::new(),
             tlp: TailLoss::new(),
@@ -265,7 +265,7 @@ impl Sender {
         }
         let smss = self.smss() as u64;
         let trips = (self.rtt.srtt(), self.rack.min_rtt());
-        Pace::new(self.cc.cwnd(), smss, trips, self.cc.in_slow_start())
+        self.cc.pace(smss, trips)
     }
 
     /// Tells the source what changed.
@@ -274,6 +274,12 @@ impl Sender {
             source.most_changed(self.most);
         }
     }
+}
+
+/// RFC 9260 §7.2.1; §7.2.3 for the floor.
+fn congestion(config: &SendConfig, smss: usize) -> Congestion {
+    let segments = config.initial_packets(smss);
+    Congestion::new(config.congestion, config.send_window, smss, segments).with_floor(4)
 }
 
 /// The range of one TSN.

@@ -1,6 +1,7 @@
 //! Which DATA chunks go into the next packet (RFC 9260 §6.1, §6.10): what is lost, then what is new.
 
 use base::Instant;
+use transport::congestion::Run;
 use transport::frto::{Frto, NEW_SEGMENTS};
 use transport::recovery::{Choice, NextSeg, Phase};
 use wire::sctp::{DATA_HEADER_LEN, DataHeader, PacketBuilder, Tsn};
@@ -55,6 +56,11 @@ impl Sender {
             self.last_sent = now;
             self.burst = self.burst.saturating_sub(1);
             let octets = self.board.pipe() - before;
+            if self.cc.wants_runs() {
+                let app_limited = !source.has_data() && !self.board.awaits_retransmission();
+                let run = Run { now, bytes: octets, in_flight: before, app_limited };
+                self.cc.on_sent(&run);
+            }
             if let Some(pace) = self.pace() {
                 self.pacer.on_sent(now, octets, pace);
             }

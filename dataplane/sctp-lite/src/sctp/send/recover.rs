@@ -3,6 +3,7 @@
 
 use base::Instant;
 
+use transport::congestion::{Acked, Cause, Growth};
 use transport::delivery::Delivery;
 use transport::episode::{Episode, Proof};
 use transport::frto::{self, Frto, Seen, Verdict};
@@ -12,6 +13,7 @@ use transport::seq::ExtSeq;
 use transport::tlp::{TlpAck, TlpOutcome};
 
 use super::Sender;
+use super::detect::Detected;
 
 /// What is known of an acknowledgement once the board has taken it in.
 #[derive(Clone, Copy, Debug)]
@@ -50,10 +52,12 @@ impl Sender {
         self.measure(now, told);
         self.judge_probe(told);
         self.leave_recovery(before, told);
+        let mut growth = Growth::None;
         if !self.undo_if_spurious(told) {
             let lost = self.find_losses(now);
-            self.adjust_window(now, before, told, lost);
+            growth = self.adjust_window(before, told, lost);
         }
+        self.inform_controller(now, told, growth);
         self.forget_episode();
         let packets = told.delivery.octets.div_ceil(self.smss() as u64);
         if packets > 0 {
@@ -185,17 +189,22 @@ impl Sender {
             self.timers.reorder = None;
             return 0;
         }
-        let mut found = self.board.detect_losses(self.judgement(now));
+        let mut found = self.detect_losses(self.judgement(now));
         if found.chunks > 0 && !self.phase.is_recovering() {
             self.enter_recovery();
             // In recovery the reordering window may be none (RFC 8985 §6.2 step 4).
-            let more = self.board.detect_losses(self.judgement(now));
+            let more = self.detect_losses(self.judgement(now));
             found.chunks += more.chunks;
             found.again_at = more.again_at;
         }
         self.timers.reorder = found.again_at.map(|at| at.min(now + self.rtt.rto(&self.config)));
         self.stats.lost += found.chunks;
         found.chunks
+    }
+
+    fn detect_losses(&mut self, judgement: Judgement) -> Detected {
+        let cc = &mut self.cc;
+        self.board.detect_losses(judgement, |bytes, sent_at| cc.on_segment_lost(bytes, sent_at))
     }
 
     /// The reordering timer expired.
@@ -212,7 +221,7 @@ impl Sender {
         self.stats.fast_recoveries += 1;
         self.tlp.reset();
         let flight = self.board.flight();
-        let episode = Episode::new(self.cc.clone(), flight, false);
+        let episode = Episode::new(self.cc.save(), flight, false);
         self.episode = Some(Box::new(episode));
         self.cc.on_loss(flight);
         self.phase = Phase::Recovery { point: self.board.nxt() };
@@ -222,13 +231,15 @@ impl Sender {
     /// T3-rtx expired (RFC 9260 §6.3.3, §7.2.3).
     pub(super) fn on_timeout(&mut self, now: Instant) {
         self.stats.timeouts += 1;
-        let again = self.timeouts_in_a_row > 0;
-        self.timeouts_in_a_row = self.timeouts_in_a_row.saturating_add(1);
         // What was reduced in this window is not reduced again.
-        let reduced = again || self.phase.is_reducing();
+        let reduced = match self.phase {
+            _ if self.timeouts_in_a_row > 0 => Some(Cause::Timeout),
+            phase => phase.is_reducing().then_some(Cause::Loss),
+        };
+        self.timeouts_in_a_row = self.timeouts_in_a_row.saturating_add(1);
         let flight = self.board.flight();
-        if !reduced {
-            let mut episode = Episode::new(self.cc.clone(), flight, true);
+        if reduced.is_none() {
+            let mut episode = Episode::new(self.cc.save(), flight, true);
             episode.frto = Frto::Retransmitted;
             self.episode = Some(Box::new(episode));
         } else if let Some(episode) = &mut self.episode {
@@ -250,22 +261,38 @@ impl Sender {
 
     // --- window -------------------------------------------------------------------------------------
 
-    fn adjust_window(&mut self, now: Instant, before: Phase, told: &Told, lost: u64) {
+    /// The window in recovery. Returns whether it may grow otherwise.
+    fn adjust_window(&mut self, before: Phase, told: &Told, lost: u64) -> Growth {
         if self.phase.is_reducing() {
             self.reduce(told.delivery.octets, told.advanced && lost == 0);
-            return;
+            return Growth::None;
         }
         // RFC 9260 §7.2.1: not in fast recovery, and only while the window is used.
         if before.is_reducing() || !told.advanced {
-            return;
+            return Growth::None;
         }
         let slow_start = self.cc.in_slow_start();
         if self.usage.is_limited(slow_start, self.cc.cwnd()) || before.is_recovering() {
-            let srtt = self.rtt.srtt().unwrap_or_else(|| self.rtt.rto(&self.config));
-            self.cc.on_ack(now, told.delivery.octets, srtt);
+            Growth::Allowed
         } else {
-            self.cc.on_limited_by_source();
+            Growth::SourceLimited
         }
+    }
+
+    fn inform_controller(&mut self, now: Instant, told: &Told, growth: Growth) {
+        self.cc.on_ack(&Acked {
+            now,
+            acked: told.delivery.octets,
+            delivered: told.delivery.octets,
+            marked: 0,
+            newest: told.delivery.latest.map(|latest| latest.at),
+            rtt: told.delivery.shortest_rtt(),
+            min_rtt: self.rack.min_rtt(),
+            srtt: self.rtt.srtt().unwrap_or_else(|| self.rtt.rto(&self.config)),
+            in_flight: self.board.pipe(),
+            growth,
+            rate: None,
+        });
     }
 
     /// The window in recovery (RFC 6937).

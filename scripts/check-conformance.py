@@ -15,6 +15,7 @@ CRATES = {
     "wire": "dataplane/wire",
     "ddp": "dataplane/ddp",
     "link": "dataplane/link",
+    "port-kind": "dataplane/port-kind",
     "transport": "dataplane/transport",
     "sim": "dataplane/sim",
     "dpdk": "dataplane/dpdk",

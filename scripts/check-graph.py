@@ -15,15 +15,16 @@ MAY_USE = {
     "ddp": {"base", "wire"},
     "transport": {"base", "wire"},
     "link": {"base"},
+    "port-kind": set(),
     "tcp-lite": {"base", "wire", "ddp", "transport"},
     "sctp-lite": {"base", "wire", "ddp", "transport"},
     "sim": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite"},
     "dpdk-sys": set(),
     "dpdk": {"dpdk-sys"},
-    "dataplane": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "dpdk"},
+    "dataplane": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "port-kind", "dpdk"},
     # Tests another host: our own stack, which sim has under test, is no part of it.
     "script": {"base", "wire", "sim", "dataplane", "dpdk"},
-    "control": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "dataplane", "dpdk"},
+    "control": {"base", "wire", "ddp", "link", "port-kind", "tcp-lite", "sctp-lite", "dataplane", "dpdk"},
 }
 
 

@@ -4,7 +4,7 @@ use dataplane::port::{ChecksumBy, Port};
 use dataplane::{InterfaceId, NeighbourInfo};
 
 use crate::api::{self, Counters, InterfaceInfo, PortStats};
-use crate::config::{Config, PortKind, PortSection};
+use crate::config::{Config, PortSection};
 
 /// An open port and its section of the configuration.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl PortView {
     pub(super) fn info(&self, config: &Config, neighbours: &[NeighbourInfo]) -> api::PortInfo {
         let info = self.port.info();
         let link = self.port.link();
-        let (kind, device) = kind(&self.section.kind);
+        let kind = &self.section.kind;
         let sums = info.checksums;
         let all = [("rx-ip-checksum", sums.rx_ip), ("rx-tcp-checksum", sums.rx_tcp)];
         let all = all
@@ -29,8 +29,8 @@ impl PortView {
         let offloads = all.filter(|(_, by)| *by == ChecksumBy::Device).map(|(name, _)| name.into());
         api::PortInfo {
             name: info.name.clone(),
-            kind: kind.into(),
-            device,
+            kind: kind.word().into(),
+            device: kind.place(),
             driver: info.driver.clone(),
             mac: mac(&info.mac),
             up: link.up,
@@ -123,18 +123,6 @@ pub(super) fn checksum(port: &Port) -> &'static str {
     }
 }
 
-/// Kind and device of a port, in words.
-pub(super) fn kind(kind: &PortKind) -> (&'static str, String) {
-    match kind {
-        PortKind::Pci { address, .. } => ("pci", address.clone()),
-        PortKind::AfXdp { device, .. } => ("af_xdp", device.clone()),
-        PortKind::AfPacket { device } => ("af_packet", device.clone()),
-        PortKind::Tap { device } => ("tap", device.clone()),
-        PortKind::Memif { socket, .. } => ("memif", socket.display().to_string()),
-        PortKind::Ring { link } => ("ring", link.clone()),
-    }
-}
-
 fn mac(octets: &[u8; 6]) -> String {
     octets.map(|octet| format!("{octet:02x}")).join(":")
 }
@@ -142,10 +130,12 @@ fn mac(octets: &[u8; 6]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::PortKind;
 
     #[test]
     fn addresses_and_kinds_read_well() {
         assert_eq!(mac(&[2, 0, 0xab, 0, 0, 0x0f]), "02:00:ab:00:00:0f");
-        assert_eq!(kind(&PortKind::Ring { link: "wire".into() }), ("ring", "wire".into()));
+        let kind = PortKind::Ring { link: "wire".into() };
+        assert_eq!((kind.word(), kind.place()), ("ring", "wire".into()));
     }
 }

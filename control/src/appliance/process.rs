@@ -228,7 +228,7 @@ fn attach_socket(socket: &Path) -> Result<shm::Server, String> {
 fn report(config: &Config, ports: &[Port], regions: &[(RegionSection, Loaded)]) {
     let name = &config.name;
     for (section, port) in config.ports.iter().zip(ports) {
-        let (info, (kind, device)) = (port.info(), ports::kind(&section.kind));
+        let (info, kind, device) = (port.info(), section.kind.word(), section.kind.place());
         tracing::info!(
             "{name}: port {}: {kind} {device} (driver {}), MTU {}, queues: {}, TCP checksums: {}",
             info.name,

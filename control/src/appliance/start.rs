@@ -4,17 +4,14 @@ use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use dataplane::port::{self, ChecksumMode, PortConfig};
+use dataplane::port::PortConfig;
 use dataplane::{
     DataplaneConfig, Idle, InterfaceConfig, Limits, PortAttachment, PortId, Route, SynCookieMode,
     WorkerConfig, WorkerId,
 };
 use dpdk::{EalConfig, Hugepages, LogLevel};
 
-use crate::config::{
-    self, Checksum, Config, HugepagePolicy, Impairment, MemifRole, PortKind, PortSection,
-    SynCookies,
-};
+use crate::config::{self, Config, HugepagePolicy, Impairment, PortSection, SynCookies};
 
 /// How long an adaptive worker polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
@@ -31,10 +28,7 @@ pub fn eal_config(configs: &[&Config]) -> Result<EalConfig, String> {
     let mut pools = 0;
     for config in configs {
         for section in &config.ports {
-            if let PortKind::Pci { address, devargs } = &section.kind {
-                let separator = if devargs.is_empty() { "" } else { "," };
-                pci.push(format!("{address}{separator}{devargs}"));
-            }
+            pci.extend(section.kind.eal_device());
             pools += port_config(config, section)?.pool_octets();
         }
     }
@@ -77,13 +71,8 @@ pub fn port_config(config: &Config, section: &PortSection) -> Result<PortConfig,
         None => None,
     };
     Ok(PortConfig {
-        kind: port_kind(&section.kind),
         mtu: section.mtu,
-        checksum: match section.checksum {
-            Checksum::Offload => ChecksumMode::Offload,
-            Checksum::Software => ChecksumMode::Software,
-            Checksum::Trusted => ChecksumMode::Trusted,
-        },
+        checksum: section.checksum,
         mac: section.mac,
         queues: section.workers.len() as u16,
         rx_descriptors: section.rx_descriptors,
@@ -91,27 +80,8 @@ pub fn port_config(config: &Config, section: &PortSection) -> Result<PortConfig,
         buffers: None,
         numa: config.memory.numa_node.map(u32::from),
         impair,
-        ..PortConfig::new(section.name.clone(), port_kind(&section.kind))
+        ..PortConfig::new(section.name.clone(), section.kind.clone())
     })
-}
-
-fn port_kind(kind: &PortKind) -> port::PortKind {
-    match kind.clone() {
-        PortKind::Pci { address, .. } => port::PortKind::Pci { address },
-        PortKind::AfXdp { device, first_queue, force_copy } => {
-            port::PortKind::AfXdp { device, first_queue, force_copy }
-        }
-        PortKind::AfPacket { device } => port::PortKind::AfPacket { device },
-        PortKind::Tap { device } => port::PortKind::Tap { device },
-        PortKind::Memif { socket, role, id, secret } => {
-            let role = match role {
-                MemifRole::Server => port::MemifRole::Server,
-                MemifRole::Client => port::MemifRole::Client,
-            };
-            port::PortKind::Memif { socket, role, id, secret }
-        }
-        PortKind::Ring { link } => port::PortKind::Ring { link },
-    }
 }
 
 fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigError> {

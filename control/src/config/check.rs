@@ -57,40 +57,14 @@ fn unique_names(sections: &Sections, sink: &Sink) {
     check(sink, "listener", sections.listeners.iter().map(|(x, p)| (x.name.as_str(), p)));
 }
 
-/// The key of a port that names its device.
-pub(super) fn device_key(kind: &PortKind) -> &'static str {
-    match kind {
-        PortKind::Pci { .. } => "address",
-        PortKind::AfXdp { .. } | PortKind::AfPacket { .. } | PortKind::Tap { .. } => "device",
-        PortKind::Memif { .. } => "id",
-        PortKind::Ring { .. } => "link",
-    }
-}
-
-/// True if two ports cannot both be opened.
-pub(super) fn same_device(a: &PortKind, b: &PortKind) -> bool {
-    use PortKind::*;
-    match (a, b) {
-        (Pci { address: a, .. }, Pci { address: b, .. }) => a == b,
-        (AfXdp { device: a, .. } | AfPacket { device: a } | Tap { device: a }, _) => match b {
-            AfXdp { device: b, .. } | AfPacket { device: b } | Tap { device: b } => a == b,
-            _ => false,
-        },
-        (Memif { socket: a, id: i, role: r, .. }, Memif { socket: b, id: j, role: s, .. }) => {
-            a == b && i == j && r == s
-        }
-        _ => false,
-    }
-}
-
 fn ports(sections: &Sections, sink: &Sink) {
     for (index, (port, places)) in sections.ports.iter().enumerate() {
         let mut earlier = sections.ports[..index].iter().map(|(port, _)| port);
-        if let Some(other) = earlier.find(|other| same_device(&other.kind, &port.kind)) {
+        if let Some(other) = earlier.find(|other| other.kind.same_device(&port.kind)) {
             let device = port.kind.device();
             sink.report_at(
                 places,
-                device_key(&port.kind),
+                port.kind.device_key(),
                 format!("{device} belongs to port \"{}\" already: name another", other.name),
             );
         }

@@ -9,7 +9,7 @@ use super::reader::Section;
 use super::sctp::{self, SctpSection};
 use super::types::*;
 use super::values;
-use super::{check, devices, network, objects, tuning};
+use super::{check, devices, network, objects, ports, tuning};
 use crate::advert::is_name;
 
 /// A checked configuration that still knows where everything stands in its file.
@@ -23,7 +23,7 @@ pub struct Document {
     pub(super) regions: Vec<Places>,
     pub(super) management: Places,
     pub(super) root: Places,
-    sink: Sink,
+    pub(super) sink: Sink,
 }
 
 /// What could be read of a file, before the sections are checked against each other. Names are
@@ -102,7 +102,7 @@ impl Draft {
         let workers = devices::workers(root.table("workers"));
         let mut port_names = Vec::new();
         let ports = read_all(&mut root, "port", &mut port_names, |section| {
-            devices::port(section, workers.0.len())
+            ports::port(section, workers.0.len())
         });
         let known_ports: Vec<PortSection> = ports.iter().map(|(port, _)| port.clone()).collect();
         let mut interface_names = Vec::new();

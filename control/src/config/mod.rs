@@ -10,8 +10,10 @@ mod devices;
 mod document;
 mod environment;
 mod errors;
+mod machine;
 mod network;
 mod objects;
+mod ports;
 mod rdmap;
 mod reader;
 mod sctp;
@@ -26,8 +28,9 @@ mod tests;
 use std::path::Path;
 
 pub use document::{Document, listener_from_json, region_from_json};
-pub use environment::Finding;
+
 pub use errors::{ConfigError, ConfigErrors};
+pub use machine::Finding;
 pub use rdmap::{MAX_DEPTH, RdmapSection, ServiceKind, Ulp};
 pub use sctp::SctpSection;
 pub use together::{one_ended_links, together};

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::devices::MAX_MTU;
+use port_kind::{MAX_MTU, MIN_MTU};
+
 use super::errors::Places;
 use super::reader::Section;
 use super::types::*;
@@ -26,7 +27,7 @@ pub(super) fn interface(
     let routes = routes(&mut section, &addresses);
     let port_mtu = port.as_ref().and_then(|port| ports.iter().find(|p| p.name == *port));
     let port_mtu = port_mtu.map(|port| port.mtu);
-    let mtu = section.or("mtu", port_mtu.unwrap_or(1500), int(576, MAX_MTU));
+    let mtu = section.or("mtu", port_mtu.unwrap_or(1500), int(MIN_MTU, MAX_MTU));
     check_mtu(&section, mtu, port_mtu, &addresses);
     let interface = name.zip(port).map(|(name, port)| InterfaceSection {
         name,

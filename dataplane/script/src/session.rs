@@ -91,10 +91,7 @@ impl Session {
         ends: Ends,
         log: fn(LogLevel, &str),
     ) -> Result<Session, SessionError> {
-        let pci = match &config.kind {
-            dataplane::port::PortKind::Pci { address } => vec![address.clone()],
-            _ => Vec::new(),
-        };
+        let pci = Vec::from_iter(config.kind.eal_device());
         let hugepages = if pci.is_empty() { Hugepages::Never } else { Hugepages::Auto };
         let memory_mib = 64 + (config.pool_octets() >> 20) as u32;
         let eal = EalConfig {

@@ -102,7 +102,7 @@ fn defaults() {
     assert_eq!(config.workers, [WorkerSection { core: None, idle: Idle::Adaptive }]);
     assert_eq!(config.ports[0].mtu, 1500);
     assert_eq!(config.ports[0].workers, [0]);
-    assert_eq!(config.ports[0].checksum, Checksum::Offload);
+    assert_eq!(config.ports[0].checksum, ChecksumMode::Offload);
     assert_eq!(config.management.socket, Path::new(DEFAULT_SOCKET));
     assert_eq!(config.tcp.congestion, Congestion::Cubic);
     assert_eq!(config.tcp.keepalive, None);

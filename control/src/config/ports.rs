@@ -1,0 +1,357 @@
+//! `[[port]]`: what a port of each kind is written with, and what the machine must have for it.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use port_kind::{AF_XDP_MAX_MTU, MAX_MTU, MIN_MTU};
+
+use super::errors::Places;
+use super::machine::{Findings, Machine, parent_writable};
+use super::reader::Section;
+use super::types::*;
+use super::values::*;
+
+/// Linux's capability numbers.
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_NET_RAW: u32 = 13;
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_BPF: u32 = 39;
+
+/// Keys of `[[port]]` that only some kinds have.
+const KIND_KEYS: [&str; 12] = [
+    "address",
+    "devargs",
+    "device",
+    "first_queue",
+    "force_copy",
+    "socket",
+    "role",
+    "id",
+    "secret",
+    "link",
+    "impair",
+    "mac",
+];
+
+pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<PortSection>, Places) {
+    let name = section.required("name", "give the port a name, such as name = \"p0\"", name);
+    let kind = port_kind(&mut section);
+    let mtu = section.or("mtu", 1500, int(MIN_MTU, MAX_MTU));
+    if let Some(kind) = &kind {
+        check_mtu(&section, kind, mtu);
+    }
+    let checksum = checksum(&mut section, kind.as_ref());
+    let mac = match kind {
+        Some(PortKind::AfXdp { .. } | PortKind::AfPacket { .. }) => None,
+        _ => section.optional("mac", mac),
+    };
+    let impair = match kind {
+        Some(PortKind::Ring { .. }) | None if section.has("impair") => {
+            Some(impairment(section.table("impair")))
+        }
+        _ => None,
+    };
+    // A memif is lost with the process at its other end, and that one's streams are gone with it. A cable
+    // may be put back: TCP waits.
+    let patience = matches!(kind, Some(PortKind::Memif { .. })).then_some(Duration::ZERO);
+    let longest = Duration::from_secs(24 * 3600);
+    let patience =
+        section.or("link_down_timeout", patience, duration_or_off(Duration::ZERO, longest));
+    let port_workers = port_workers(&mut section, workers);
+    let rx_descriptors = section.or("rx_descriptors", 1024, power_of_two(64, 32768));
+    let tx_descriptors = section.or("tx_descriptors", 1024, power_of_two(64, 32768));
+    if let Some(kind) = &kind {
+        let word = kind.word();
+        let used = kind_keys(kind);
+        let rest: Vec<&str> = KIND_KEYS.into_iter().filter(|key| !used.contains(key)).collect();
+        section.only_for(&rest, &format!("for kind \"{word}\""));
+    } else {
+        section.allow(&KIND_KEYS);
+    }
+    let port = name.zip(kind).map(|(name, kind)| PortSection {
+        name,
+        kind,
+        mtu,
+        checksum,
+        mac,
+        workers: port_workers,
+        rx_descriptors,
+        tx_descriptors,
+        link_down_timeout: patience,
+        impair,
+    });
+    (port, section.finish())
+}
+
+fn kind_keys(kind: &PortKind) -> &'static [&'static str] {
+    match kind {
+        PortKind::Pci { .. } => &["address", "devargs", "mac"],
+        PortKind::AfXdp { .. } => &["device", "first_queue", "force_copy"],
+        PortKind::AfPacket { .. } => &["device"],
+        PortKind::Tap { .. } => &["device", "mac"],
+        PortKind::Memif { .. } => &["socket", "role", "id", "secret", "mac"],
+        PortKind::Ring { .. } => &["link", "impair", "mac"],
+    }
+}
+
+fn port_kind(section: &mut Section<'_, '_>) -> Option<PortKind> {
+    let words = PortKind::WORDS.map(|word| (word, word));
+    let remedy = PortKind::WORDS.map(|word| format!("\"{word}\"")).join(", ");
+    let word = section.required("kind", &format!("write one of {remedy}"), one_of(&words))?;
+    let linux = "name the Linux interface, such as device = \"eth1\"";
+    Some(match word {
+        "pci" => PortKind::Pci {
+            address: section.required(
+                "address",
+                "write the device's PCI address, such as \"0000:03:00.0\" (see lspci -D)",
+                pci_address,
+            )?,
+            devargs: section.or("devargs", String::new(), string),
+        },
+        "af_xdp" => PortKind::AfXdp {
+            device: section.required("device", linux, device)?,
+            first_queue: section.or("first_queue", 0, int(0, 1023)),
+            force_copy: section.or("force_copy", false, boolean),
+        },
+        "af_packet" => PortKind::AfPacket { device: section.required("device", linux, device)? },
+        "tap" => PortKind::Tap {
+            device: section.required(
+                "device",
+                "choose a name, such as device = \"ddp0\"",
+                device,
+            )?,
+        },
+        "memif" => memif(section)?,
+        _ => PortKind::Ring {
+            link: section.required(
+                "link",
+                "name the link; the port at its other end names the same one",
+                name,
+            )?,
+        },
+    })
+}
+
+fn memif(section: &mut Section<'_, '_>) -> Option<PortKind> {
+    let socket = section.required("socket", "write the path both sides use", socket_path);
+    let role = section.required(
+        "role",
+        "write \"server\" on one side and \"client\" on the other",
+        one_of(&MemifRole::WORDS),
+    );
+    let id = section.or("id", 0, int(0u32, u32::MAX));
+    let secret = section.optional("secret", |value| {
+        let secret = string(value)?;
+        if secret.len() > 24 || secret.contains(',') {
+            return Err("must have at most 24 octets and no comma: choose another".into());
+        }
+        Ok(secret)
+    });
+    Some(PortKind::Memif { socket: socket?, role: role?, id, secret })
+}
+
+fn check_mtu(section: &Section<'_, '_>, kind: &PortKind, mtu: u16) {
+    if matches!(kind, PortKind::AfXdp { .. }) && mtu > AF_XDP_MAX_MTU {
+        section.fail(
+            "mtu",
+            format!(
+                "is {mtu}, but an af_xdp port carries at most {AF_XDP_MAX_MTU} (one page per frame): \
+                 lower it, or use kind = \"af_packet\""
+            ),
+        );
+    }
+}
+
+fn checksum(section: &mut Section<'_, '_>, kind: Option<&PortKind>) -> ChecksumMode {
+    let words = &ChecksumMode::WORDS;
+    let checksum = section.or("checksum", ChecksumMode::Offload, one_of(words));
+    if checksum == ChecksumMode::Trusted && kind.is_some_and(PortKind::leaves_host) {
+        section.fail(
+            "checksum",
+            "cannot be \"trusted\" on a port that leaves the host: write \"offload\" or \"software\"",
+        );
+    }
+    checksum
+}
+
+fn port_workers(section: &mut Section<'_, '_>, workers: usize) -> Vec<usize> {
+    let highest = u16::try_from(workers.saturating_sub(1)).unwrap_or(u16::MAX);
+    let mut list: Vec<usize> = section
+        .list("workers", |value| {
+            int(0u16, u16::MAX)(value).and_then(|index| match index <= highest {
+                true => Ok(usize::from(index)),
+                false => Err(format!(
+                    "names worker {index}, but the workers are 0 to {highest}: add a core to \
+                     [workers] or name another"
+                )),
+            })
+        })
+        .into_iter()
+        .collect();
+    if !section.has("workers") {
+        return (0..workers).collect();
+    }
+    let given = list.len();
+    list.sort_unstable();
+    list.dedup();
+    if list.len() != given {
+        section.fail("workers", "names a worker twice: remove one");
+    }
+    if section.is_empty_list("workers") {
+        section.fail("workers", "is empty: name at least one worker, or remove it for all of them");
+    }
+    list
+}
+
+fn impairment(mut section: Section<'_, '_>) -> Impairment {
+    let long = Duration::from_secs(10);
+    let time = duration(Duration::ZERO, long);
+    let burst = section.has("burst_loss").then(|| burst_loss(section.table("burst_loss")));
+    let impairment = Impairment {
+        loss: section.or("loss", 0.0, probability),
+        burst_loss: burst,
+        reorder: section.or("reorder", 0.0, probability),
+        reorder_delay: section.or("reorder_delay", Duration::from_micros(200), &time),
+        delay: section.or("delay", Duration::ZERO, &time),
+        jitter: section.or("jitter", Duration::ZERO, &time),
+        duplicate: section.or("duplicate", 0.0, probability),
+        corrupt: section.or("corrupt", 0.0, probability),
+        rate: section.optional("rate", rate),
+        queue: section.or("queue", 1 << 20, size(9022, 1 << 32)),
+        seed: section.or("seed", 1, u64_or_string),
+    };
+    if impairment.reorder > 0.0 && impairment.reorder_delay.is_zero() {
+        section
+            .fail("reorder_delay", "is 0, so nothing would be reordered: write such as \"200 us\"");
+    }
+    section.finish();
+    impairment
+}
+
+fn burst_loss(mut section: Section<'_, '_>) -> BurstLoss {
+    let burst = BurstLoss {
+        enter: section.required("enter", "write such as enter = 0.001", probability).unwrap_or(0.0),
+        leave: section.required("leave", "write such as leave = 0.25", probability).unwrap_or(1.0),
+        loss: section.or("loss", 1.0, probability),
+    };
+    if burst.leave == 0.0 {
+        section.fail("leave", "is 0, so the first burst would never end: write such as 0.25");
+    }
+    section.finish();
+    burst
+}
+
+/// What this machine lacks for a port.
+pub(super) fn check_machine(
+    machine: &Machine,
+    port: &PortSection,
+    places: &Places,
+    findings: &mut Findings<'_>,
+) {
+    match &port.kind {
+        PortKind::Pci { address, .. } => pci(machine, address, places, findings),
+        PortKind::AfXdp { device, .. } => {
+            linux_device(machine, device, port.mtu, places, findings);
+            if !machine.has_capability(CAP_NET_ADMIN)
+                || !(machine.has_capability(CAP_BPF) || machine.has_capability(CAP_SYS_ADMIN))
+                || !machine.has_capability(CAP_NET_RAW)
+            {
+                findings.error(
+                    places,
+                    "kind",
+                    "is \"af_xdp\", which needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run ddpd as \
+                     root or give it these capabilities",
+                );
+            }
+        }
+        PortKind::AfPacket { device } => {
+            linux_device(machine, device, port.mtu, places, findings);
+            if !machine.has_capability(CAP_NET_RAW) {
+                findings.error(
+                    places,
+                    "kind",
+                    "is \"af_packet\", which needs CAP_NET_RAW: run ddpd as root or give it this \
+                     capability",
+                );
+            }
+        }
+        PortKind::Tap { device } => tap(machine, device, places, findings),
+        PortKind::Memif { socket, .. } => parent_writable(socket, "socket", places, findings),
+        PortKind::Ring { .. } => {}
+    }
+}
+
+fn linux_device(
+    machine: &Machine,
+    device: &str,
+    mtu: u16,
+    places: &Places,
+    findings: &mut Findings<'_>,
+) {
+    if !machine.exists(&format!("sys/class/net/{device}")) {
+        findings.error(
+            places,
+            "device",
+            format!("\"{device}\" does not exist here: see ip link for the names"),
+        );
+        return;
+    }
+    let has = machine.read(&format!("sys/class/net/{device}/mtu"));
+    let has = has.and_then(|mtu| mtu.trim().parse::<u32>().ok());
+    if let Some(has) = has.filter(|&has| u32::from(mtu) > has) {
+        findings.error(
+            places,
+            "mtu",
+            format!(
+                "is {mtu}, but {device} has {has}: ip link set {device} mtu {mtu}, or lower it"
+            ),
+        );
+    }
+}
+
+fn tap(machine: &Machine, device: &str, places: &Places, findings: &mut Findings<'_>) {
+    if !machine.exists("dev/net/tun") {
+        findings.error(places, "kind", "is \"tap\", but there is no /dev/net/tun: modprobe tun");
+    }
+    if !machine.has_capability(CAP_NET_ADMIN) {
+        findings.error(
+            places,
+            "kind",
+            "is \"tap\", which needs CAP_NET_ADMIN: run ddpd as root or give it this capability",
+        );
+    }
+    if machine.exists(&format!("sys/class/net/{device}")) {
+        findings.error(
+            places,
+            "device",
+            format!("\"{device}\" exists already: choose another name, or ip link del {device}"),
+        );
+    }
+}
+
+fn pci(machine: &Machine, address: &str, places: &Places, findings: &mut Findings<'_>) {
+    let device = format!("sys/bus/pci/devices/{address}");
+    if !machine.exists(&device) {
+        findings.error(
+            places,
+            "address",
+            format!("no PCI device {address} here: see lspci -D for the addresses"),
+        );
+        return;
+    }
+    let driver = fs::read_link(machine.root.join(&device).join("driver")).ok();
+    let driver = driver.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy());
+    match driver.as_deref() {
+        Some("vfio-pci" | "uio_pci_generic" | "igb_uio" | "mlx4_core" | "mlx5_core" | "mana") => {}
+        other => findings.error(
+            places,
+            "address",
+            format!(
+                "{address} is bound to {}, which DPDK cannot use: dpdk-devbind.py -b vfio-pci \
+                 {address}",
+                other.unwrap_or("no driver")
+            ),
+        ),
+    }
+}

@@ -220,9 +220,9 @@ pub struct Status {
 pub struct PortInfo {
     /// Its name.
     pub name: String,
-    /// `pci`, `af_xdp`, `af_packet`, `tap`, `memif` or `ring`.
+    /// `pci`, `af_xdp`, `af_packet`, `tap`, `memif`, `ring` or `pcap`.
     pub kind: String,
-    /// Device, address, socket or link, as configured.
+    /// Device, address, socket, link or file, as configured.
     pub device: String,
     /// DPDK's driver.
     pub driver: String,

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use port_kind::{AF_XDP_MAX_MTU, MAX_MTU, MIN_MTU};
+use port_kind::{AF_XDP_MAX_MTU, MAX_MTU, MIN_MTU, pcap as capture};
+use toml::de::DeValue;
 
 use super::errors::Places;
 use super::machine::{Findings, Machine, parent_writable};
@@ -19,7 +20,7 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_BPF: u32 = 39;
 
 /// Keys of `[[port]]` that only some kinds have.
-const KIND_KEYS: [&str; 12] = [
+const KIND_KEYS: [&str; 14] = [
     "address",
     "devargs",
     "device",
@@ -30,6 +31,8 @@ const KIND_KEYS: [&str; 12] = [
     "id",
     "secret",
     "link",
+    "rx_file",
+    "tx_file",
     "impair",
     "mac",
 ];
@@ -58,7 +61,7 @@ pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<Port
     let longest = Duration::from_secs(24 * 3600);
     let patience =
         section.or("link_down_timeout", patience, duration_or_off(Duration::ZERO, longest));
-    let port_workers = port_workers(&mut section, workers);
+    let port_workers = port_workers(&mut section, workers, kind.as_ref());
     let rx_descriptors = section.or("rx_descriptors", 1024, power_of_two(64, 32768));
     let tx_descriptors = section.or("tx_descriptors", 1024, power_of_two(64, 32768));
     if let Some(kind) = &kind {
@@ -92,6 +95,7 @@ fn kind_keys(kind: &PortKind) -> &'static [&'static str] {
         PortKind::Tap { .. } => &["device", "mac"],
         PortKind::Memif { .. } => &["socket", "role", "id", "secret", "mac"],
         PortKind::Ring { .. } => &["link", "impair", "mac"],
+        PortKind::Pcap { .. } => &["rx_file", "tx_file", "mac"],
     }
 }
 
@@ -123,6 +127,7 @@ fn port_kind(section: &mut Section<'_, '_>) -> Option<PortKind> {
             )?,
         },
         "memif" => memif(section)?,
+        "pcap" => pcap(section)?,
         _ => PortKind::Ring {
             link: section.required(
                 "link",
@@ -151,6 +156,28 @@ fn memif(section: &mut Section<'_, '_>) -> Option<PortKind> {
     Some(PortKind::Memif { socket: socket?, role: role?, id, secret })
 }
 
+fn pcap(section: &mut Section<'_, '_>) -> Option<PortKind> {
+    let file = |value: &DeValue<'_>| {
+        let path = path(value)?;
+        match path.to_string_lossy().contains([',', '=', '[', ']', '"', '\'', ' ']) {
+            true => Err(
+                "has a character that DPDK takes for its own: use none of , = [ ] \" ' and space"
+                    .into(),
+            ),
+            false => Ok(path),
+        }
+    };
+    let rx_file = section.required("rx_file", "name the capture file to read frames from", file);
+    let tx_file = section.optional("tx_file", file);
+    if rx_file.is_some() && rx_file == tx_file {
+        section.fail(
+            "tx_file",
+            "is `rx_file` too, and would be emptied before it is read: name another",
+        );
+    }
+    Some(PortKind::Pcap { rx_file: rx_file?, tx_file })
+}
+
 fn check_mtu(section: &Section<'_, '_>, kind: &PortKind, mtu: u16) {
     if matches!(kind, PortKind::AfXdp { .. }) && mtu > AF_XDP_MAX_MTU {
         section.fail(
@@ -175,7 +202,12 @@ fn checksum(section: &mut Section<'_, '_>, kind: Option<&PortKind>) -> ChecksumM
     checksum
 }
 
-fn port_workers(section: &mut Section<'_, '_>, workers: usize) -> Vec<usize> {
+fn port_workers(
+    section: &mut Section<'_, '_>,
+    workers: usize,
+    kind: Option<&PortKind>,
+) -> Vec<usize> {
+    let single = kind.filter(|kind| kind.has_one_queue());
     let highest = u16::try_from(workers.saturating_sub(1)).unwrap_or(u16::MAX);
     let mut list: Vec<usize> = section
         .list("workers", |value| {
@@ -190,7 +222,7 @@ fn port_workers(section: &mut Section<'_, '_>, workers: usize) -> Vec<usize> {
         .into_iter()
         .collect();
     if !section.has("workers") {
-        return (0..workers).collect();
+        return (0..if single.is_some() { 1 } else { workers }).collect();
     }
     let given = list.len();
     list.sort_unstable();
@@ -200,6 +232,11 @@ fn port_workers(section: &mut Section<'_, '_>, workers: usize) -> Vec<usize> {
     }
     if section.is_empty_list("workers") {
         section.fail("workers", "is empty: name at least one worker, or remove it for all of them");
+    }
+    if let Some(kind) = single.filter(|_| list.len() > 1) {
+        let word = kind.word();
+        section
+            .fail("workers", format!("names several, but a {word} port has one queue: name one"));
     }
     list
 }
@@ -279,6 +316,9 @@ pub(super) fn check_machine(
         PortKind::Tap { device } => tap(machine, device, places, findings),
         PortKind::Memif { socket, .. } => parent_writable(socket, "socket", places, findings),
         PortKind::Ring { .. } => {}
+        PortKind::Pcap { rx_file, tx_file } => {
+            capture_files(rx_file, tx_file.as_deref(), places, findings);
+        }
     }
 }
 
@@ -353,5 +393,25 @@ fn pci(machine: &Machine, address: &str, places: &Places, findings: &mut Finding
                 other.unwrap_or("no driver")
             ),
         ),
+    }
+}
+
+fn capture_files(
+    input: &Path,
+    output: Option<&Path>,
+    places: &Places,
+    findings: &mut Findings<'_>,
+) {
+    let refused = |path: &Path, why: String| format!("{} cannot be used: {why}", path.display());
+    if let Err(why) = capture::check_input(input) {
+        findings.error(places, "rx_file", refused(input, why));
+    }
+    let Some(output) = output else { return };
+    if !output.exists() {
+        parent_writable(output, "tx_file", places, findings);
+    } else if let Err(why) = capture::check_output(output) {
+        findings.error(places, "tx_file", refused(output, why));
+    } else {
+        findings.note(places, "tx_file", format!("{} will be overwritten", output.display()));
     }
 }

@@ -4,6 +4,8 @@
 //! so `ddpd check` and `ddpctl` build without it. Lengths are bytes; an MTU is that of an IP packet.
 #![forbid(unsafe_code)]
 
+pub mod pcap;
+
 use std::path::PathBuf;
 
 /// Smallest MTU of a port.
@@ -60,6 +62,13 @@ pub enum PortKind {
         /// Name of the pair.
         link: String,
     },
+    /// Capture files (DPDK's `net_pcap`): frames come from one and go to another. One queue.
+    Pcap {
+        /// Frames that are received, as fast as the worker takes them.
+        rx_file: PathBuf,
+        /// Where sent frames are written; `None` throws them away.
+        tx_file: Option<PathBuf>,
+    },
 }
 
 /// Side of a memif.
@@ -108,7 +117,8 @@ impl ChecksumMode {
 
 impl PortKind {
     /// The words of all kinds, in the order in which errors list them.
-    pub const WORDS: [&'static str; 6] = ["pci", "af_xdp", "af_packet", "tap", "memif", "ring"];
+    pub const WORDS: [&'static str; 7] =
+        ["pci", "af_xdp", "af_packet", "tap", "memif", "ring", "pcap"];
 
     /// The word that stands for it in the file and in the API.
     pub fn word(&self) -> &'static str {
@@ -119,10 +129,11 @@ impl PortKind {
             Self::Tap { .. } => "tap",
             Self::Memif { .. } => "memif",
             Self::Ring { .. } => "ring",
+            Self::Pcap { .. } => "pcap",
         }
     }
 
-    /// The device address, interface, socket or link, as the API shows it.
+    /// The device address, interface, socket, link or file, as the API shows it.
     pub fn place(&self) -> String {
         match self {
             Self::Pci { address, .. } => address.clone(),
@@ -131,6 +142,7 @@ impl PortKind {
             }
             Self::Memif { socket, .. } => socket.display().to_string(),
             Self::Ring { link } => link.clone(),
+            Self::Pcap { rx_file, .. } => rx_file.display().to_string(),
         }
     }
 
@@ -138,6 +150,7 @@ impl PortKind {
     pub fn device(&self) -> String {
         match self {
             Self::Memif { id, .. } => format!("{}#{id}", self.place()),
+            Self::Pcap { tx_file: Some(file), .. } => file.display().to_string(),
             _ => self.place(),
         }
     }
@@ -149,6 +162,7 @@ impl PortKind {
             Self::AfXdp { .. } | Self::AfPacket { .. } | Self::Tap { .. } => "device",
             Self::Memif { .. } => "id",
             Self::Ring { .. } => "link",
+            Self::Pcap { .. } => "tx_file",
         }
     }
 
@@ -163,6 +177,11 @@ impl PortKind {
             ) => a == b,
             (Memif { socket: a, id: i, role: r, .. }, Memif { socket: b, id: j, role: s, .. }) => {
                 a == b && i == j && r == s
+            }
+            // Several may read a file that none writes.
+            (Pcap { rx_file: a, tx_file: out }, Pcap { rx_file: b, tx_file: other }) => {
+                let wrote = |out: &Option<PathBuf>, file| out.as_ref() == Some(file);
+                wrote(out, b) || wrote(other, a) || (out.is_some() && out == other)
             }
             _ => false,
         }
@@ -183,11 +202,16 @@ impl PortKind {
         }
     }
 
+    /// True if it has one queue only, so that one worker can use it.
+    pub fn has_one_queue(&self) -> bool {
+        matches!(self, Self::Pcap { .. })
+    }
+
     /// True if its frames leave the host, where TCP checksums are needed.
     pub fn leaves_host(&self) -> bool {
         match self {
             Self::Pci { .. } | Self::AfXdp { .. } | Self::AfPacket { .. } => true,
-            Self::Tap { .. } | Self::Memif { .. } | Self::Ring { .. } => false,
+            Self::Tap { .. } | Self::Memif { .. } | Self::Ring { .. } | Self::Pcap { .. } => false,
         }
     }
 }
@@ -207,6 +231,17 @@ mod tests {
         assert!(!memif(MemifRole::Server, 1).same_device(&memif(MemifRole::Client, 1)));
         assert_eq!(memif(MemifRole::Server, 1).device(), "/run/m#1");
         assert_eq!(memif(MemifRole::Server, 1).place(), "/run/m");
+        let pcap = |rx: &str, tx: &str| PortKind::Pcap {
+            rx_file: rx.into(),
+            tx_file: (!tx.is_empty()).then(|| tx.into()),
+        };
+        assert!(!pcap("a", "").same_device(&pcap("a", "")));
+        assert!(!pcap("a", "b").same_device(&pcap("a", "c")));
+        for (one, other) in
+            [(("a", "b"), ("c", "b")), (("a", "b"), ("b", "")), (("b", ""), ("a", "b"))]
+        {
+            assert!(pcap(one.0, one.1).same_device(&pcap(other.0, other.1)), "{one:?} {other:?}");
+        }
     }
 
     #[test]

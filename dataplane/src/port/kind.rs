@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use dpdk::{DeviceConfig, IdleFd, Interface, Room, Rss, RxOffloads, TxOffloads};
 
-use port_kind::{AF_XDP_MAX_MTU, MemifRole, PortKind};
+use port_kind::{AF_XDP_MAX_MTU, MemifRole, PortKind, pcap};
 
 use super::{ChecksumBy, Checksums, FRAME_OVERHEAD, PortConfig, PortError};
 
@@ -80,8 +80,26 @@ pub(super) fn check_host(config: &PortConfig, ours: &BTreeSet<PathBuf>) -> Resul
             secret.as_deref().map_or(Ok(()), |secret| check_value(config, "secret", secret, 24))?;
             check_socket(config, socket, *role, ours)
         }
+        PortKind::Pcap { rx_file, tx_file } => {
+            check_file(config, "rx_file", rx_file, pcap::check_input)?;
+            tx_file
+                .as_ref()
+                .map_or(Ok(()), |file| check_file(config, "tx_file", file, pcap::check_output))
+        }
         PortKind::Pci { .. } | PortKind::Ring { .. } => Ok(()),
     }
+}
+
+fn check_file(
+    config: &PortConfig,
+    key: &'static str,
+    file: &Path,
+    check: fn(&Path) -> Result<(), String>,
+) -> Result<(), PortError> {
+    let value = file.to_string_lossy();
+    check_value(config, key, &value, 4095)?;
+    let (port, value) = (config.name.clone(), value.into_owned());
+    check(file).map_err(|why| PortError::Value { port, key, value, why })
 }
 
 fn interface(config: &PortConfig, device: &str) -> Result<Interface, PortError> {
@@ -135,7 +153,12 @@ fn check_value(
     } else {
         return Ok(());
     };
-    Err(PortError::Value { port: config.name.clone(), key, value: value.to_owned(), why })
+    Err(PortError::Value {
+        port: config.name.clone(),
+        key,
+        value: value.to_owned(),
+        why: why.to_owned(),
+    })
 }
 
 fn check_socket(
@@ -223,6 +246,13 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
             }
             (format!("net_memif{id}"), args)
         }
+        PortKind::Pcap { rx_file, tx_file } => {
+            let mut args = format!("rx_pcap={}", rx_file.display());
+            if let Some(file) = tx_file {
+                args.push_str(&format!(",tx_pcap={}", file.display()));
+            }
+            (format!("net_pcap{id}"), args)
+        }
         PortKind::Pci { .. } | PortKind::Ring { .. } => unreachable!("made in another way"),
     }
 }
@@ -256,7 +286,10 @@ pub(super) fn device_config(
             PortKind::AfPacket { .. } => IdleFd::PacketSocket,
             PortKind::AfXdp { .. } => IdleFd::XdpSocket,
             PortKind::Tap { .. } => IdleFd::QueueInterrupt,
-            PortKind::Memif { .. } | PortKind::Pci { .. } | PortKind::Ring { .. } => IdleFd::None,
+            PortKind::Memif { .. }
+            | PortKind::Pci { .. }
+            | PortKind::Ring { .. }
+            | PortKind::Pcap { .. } => IdleFd::None,
         },
     }
 }

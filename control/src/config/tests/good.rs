@@ -20,7 +20,7 @@ fn every_file_in_configs_is_right() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
         .collect();
     files.sort();
-    assert!(files.len() >= 8, "{files:?}");
+    assert!(files.len() >= 9, "{files:?}");
     for file in files {
         if let Err(errors) = Document::read(&file) {
             panic!("{errors}");
@@ -50,6 +50,15 @@ fn a_lost_memif_ends_its_streams_and_a_lost_cable_does_not() {
     let text = MINIMAL.replace("kind = \"ring\"\nlink = \"l\"", off);
     assert_ne!(text, MINIMAL);
     assert_eq!(parse(&text).unwrap().config.ports[0].link_down_timeout, None);
+}
+
+#[test]
+fn a_pcap_port_belongs_to_one_worker() {
+    let pcap = "kind = \"pcap\"\nrx_file = \"in.pcap\"";
+    let text = MINIMAL.replace("kind = \"ring\"\nlink = \"l\"", pcap) + "[workers]\ncount = 2\n";
+    let config = parse(&text).unwrap().config;
+    assert_eq!(config.ports[0].workers, [0]);
+    assert_eq!(config.ports[0].kind, PortKind::Pcap { rx_file: "in.pcap".into(), tx_file: None });
 }
 
 #[test]

@@ -128,11 +128,11 @@ mod tests {
 
     use super::*;
     use crate::api::InterfaceId;
-    use crate::net::carrier::{Carrier, UdpPorts};
     use crate::net::demux::{Kind, L4Check, demux};
     use crate::net::interface::Interface;
     use crate::net::path::TxChecksum;
     use crate::net::reassembly::{Outcome, Reassembly};
+    use crate::net::sctp_path::{SctpPath, UdpPorts};
     use crate::net::tests::config;
 
     fn interface(vlan: Option<u16>, host: u8) -> Interface {
@@ -142,11 +142,11 @@ mod tests {
         interface
     }
 
-    fn carrier(vlan: Option<u16>, v6: bool, udp: Option<UdpPorts>) -> Carrier {
+    fn carrier(vlan: Option<u16>, v6: bool, udp: Option<UdpPorts>) -> SctpPath {
         let (here, there) = (interface(vlan, 1), interface(vlan, 2));
         let end =
             |i: &Interface| SocketAddr::new(i.addresses().find(|a| a.is_ipv6() == v6).unwrap(), 7);
-        let mut carrier = Carrier::new(Path::new(0, &here, end(&here), end(&there)).unwrap(), udp);
+        let mut carrier = SctpPath::new(Path::new(0, &here, end(&here), end(&there)).unwrap(), udp);
         carrier.set_mac([2, 0, 0, 0, 0, 2]);
         carrier
     }

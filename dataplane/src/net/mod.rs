@@ -8,7 +8,6 @@
 
 pub mod alike;
 pub mod arp;
-pub mod carrier;
 pub mod checksum;
 pub mod demux;
 pub mod ecn;
@@ -21,6 +20,7 @@ pub mod neighbour;
 pub mod path;
 pub mod path_mtu;
 pub mod reassembly;
+pub mod sctp_path;
 
 use std::net::IpAddr;
 use std::ops::Range;

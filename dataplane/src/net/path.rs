@@ -82,6 +82,20 @@ struct V6Headers {
 
 const _: () = assert!(size_of::<Path>() == 56);
 
+impl AsRef<Path> for Path {
+    #[inline]
+    fn as_ref(&self) -> &Path {
+        self
+    }
+}
+
+impl AsMut<Path> for Path {
+    #[inline]
+    fn as_mut(&mut self) -> &mut Path {
+        self
+    }
+}
+
 impl Path {
     /// The way from `local` to `remote` by the interface at place `index`, or `None` without a route.
     pub fn new(

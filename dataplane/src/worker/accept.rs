@@ -7,17 +7,19 @@ use std::time::Duration;
 use base::Instant;
 use ddp::StreamId;
 use tcp_lite::endpoint::{self, Endpoint, Open, UlpConfig};
-use tcp_lite::mpa::{Revision, StartupError};
+use tcp_lite::mpa::Revision;
 use tcp_lite::tcp::{Flags, FourTuple, Segment, SeqNumber};
 
-use super::conn::{Conn, Opening, Origin, Stage};
+use super::carrier::Carrier;
+use super::conn::{Conn, Opening, Origin, Stage, Stream};
+use super::echo::Echoed;
 use super::listen::Progress;
 use super::lower::Lower;
-use super::rdmap::Echoed;
-use super::{Core, Phase};
+use super::schedule::CarrierKind;
+use super::{Core, Env, Phase};
 use crate::api::{
-    CloseReason, Connect, ConnectError, DropReason, EndpointConfig, Event, ListenerId, PostFailure,
-    Service, Ticket, Transport,
+    Connect, ConnectError, DropReason, EndpointConfig, Event, ListenerId, PostFailure, Service,
+    Ticket, Transport,
 };
 use crate::flow::FlowKey;
 use crate::io::PortIo;
@@ -59,7 +61,7 @@ impl<Io: PortIo> Core<Io> {
             Err(DropReason::NoStream)
         };
         let Err(reason) = outcome else { return };
-        self.control.counters().drops.count(reason);
+        self.env.control.counters().drops.count(reason);
         if matches!(reason, DropReason::NoStream | DropReason::NoListener) {
             self.refuse(&flow, mac, segment, now);
         }
@@ -76,14 +78,15 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Result<(), DropReason> {
         let at = usize::from(flow.interface);
-        let interface = &self.network.interface(at);
-        let listener = self.admission.listeners().find(Transport::Tcp, interface.id, flow.local);
+        let interface = &self.env.network.interface(at);
+        let listener =
+            self.env.admission.listeners().find(Transport::Tcp, interface.id, flow.local);
         let listener = Arc::clone(listener.ok_or(DropReason::NoListener)?);
         let EndpointConfig::Tcp(endpoint) = &listener.endpoint else {
             return Err(DropReason::NoListener);
         };
         let path = Path::new(at, interface, flow.local, flow.remote).ok_or(DropReason::NoRoute)?;
-        if self.phase != Phase::Running {
+        if self.env.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }
         if self.only_cookies() {
@@ -109,9 +112,9 @@ impl<Io: PortIo> Core<Io> {
         let (local, remote) = (flow.local, flow.remote);
         let (peer, progress) = (remote.ip(), Progress::Unproven);
         let stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
-        self.admission.listeners_mut().take(listener, peer, stream, progress)?;
-        let (tuple, mss) = (FourTuple { local, remote }, self.network.mss(&path));
-        let iss = self.admission.isn(&tuple, now);
+        self.env.admission.listeners_mut().take(listener, peer, stream, progress)?;
+        let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path));
+        let iss = self.env.admission.isn(&tuple, now);
         // RFC 9293 §3.6.1: beyond what the last incarnation used, which may have run ahead of the clock.
         let iss = last.filter(|l| !iss.after(*l)).map_or(iss, |l| l.add(1 << 16));
         let config = Arc::clone(config);
@@ -127,7 +130,7 @@ impl<Io: PortIo> Core<Io> {
         if self.streams.vacancy().is_none()
             && let Some(slot) = self.streams.oldest_time_wait()
         {
-            self.control.counters().time_wait_recycled.add(1);
+            self.env.control.counters().time_wait_recycled.add(1);
             // Nobody has heard of its end if this very burst brought it.
             self.report_all(slot, now);
             self.forget(slot);
@@ -140,17 +143,17 @@ impl<Io: PortIo> Core<Io> {
         let ticket = connect.ticket;
         connect.service.configure(&mut connect.ulp);
         if let Err(reason) = self.try_connect(connect, now) {
-            self.control.send(Event::ConnectFailed { ticket, reason });
+            self.env.control.send(Event::ConnectFailed { ticket, reason });
         }
     }
 
     fn try_connect(&mut self, connect: Connect, now: Instant) -> Result<(), ConnectError> {
-        if self.phase != Phase::Running {
+        if self.env.phase != Phase::Running {
             return Err(ConnectError::Draining);
         }
         let at = usize::from(connect.interface.0);
-        let interface = self.network.interfaces().get(at).ok_or(ConnectError::NoInterface)?;
-        if self.ports.get(interface.port).is_none() {
+        let interface = self.env.network.interfaces().get(at).ok_or(ConnectError::NoInterface)?;
+        if self.env.ports.get(interface.port).is_none() {
             return Err(ConnectError::NoInterface);
         }
         let remote = connect.remote;
@@ -174,8 +177,8 @@ impl<Io: PortIo> Core<Io> {
         let stream = self.vacancy(now).ok_or(ConnectError::TooManyStreams)?;
         let local = self.choose_port(Transport::Tcp, at, local, remote);
         let local = local.ok_or(ConnectError::NoPort)?;
-        let (tuple, mss) = (FourTuple { local, remote }, self.network.mss(&path));
-        let iss = self.admission.isn(&tuple, now);
+        let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path));
+        let iss = self.env.admission.isn(&tuple, now);
         let deadline = now + connect.timeout;
         let retry = second_attempt(&connect, &endpoint).map(Box::new);
         let Connect { ticket, pd, stags, ulp, service, private_data, .. } = connect;
@@ -194,38 +197,6 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// The attempt of `slot` with MPA revision 2 has ended. If the peer closed it and that is wanted, opens
-    /// the stream once more with revision 1, in the time that is left; says whether.
-    pub(super) fn retries(
-        &mut self,
-        slot: u32,
-        reason: &endpoint::CloseReason,
-        now: Instant,
-    ) -> bool {
-        use endpoint::CloseReason as Ended;
-        let refused = matches!(
-            reason,
-            Ended::PeerReset
-                | Ended::Startup(StartupError::Closed | StartupError::NotEnhanced)
-                | Ended::Startup(StartupError::Revision { .. })
-        );
-        let Some(conn) = self.streams.get_mut(slot).filter(|c| c.stage == Stage::Starting) else {
-            return false;
-        };
-        let Origin::Opening(opening) = &mut conn.origin else { return false };
-        let (ticket, timeout) = (opening.ticket, opening.deadline.saturating_since(now));
-        let Some(again) = opening.retry.take().filter(|_| refused && !timeout.is_zero()) else {
-            return false;
-        };
-        // What is left of the first attempt belongs to nobody.
-        conn.stage = Stage::Ended;
-        self.control.stream_ended();
-        let reason = CloseReason::Tcp(reason.clone());
-        self.control.send(Event::Retrying { ticket, reason });
-        self.connect(Connect { timeout, ..*again }, now);
-        true
-    }
-
     /// A source port whose answers arrive at this worker, in an order that nobody can foresee
     /// (RFC 6056 §3.3.1). Streams in TIME-WAIT keep theirs.
     pub(super) fn choose_port(
@@ -235,12 +206,12 @@ impl<Io: PortIo> Core<Io> {
         local: IpAddr,
         remote: SocketAddr,
     ) -> Option<SocketAddr> {
-        let start = (self.admission.random() % u64::from(PORTS)) as u16;
+        let start = (self.env.admission.random() % u64::from(PORTS)) as u16;
         let flows = match transport {
             Transport::Tcp => self.streams.flows(),
             Transport::Sctp => self.associations.flows(),
         };
-        let steering = match self.ports.get(self.network.interface(at).port) {
+        let steering = match self.env.ports.get(self.env.network.interface(at).port) {
             Some(slot) => &slot.facts.steering,
             None => return None,
         };
@@ -252,7 +223,7 @@ impl<Io: PortIo> Core<Io> {
                 Transport::Tcp => steering.owner(remote, local),
                 Transport::Sctp => steering.owner_by_ports(remote, local),
             };
-            let ours = owner.0 == self.index;
+            let ours = owner.0 == self.env.index;
             (ours && flows.candidate(flows.hash(&flow)).is_none()).then_some(local)
         })
     }
@@ -269,13 +240,14 @@ impl<Io: PortIo> Core<Io> {
     ) -> Option<u32> {
         let (slot, _) = self.streams.vacancy()?;
         // RFC 1191 §3.1: a smaller path MTU does not make the MSS smaller that we offer.
-        if let Some(mtu) = self.network.path_mtu((path.interface(), key.remote.ip()), now) {
+        if let Some(mtu) = self.env.network.path_mtu((path.interface(), key.remote.ip()), now) {
             endpoint.path_mtu(now, mtu.saturating_sub(path.tcp_headers()));
         }
-        let lower = Lower::Tcp(endpoint);
-        self.streams.insert(slot, Some(&key), Conn::new(id, key, lower, path, origin, now));
-        self.control.stream_begins();
-        self.touch(slot);
+        let ports = (key.local.port(), key.remote.port());
+        let mut carrier = Carrier::new(endpoint, path, ports, now);
+        carrier.make_ready(slot, self.env.schedules.of(CarrierKind::Connection));
+        self.streams.insert(slot, Conn::new(id, Lower::Tcp(carrier), origin, now));
+        self.env.control.stream_begins();
         Some(slot)
     }
 
@@ -289,64 +261,107 @@ impl<Io: PortIo> Core<Io> {
 
     /// A time that the worker set for a stream has come.
     pub(super) fn own_deadline(&mut self, slot: u32, now: Instant) {
-        let Some(conn) = self.streams.get_mut(slot) else { return };
-        if conn.stage == Stage::Ended
-            && matches!(&conn.lower, Lower::Tcp(endpoint) if endpoint.is_done())
-        {
+        let Some((mut stream, env)) = self.resolve(slot) else { return };
+        if stream.conn.is_done() {
             // Its reset found no room in the time that it had.
-            self.control.counters().drops.count(DropReason::TxFull);
+            env.control.counters().drops.count(DropReason::TxFull);
             return self.forget(slot);
         }
-        if let Origin::Opening(opening) = &conn.origin
-            && conn.stage == Stage::Starting
-        {
-            if opening.deadline <= now {
-                self.give_up(slot, ConnectError::Timeout);
-            } else {
-                conn.pending.own_deadline = Some(opening.deadline).into();
-            }
+        if stream.conn.opening_deadline().is_some_and(|at| at <= now) {
+            env.give_up(&mut stream, ConnectError::Timeout);
         }
     }
 
     /// Nobody answers for a next hop: streams that begin are given up, others wait for their own
     /// time-outs and ask again.
     pub(super) fn neighbour_failed(&mut self, interface: usize, address: IpAddr, now: Instant) {
-        self.neighbour_of_associations_failed(interface, address, now);
-        for slot in self.schedule.take_waiting((interface, address)) {
-            if let Some(conn) = self.streams.get_mut(slot) {
-                conn.scheduled.waiting_taken();
+        let next_hop = (interface, address);
+        for at in self.env.schedules.of(CarrierKind::Association).take_waiting(next_hop) {
+            if let Some(association) = self.associations.get_mut(at) {
+                association.carrier.scheduled().waiting_taken();
+                self.association_unreachable(at, now);
+            }
+        }
+        for slot in self.env.schedules.of(CarrierKind::Connection).take_waiting(next_hop) {
+            if let Some(carrier) = self.streams.carrier_mut(slot) {
+                carrier.scheduled().waiting_taken();
                 self.unreachable(slot, now);
+            }
+        }
+    }
+
+    /// A next hop answers: what waits for it goes on.
+    pub(super) fn neighbour_found(&mut self, interface: usize, address: IpAddr) {
+        let next_hop = (interface, address);
+        for at in self.env.schedules.of(CarrierKind::Association).take_waiting(next_hop) {
+            if let Some(association) = self.associations.get_mut(at) {
+                association.carrier.scheduled().waiting_taken();
+                association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
+            }
+        }
+        for slot in self.env.schedules.of(CarrierKind::Connection).take_waiting(next_hop) {
+            if let Some(carrier) = self.streams.carrier_mut(slot) {
+                carrier.scheduled().waiting_taken();
+                carrier.make_ready(slot, self.env.schedules.of(CarrierKind::Connection));
             }
         }
     }
 
     /// There is no way to a next hop now.
     pub(super) fn unreachable(&mut self, slot: u32, now: Instant) {
-        let Some(conn) = self.streams.get_mut(slot) else { return };
-        if conn.stage == Stage::Starting {
-            self.give_up(slot, ConnectError::Unreachable);
+        let Some((mut stream, env)) = self.resolve(slot) else { return };
+        if stream.conn.stage == Stage::Starting {
+            env.give_up(&mut stream, ConnectError::Unreachable);
             // Its reset cannot be sent either.
             self.forget(slot);
-        } else {
-            let again = now + RETRY;
-            let at = conn.pending.own_deadline.get().map_or(again, |at| at.min(again));
-            conn.pending.own_deadline = Some(at).into();
-            self.set_timer(slot);
+        } else if let Some(carrier) = stream.conn.lower.connection() {
+            carrier.retry_at(now + RETRY);
+            carrier.set_timer(slot, env.schedules.of(CarrierKind::Connection), None);
+        }
+    }
+
+    /// Takes a stream out of everything. It has been reported before, or nobody knows it.
+    pub(super) fn forget(&mut self, slot: u32) {
+        let Some(mut conn) = self.streams.remove(slot) else { return };
+        let env = &mut self.env;
+        env.ended(&mut conn, |ticket| Event::ConnectFailed {
+            ticket,
+            reason: ConnectError::Timeout,
+        });
+        match &mut conn.lower {
+            Lower::Tcp(carrier) => {
+                // Gives back what it has of the worker's buffers.
+                carrier.endpoint_mut().abort(&mut env.tables.context());
+                let schedule = env.schedules.of(CarrierKind::Connection);
+                carrier.release(slot, schedule, &mut env.network, env.tables.keep());
+            }
+            Lower::Sctp(session) => {
+                env.schedules.of(CarrierKind::Connection).clear_deadline(slot);
+                self.session_gone(*session);
+            }
+        }
+    }
+}
+
+impl<Io: PortIo> Env<Io> {
+    /// Ends a stream at once.
+    pub(super) fn abort(&mut self, stream: &mut Stream<'_>) {
+        if let Some(mut lower) = stream.reach() {
+            lower.abort(self.now, &mut self.tables.context());
         }
     }
 
     /// Ends a stream that the control thread does not know, or knows as its own wish only.
-    pub(super) fn give_up(&mut self, slot: u32, reason: ConnectError) {
-        self.abort(slot);
-        self.ended(slot, |ticket| Event::ConnectFailed { ticket, reason });
-        self.touch(slot);
+    pub(super) fn give_up(&mut self, stream: &mut Stream<'_>, reason: ConnectError) {
+        self.abort(stream);
+        self.ended(stream.conn, |ticket| Event::ConnectFailed { ticket, reason });
+        self.make_ready(stream);
     }
 
     /// A stream is over for the control thread: says so as far as it knows it, with `failed` if it
     /// was being opened. What is left of it may be TIME-WAIT.
-    pub(super) fn ended(&mut self, slot: u32, failed: impl FnOnce(Ticket) -> Event) -> bool {
-        self.flush_load(slot);
-        let Some(conn) = self.streams.get_mut(slot) else { return false };
+    pub(super) fn ended(&mut self, conn: &mut Conn, failed: impl FnOnce(Ticket) -> Event) -> bool {
+        self.flush_load(conn);
         let stage = core::mem::replace(&mut conn.stage, Stage::Ended);
         let sources = conn.pending.get_mut().map(|pending| pending.sources.take());
         for (ticket, stag) in sources.into_iter().flatten() {
@@ -362,32 +377,13 @@ impl<Io: PortIo> Core<Io> {
                 self.control.send(failed(opening.ticket));
             }
             Origin::Accepted { listener, progress } if stage != Stage::Ended => {
-                self.admission.listeners_mut().gone(*listener, conn.peer(), conn.id, *progress);
+                let peer = conn.lower.flow().remote.ip();
+                self.admission.listeners_mut().gone(*listener, peer, conn.id, *progress);
             }
             _ => {}
         }
         self.tables.finish_removals(&mut self.control);
         matches!(stage, Stage::Announced | Stage::Established)
-    }
-
-    /// Takes a stream out of everything. It has been reported before, or nobody knows it.
-    pub(super) fn forget(&mut self, slot: u32) {
-        self.ended(slot, |ticket| Event::ConnectFailed { ticket, reason: ConnectError::Timeout });
-        let Some(mut conn) = self.streams.remove(slot) else { return };
-        self.tables.keep().count(conn.peer(), conn.kept(), 0);
-        // Gives back what it has of the worker's buffers.
-        match conn.lower {
-            Lower::Tcp(ref mut endpoint) => {
-                endpoint.abort(&mut self.tables.context());
-                self.streams.remove_flow(slot, &conn.flow());
-            }
-            Lower::Sctp(session) => self.session_gone(session),
-        }
-        if conn.pinned {
-            self.network.unpin(&conn.path);
-        }
-        let next_hop = (conn.path.interface(), conn.path.next_hop());
-        self.schedule.remove(slot, conn.scheduled, conn.path.port(), next_hop);
     }
 }
 

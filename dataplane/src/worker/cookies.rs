@@ -42,7 +42,7 @@ impl Cookies {
 impl<Io: PortIo> Core<Io> {
     /// Whether a SYN is answered with a cookie whatever room there is.
     pub(super) fn only_cookies(&self) -> bool {
-        self.admission.cookies().mode == SynCookieMode::Always
+        self.env.admission.cookies().mode == SynCookieMode::Always
     }
 
     /// A SYN found no room: whether it gets a cookie instead.
@@ -52,8 +52,8 @@ impl<Io: PortIo> Core<Io> {
         flow: &FlowKey,
         reason: DropReason,
     ) -> bool {
-        self.admission.cookies().mode != SynCookieMode::Never
-            && self.admission.listeners().is_crowded(listener.id, flow.remote.ip(), reason)
+        self.env.admission.cookies().mode != SynCookieMode::Never
+            && self.env.admission.listeners().is_crowded(listener.id, flow.remote.ip(), reason)
     }
 
     /// Answers a SYN with a cookie, to the link-layer address that it came from. One answer for one SYN and
@@ -67,24 +67,30 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Result<(), DropReason> {
         let at = usize::from(flow.interface);
-        let interface = &self.network.interface(at);
+        let interface = &self.env.network.interface(at);
         let (local, remote) = (flow.local, flow.remote);
         let path = Path::by(at, interface, local.ip(), remote.ip(), remote.ip());
         let mut path = path.ok_or(DropReason::NoRoute)?;
         path.set_mac(mac);
-        let mss = self.network.mss(&path);
-        let slot = self.ports.get_mut(path.port());
+        let mss = self.env.network.mss(&path);
+        let slot = self.env.ports.get_mut(path.port());
         let slot = slot.ok_or(DropReason::NoRoute)?;
         let how = slot.facts.tx_checksum;
-        let mut batch = Batch::new(&mut slot.io, &path, how, 1, self.control.counters());
+        let mut batch = Batch::new(&mut slot.io, &path, how, 1, self.env.control.counters());
         let (config, room) = (&endpoint.tcp, Endpoint::<Memory>::ROOM);
         let tuple = FourTuple { local, remote };
-        if !self.admission.cookies().codec.answer(config, &tuple, (mss, room), syn, now, &mut batch)
-        {
+        if !self.env.admission.cookies().codec.answer(
+            config,
+            &tuple,
+            (mss, room),
+            syn,
+            now,
+            &mut batch,
+        ) {
             return Err(DropReason::TxFull);
         }
-        self.admission.cookies_mut().last_sent = Some(now);
-        self.control.counters().cookies_sent.add(1);
+        self.env.admission.cookies_mut().last_sent = Some(now);
+        self.env.control.counters().cookies_sent.add(1);
         Ok(())
     }
 
@@ -99,47 +105,60 @@ impl<Io: PortIo> Core<Io> {
         segment: &Segment<'_>,
         now: Instant,
     ) -> Result<bool, DropReason> {
-        if self.admission.cookies().last_sent.is_none_or(|at| now.saturating_since(at) > LOOK_FOR) {
+        if self
+            .env
+            .admission
+            .cookies()
+            .last_sent
+            .is_none_or(|at| now.saturating_since(at) > LOOK_FOR)
+        {
             return Ok(false);
         }
         let at = usize::from(flow.interface);
-        let interface = &self.network.interface(at);
+        let interface = &self.env.network.interface(at);
         let listener =
-            self.admission.listeners().find(Transport::Tcp, interface.id, flow.local).cloned();
+            self.env.admission.listeners().find(Transport::Tcp, interface.id, flow.local).cloned();
         let Some(listener) = listener else { return Ok(false) };
         let OverTransport::Tcp(endpoint) = &listener.endpoint else { return Ok(false) };
         let tuple = FourTuple { local: flow.local, remote: flow.remote };
         let Some(cookie) =
-            self.admission.cookies().codec.check(&endpoint.tcp, &tuple, segment, now)
+            self.env.admission.cookies().codec.check(&endpoint.tcp, &tuple, segment, now)
         else {
-            self.control.counters().cookies_failed.add(1);
+            self.env.control.counters().cookies_failed.add(1);
             return Ok(false);
         };
         let path = Path::new(at, interface, flow.local, flow.remote).ok_or(DropReason::NoRoute)?;
-        if self.phase != Phase::Running {
+        if self.env.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }
         let peer = flow.remote.ip();
         let mut stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
         let mut taken = self.take_place(listener.id, peer, stream, now);
         if let Err(DropReason::Backlog | DropReason::NoCredit) = taken
-            && let Some(victim) = self.admission.listeners().oldest_unproven(listener.id)
+            && let Some(victim) = self.env.admission.listeners().oldest_unproven(listener.id)
             && let Some(slot) = self.streams.find(victim)
         {
-            self.control.counters().half_open_evicted.add(1);
+            self.env.control.counters().half_open_evicted.add(1);
             self.forget(slot);
             stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
-            taken =
-                self.admission.listeners_mut().take(listener.id, peer, stream, Progress::Starting);
+            taken = self.env.admission.listeners_mut().take(
+                listener.id,
+                peer,
+                stream,
+                Progress::Starting,
+            );
         }
         taken?;
-        let (config, mss) = (Arc::clone(endpoint), self.network.mss(&path));
+        let (config, mss) = (Arc::clone(endpoint), self.env.network.mss(&path));
         let endpoint = Endpoint::accept_cookie(config, stream, tuple, mss, &cookie, now);
         let progress = Progress::Starting;
         let origin = Origin::Accepted { listener: listener.id, progress };
         if let Some(slot) = self.begin(flow, endpoint, path, origin, stream, now) {
-            self.control.counters().cookies_accepted.add(1);
-            self.give(slot, segment, now);
+            self.env.control.counters().cookies_accepted.add(1);
+            if let Some(conn) = self.streams.get_mut(slot) {
+                let taken = self.env.take_segment(slot, conn, segment, now);
+                self.after_segment(slot, taken, now);
+            }
         }
         Ok(true)
     }

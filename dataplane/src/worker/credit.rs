@@ -1,51 +1,49 @@
 //! Streams pause while the control thread has not taken their events ([`super::event`]).
 
-use super::Core;
-use super::lower::Lower;
+use super::conn::Stream;
+use super::{Core, Env};
 use crate::io::PortIo;
 
 impl<Io: PortIo> Core<Io> {
+    /// Streams for whose events the control thread has made room go on.
+    pub(super) fn resume_streams(&mut self) {
+        let Some(mut waiting) = self.env.control.waiting_streams() else { return };
+        waiting.retain(|&id| {
+            let Some((mut stream, env)) = self.find(id) else { return false };
+            let pending = &mut stream.conn.pending;
+            if pending.credit.waits {
+                if !env.control.has_credit(&pending.credit) {
+                    return true;
+                }
+                pending.credit.waits = false;
+            }
+            stream.pause(false);
+            env.make_ready(&mut stream);
+            false
+        });
+        self.env.control.keep_waiting(waiting);
+    }
+}
+
+impl<Io: PortIo> Env<Io> {
     /// The events since number `before` are of this stream, which is paused if it may send no more.
-    pub(super) fn charge(&mut self, slot: u32, before: u64) {
+    pub(super) fn charge(&mut self, stream: &mut Stream<'_>, before: u64) {
         let stopping = self.is_stopping();
-        let Some(conn) = self.streams.get_mut(slot) else { return };
+        let conn = &mut *stream.conn;
         let credit = &mut conn.pending.credit;
         if stopping {
             self.control.charge_unbounded(credit, before);
         } else if self.control.charge(conn.id, credit, before) {
-            self.pause(slot, true);
+            stream.pause(true);
         }
     }
+}
 
-    /// Streams for whose events the control thread has made room go on.
-    pub(super) fn resume_streams(&mut self) {
-        let Some(mut waiting) = self.control.waiting_streams() else { return };
-        waiting.retain(|&id| {
-            let Some(slot) = self.streams.find(id) else { return false };
-            let Some(conn) = self.streams.get_mut(slot) else { return false };
-            if conn.pending.credit.waits && !self.control.has_credit(&conn.pending.credit) {
-                return true;
-            }
-            if conn.pending.credit.waits {
-                conn.pending.credit.waits = false;
-            }
-            self.pause(slot, false);
-            self.touch(slot);
-            false
-        });
-        self.control.keep_waiting(waiting);
-    }
-
-    /// The worker takes no events of a stream, or does again.
-    fn pause(&mut self, slot: u32, paused: bool) {
-        let Some(conn) = self.streams.get_mut(slot) else { return };
-        match &mut conn.lower {
-            Lower::Tcp(endpoint) => endpoint.pause(paused),
-            Lower::Sctp(session) => {
-                if let Some(endpoint) = self.associations.endpoint_mut(session.association) {
-                    endpoint.pause_session(session.id, paused);
-                }
-            }
+impl Stream<'_> {
+    /// The worker takes no events of the stream, or does again.
+    fn pause(&mut self, paused: bool) {
+        if let Some(mut lower) = self.reach() {
+            lower.pause(paused);
         }
     }
 }

@@ -2,18 +2,18 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use base::Instant;
 use tcp_lite::tcp::{Flags, Segment, reset_for};
 
 use super::batch::Batch;
-use super::conn::Origin;
+use super::conn::{Conn, Origin};
 use super::event::MANY;
 use super::listen::Progress;
 use super::lower::Lower;
-use super::{Core, MESSAGES};
+use super::schedule::CarrierKind;
+use super::{Core, Env, MESSAGES};
 use crate::api::DropReason;
 use crate::flow::{FlowHash, FlowKey};
 use crate::io::{BURST, Frame, PortIo};
@@ -29,18 +29,11 @@ use crate::net::path::Path;
 use crate::net::reassembly::{Fragment, Outcome};
 use crate::port::{ChecksumBy, RxChecksum};
 
-/// Segments of a burst after which a stream acknowledges at once. A window that came in one burst and is
-/// answered once would wait for a time-out if that one answer is lost.
-pub(super) const ANSWER: u8 = 8;
-
 /// Frames that go through the stages together: their look-ups overlap, and their octets stay near.
 const STAGE: usize = 8;
 
 /// How many frames ahead of its turn one is brought near.
 const AHEAD: usize = 2;
-
-/// How often a stream's progress is worth telling the neighbour cache.
-pub(super) const CONFIRM: Duration = Duration::from_secs(1);
 
 /// A frame as it came, or what fragments were put together to.
 pub(super) enum Packet<F> {
@@ -154,8 +147,8 @@ impl<Io: PortIo> Core<Io> {
     /// One burst of each port. Returns whether there was any frame.
     pub(super) fn take_frames(&mut self, now: Instant) -> bool {
         let mut busy = false;
-        for port in 0..self.ports.places() {
-            let Some(frames) = self.ports.receive(port, now) else { continue };
+        for port in 0..self.env.ports.places() {
+            let Some(frames) = self.env.ports.receive(port, now) else { continue };
             busy = true;
             let mut frames = frames.into_iter();
             frames.as_slice().iter().take(STAGE).for_each(Frame::prefetch_headers);
@@ -165,8 +158,8 @@ impl<Io: PortIo> Core<Io> {
                 later.for_each(Frame::prefetch_headers);
                 let mut arrivals = Arrivals::new();
                 for frame in frames.by_ref().take(STAGE) {
-                    self.control.counters().rx_frames.add(1);
-                    self.control.counters().rx_octets.add(frame.octets().len() as u64);
+                    self.env.control.counters().rx_frames.add(1);
+                    self.env.control.counters().rx_octets.add(frame.octets().len() as u64);
                     self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
                 }
                 self.look_up_and_input(&mut arrivals, frames.as_slice(), now);
@@ -177,7 +170,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// Looks whether there is anything for a turn to take; frames wait for it.
     pub(super) fn sees_input(&mut self, now: Instant) -> bool {
-        self.control.has_commands() || self.mesh.is_waiting() || self.ports.look(now)
+        self.env.control.has_commands() || self.mesh.is_waiting() || self.env.ports.look(now)
     }
 
     /// What other workers sent. Returns whether there was anything.
@@ -190,7 +183,7 @@ impl<Io: PortIo> Core<Io> {
         while taken < MESSAGES && !arrivals.is_full() {
             let Some(message) = self.mesh.receive() else { break };
             taken += 1;
-            self.control.counters().mesh_in.add(1);
+            self.env.control.counters().mesh_in.add(1);
             match message {
                 Message::Frame { port, frame } => {
                     self.sort(port, Packet::Frame(frame), now, false, &mut arrivals);
@@ -217,7 +210,7 @@ impl<Io: PortIo> Core<Io> {
         may_forward: bool,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
-        let Some(slot) = self.ports.get(port) else { return };
+        let Some(slot) = self.env.ports.get(port) else { return };
         // A segment's checksum waits for its turn: the headers alone are read here.
         let unverified = match slot.facts.rx_checksum {
             ChecksumBy::Nobody => false,
@@ -226,14 +219,15 @@ impl<Io: PortIo> Core<Io> {
                 RxChecksum::Good => false,
                 RxChecksum::Unknown => true,
                 RxChecksum::Bad => {
-                    return self.control.counters().drops.count(DropReason::L4Checksum);
+                    return self.env.control.counters().drops.count(DropReason::L4Checksum);
                 }
             },
         };
         let Some(frame) = recognise(port, frame, unverified, arrivals) else { return };
-        let packet = match demux(frame.octets(), port, L4Check::Good, self.network.interfaces()) {
+        let packet = match demux(frame.octets(), port, L4Check::Good, self.env.network.interfaces())
+        {
             Ok(packet) => packet,
-            Err(reason) => return self.control.counters().drops.count(reason),
+            Err(reason) => return self.env.control.counters().drops.count(reason),
         };
         match packet.kind {
             Kind::Tcp { .. } => {
@@ -263,16 +257,16 @@ impl<Io: PortIo> Core<Io> {
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
         let Kind::Tcp { source, destination, ref segment } = found.kind else { return };
-        let Some(slot) = self.ports.get(port) else { return };
+        let Some(slot) = self.env.ports.get(port) else { return };
         let facts = &slot.facts;
         if may_forward && facts.steering.only().is_none() {
             let owner = match frame.hash().filter(|_| facts.device_hash) {
                 Some(hash) => facts.steering.owner_of_hash(hash),
                 None => facts.steering.owner(source, destination),
             };
-            if owner.0 != self.index {
+            if owner.0 != self.env.index {
                 let message = frame.message(port);
-                return self.mesh.send(usize::from(owner.0), message, self.control.counters());
+                return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
         }
         let interface = found.interface as u16;
@@ -298,24 +292,24 @@ impl<Io: PortIo> Core<Io> {
         may_forward: bool,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
-        let Some(slot) = self.ports.get(port) else { return };
+        let Some(slot) = self.env.ports.get(port) else { return };
         let (source, destination) = (fragment.source, fragment.destination);
         // Pieces have no ports: those of one packet meet at the owner of the addresses.
         let (source, destination) = (SocketAddr::new(source, 0), SocketAddr::new(destination, 0));
         let owner = slot.facts.steering.owner(source, destination);
-        if may_forward && owner.0 != self.index {
+        if may_forward && owner.0 != self.env.index {
             let message = frame.message(port);
-            return self.mesh.send(usize::from(owner.0), message, self.control.counters());
+            return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
         }
-        match self.network.reassemble(interface, fragment, frame.octets(), now) {
+        match self.env.network.reassemble(interface, fragment, frame.octets(), now) {
             Ok((outcome, evicted)) => {
-                self.control.counters().reassembly_evicted.add(evicted);
+                self.env.control.counters().reassembly_evicted.add(evicted);
                 if let Outcome::Whole(octets) = outcome {
-                    self.control.counters().reassembled.add(1);
+                    self.env.control.counters().reassembled.add(1);
                     self.sort(port, Packet::Whole(octets), now, true, arrivals);
                 }
             }
-            Err(reason) => self.control.counters().drops.count(reason),
+            Err(reason) => self.env.control.counters().drops.count(reason),
         }
     }
 
@@ -327,13 +321,13 @@ impl<Io: PortIo> Core<Io> {
         frame: &Packet<Io::Frame>,
         now: Instant,
     ) {
-        let (notice, answers) = self.network.control(found, frame.octets(), now);
+        let (notice, answers) = self.env.network.control(found, frame.octets(), now);
         if notice != Ok(Notice::Echoed) {
-            self.control.counters().neighbour_answers.add(answers);
+            self.env.control.counters().neighbour_answers.add(answers);
         }
         match notice {
             Ok(notice) => self.notice(port, notice, now),
-            Err(reason) => self.control.counters().drops.count(reason),
+            Err(reason) => self.env.control.counters().drops.count(reason),
         }
     }
 
@@ -355,7 +349,7 @@ impl<Io: PortIo> Core<Io> {
             last = Some((arrival.flow, sctp, arrival.slot));
         }
         let segments = arrivals.iter().filter(|arrival| !arrival.is_sctp());
-        self.bring_near(segments.filter_map(|arrival| arrival.slot));
+        self.streams.prefetch(segments.filter_map(|arrival| arrival.slot));
         for (at, arrival) in arrivals.iter().enumerate() {
             match arrivals.get(at + AHEAD) {
                 Some(later) => later.frame.prefetch(),
@@ -375,82 +369,60 @@ impl<Io: PortIo> Core<Io> {
         let octets = &arrival.frame.octets()[arrival.span.clone()];
         let (source, destination) = (arrival.flow.remote.ip(), arrival.flow.local.ip());
         if unverified && checksum::segment(source, destination, TCP, octets) != 0 {
-            return self.control.counters().drops.count(DropReason::L4Checksum);
+            return self.env.control.counters().drops.count(DropReason::L4Checksum);
         }
         let mut segment = Segment { ce, ..Segment::default() };
         if let Err(reason) = segment.read(octets) {
-            return self.control.counters().drops.count_tcp(reason);
+            return self.env.control.counters().drops.count_tcp(reason);
         }
         // The burst itself may have opened or ended the stream meanwhile, and another's hash may be the same.
-        let slot = arrival.slot.filter(|&slot| self.streams.is_flow(slot, &arrival.flow));
-        let Some(slot) = slot.or_else(|| self.streams.find_flow(arrival.hash, &arrival.flow))
-        else {
+        let found = self.streams.connection(arrival.slot, arrival.hash, &arrival.flow);
+        let Some((slot, conn)) = found else {
             return self.no_stream(arrival.flow, arrival.source_mac, &segment, None, now);
         };
-        let Some(conn) = self.streams.get_mut(slot) else { return };
-        let Lower::Tcp(endpoint) = &conn.lower else { return };
-        if endpoint.connection().may_reopen(&segment) {
+        let Some(carrier) = conn.lower.connection() else { return };
+        if carrier.endpoint().connection().may_reopen(&segment) {
             // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place. The burst that brought this
             // SYN may have ended the old one, and nobody has heard of it yet.
-            let last = endpoint.connection().snd_nxt();
+            let last = carrier.endpoint().connection().snd_nxt();
             self.report_all(slot, now);
             self.forget(slot);
             let source_mac = arrival.source_mac;
             return self.no_stream(arrival.flow, source_mac, &segment, Some(last), now);
         }
-        self.give(slot, &segment, now);
+        let taken = self.env.take_segment(slot, conn, &segment, now);
+        self.after_segment(slot, taken, now);
     }
 
-    /// A segment for the stream in `slot`.
-    pub(super) fn give(&mut self, slot: u32, segment: &Segment<'_>, now: Instant) {
-        let Some(conn) = self.streams.get_mut(slot) else { return };
-        self.control.counters().segments.add(1);
-        let Lower::Tcp(endpoint) = &mut conn.lower else { return };
-        let acknowledged = endpoint.connection().octets_acknowledged();
-        if let Err(reason) = endpoint.input(now, segment, &mut self.tables.context()) {
-            self.control.counters().drops.count_tcp(reason);
-        }
-        if let Origin::Accepted { progress: progress @ Progress::Unproven, .. } = &mut conn.origin
-            && endpoint.connection().state().is_synchronized()
-        {
-            *progress = Progress::Starting;
-            self.admission.listeners_mut().proven(conn.path.addresses().1, conn.id);
-        }
-        let progress = endpoint.connection().octets_acknowledged() != acknowledged;
-        if progress && now - conn.confirmed >= CONFIRM {
-            // RFC 4861 §7.3.1: what we send arrives.
-            conn.confirmed = now;
-            self.network.confirm(&conn.path, now);
-        }
-        let talks = endpoint.pending_events() >= MANY;
-        // A stream that waits for its next hop answers nothing, whatever comes.
-        conn.unanswered = conn.unanswered.saturating_add(1);
-        let answer = conn.unanswered >= ANSWER && !conn.scheduled.is_waiting();
-        self.touch(slot);
-        if talks {
+    /// What a segment that was taken calls for at once.
+    #[inline]
+    pub(super) fn after_segment(&mut self, slot: u32, taken: Taken, now: Instant) {
+        if taken.reports {
             // Of a stream without credit nothing more is taken, before it has more of them.
             self.report(slot, now);
         }
-        if answer {
-            self.send_segments(slot, now);
+        if taken.answer
+            && let Some(carrier) = self.streams.carrier_mut(slot)
+        {
+            self.env.send(slot, carrier, now);
         }
     }
 
     fn notice(&mut self, port: usize, notice: Notice, now: Instant) {
         match notice {
-            Notice::Echoed => self.control.counters().echo_replies.add(1),
+            Notice::Echoed => self.env.control.counters().echo_replies.add(1),
             Notice::Neighbour(interface, claim) => {
-                if self.network.may_pass_on(now) {
+                if self.env.network.may_pass_on(now) {
                     let message = || Message::Neighbour { interface, claim };
-                    self.mesh.send_all(message, self.control.counters());
+                    self.mesh.send_all(message, self.env.control.counters());
                 } else {
                     // Who waits for it asks again.
-                    self.control.counters().drops.count(DropReason::RateLimited);
+                    self.env.control.counters().drops.count(DropReason::RateLimited);
                 }
                 self.claim(interface, &claim, now);
             }
             Notice::Icmp(report) => {
-                let Some(slot) = self.ports.get(port) else { return };
+                let Some(slot) = self.env.ports.get(port) else { return };
                 let steering = &slot.facts.steering;
                 let owner = match report.quote {
                     Quote::Tcp(_) => steering.owner(report.remote, report.local),
@@ -458,11 +430,11 @@ impl<Io: PortIo> Core<Io> {
                         steering.owner_by_ports(report.remote, report.local)
                     }
                 };
-                if owner.0 == self.index {
+                if owner.0 == self.env.index {
                     self.icmp(&report, now);
                 } else {
                     let message = Message::Icmp(report);
-                    self.mesh.send(usize::from(owner.0), message, self.control.counters());
+                    self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
                 }
             }
         }
@@ -470,18 +442,10 @@ impl<Io: PortIo> Core<Io> {
 
     /// A neighbour speaks of itself; streams may have waited for it.
     fn claim(&mut self, interface: usize, claim: &Claim, now: Instant) {
-        match self.network.claim(interface, claim, now) {
-            Ok(ClaimOutcome::Resolved) => {
-                self.neighbour_of_associations_found(interface, claim.address);
-                for slot in self.schedule.take_waiting((interface, claim.address)) {
-                    if let Some(conn) = self.streams.get_mut(slot) {
-                        conn.scheduled.waiting_taken();
-                    }
-                    self.touch(slot);
-                }
-            }
+        match self.env.network.claim(interface, claim, now) {
+            Ok(ClaimOutcome::Resolved) => self.neighbour_found(interface, claim.address),
             Ok(_) => {}
-            Err(reason) => self.control.counters().drops.count(reason),
+            Err(reason) => self.env.control.counters().drops.count(reason),
         }
     }
 
@@ -490,21 +454,62 @@ impl<Io: PortIo> Core<Io> {
         if segment.flags.has(Flags::RST) {
             return;
         }
-        if !self.network.resets().take(flow.remote.ip(), now) {
-            return self.control.counters().drops.count(DropReason::RateLimited);
+        if !self.env.network.resets().take(flow.remote.ip(), now) {
+            return self.env.control.counters().drops.count(DropReason::RateLimited);
         }
         let at = usize::from(flow.interface);
-        let interface = &self.network.interface(at);
+        let interface = &self.env.network.interface(at);
         let (local, remote) = (flow.local.ip(), flow.remote.ip());
         let Some(mut path) = Path::by(at, interface, local, remote, remote) else { return };
         path.set_mac(mac);
-        let Some(slot) = self.ports.get_mut(interface.port) else { return };
+        let Some(slot) = self.env.ports.get_mut(interface.port) else { return };
         let how = slot.facts.tx_checksum;
-        let mut batch = Batch::new(&mut slot.io, &path, how, 1, self.control.counters());
+        let mut batch = Batch::new(&mut slot.io, &path, how, 1, self.env.control.counters());
         if reset_for(segment, &mut batch) {
-            self.control.counters().resets_sent.add(1);
+            self.env.control.counters().resets_sent.add(1);
         } else {
-            self.control.counters().drops.count(DropReason::TxFull);
+            self.env.control.counters().drops.count(DropReason::TxFull);
         }
+    }
+}
+
+/// What a segment that was taken calls for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    /// Its stream has many events.
+    reports: bool,
+    /// Its stream is to answer now.
+    answer: bool,
+}
+
+impl<Io: PortIo> Env<Io> {
+    /// Gives a segment to its stream.
+    #[inline]
+    pub(super) fn take_segment(
+        &mut self,
+        slot: u32,
+        conn: &mut Conn,
+        segment: &Segment<'_>,
+        now: Instant,
+    ) -> Taken {
+        self.control.counters().segments.add(1);
+        let Lower::Tcp(carrier) = &mut conn.lower else {
+            return Taken { reports: false, answer: false };
+        };
+        let acknowledged = carrier.bytes_acknowledged();
+        let taken = carrier.endpoint_mut().input(now, segment, &mut self.tables.context());
+        if let Err(reason) = taken {
+            self.control.counters().drops.count_tcp(reason);
+        }
+        if let Origin::Accepted { progress: progress @ Progress::Unproven, .. } = &mut conn.origin
+            && carrier.endpoint().connection().state().is_synchronized()
+        {
+            *progress = Progress::Starting;
+            self.admission.listeners_mut().proven(carrier.peer(), conn.id);
+        }
+        let answer = carrier.packet_taken(acknowledged, &mut self.network, now);
+        let reports = carrier.endpoint().pending_events() >= MANY;
+        carrier.make_ready(slot, self.schedules.of(CarrierKind::Connection));
+        Taken { reports, answer }
     }
 }

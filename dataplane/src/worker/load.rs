@@ -5,8 +5,7 @@
 //! It ends when all that it has posted is complete and it wants no more: because it has reached its
 //! count, because it was told so, or because something was refused. A stream has at most one.
 //!
-//! Messages whose completion counts carry [`LOAD`]; those whose answer counts carry
-//! [`NO_TICKET`](super::report::NO_TICKET).
+//! Messages whose completion counts carry [`LOAD`]; those whose answer counts carry [`NO_TICKET`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,26 +14,21 @@ use std::time::Duration;
 
 use base::Instant;
 use ddp::rdmap::WorkRequest;
-use ddp::{MESSAGE_QUEUE, Message, PostError, Qn, Source, Stag, StreamId, TaggedOffset};
+use ddp::{MESSAGE_QUEUE, Message, PostError, Qn, Source, Stag, TaggedOffset};
 use hdrhistogram::Histogram;
-use tcp_lite::endpoint::UlpKind;
 
-use super::Core;
-use super::conn::{Conn, Stage};
 use super::lower::Reach;
-use super::report::NO_TICKET;
 use crate::api::{
-    Event, LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, PostFailure,
-    Ticket, Window,
+    LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, PostFailure, Ticket,
+    Window,
 };
-use crate::io::PortIo;
 use crate::memory::Memory;
 
 /// The cookie of a load's messages that are complete when they are acknowledged or answered by RDMAP.
 pub(super) const LOAD: u64 = u64::MAX - 1;
 
-/// Messages that are due in one turn at most; the rest are posted in the next, and their times tell.
-const DUE: usize = 256;
+/// The cookie of what nobody outside the worker has posted and nobody waits for.
+pub(super) const NO_TICKET: u64 = u64::MAX;
 
 /// When the loads with a pace want to post next: an entry for each at most, besides those of loads that have ended
 /// before their time.
@@ -51,6 +45,19 @@ impl Paced {
     #[inline]
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.next().is_some_and(|at| at <= now)
+    }
+
+    /// The stream in a slot wants to post at `at`.
+    pub(super) fn push(&mut self, at: Instant, slot: u32) {
+        self.0.push(Reverse((at, slot)));
+    }
+
+    /// Takes out the earliest, if it is due.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<(Instant, u32)> {
+        if !self.is_due(now) {
+            return None;
+        }
+        self.0.pop().map(|Reverse(due)| due)
     }
 }
 
@@ -89,65 +96,27 @@ pub(super) struct Running {
 
 base::near!(Running:);
 
-impl<Io: PortIo> Core<Io> {
-    /// Begins a load. Whatever comes of it, an [`Event::LoadDone`] follows.
-    pub(super) fn load(&mut self, stream: StreamId, load: Load, ticket: Ticket, now: Instant) {
-        match self.begin_load(stream, load, ticket, now) {
-            Ok(slot) => self.go_on_with_load(slot, now),
-            Err(reason) => {
-                let failed = LoadReport {
-                    messages: 0,
-                    octets: 0,
-                    nanoseconds: 0,
-                    latency: None,
-                    failure: Some(reason),
-                };
-                let report = Box::new(failed);
-                self.control.send(Event::LoadDone { stream, ticket, report });
-            }
-        }
-    }
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_LATENCY, 3).expect("bounds that a histogram can have")
+}
 
-    fn begin_load(
-        &mut self,
-        stream: StreamId,
-        load: Load,
+impl Running {
+    /// A load that begins now. `source`: what its writes are read from, and the offset of its window there; `seed`
+    /// begins its random places.
+    pub(super) fn new(
         ticket: Ticket,
+        load: Load,
+        rdmap: bool,
+        (memory, offset): (Option<Memory>, u64),
+        seed: u64,
         now: Instant,
-    ) -> Result<u32, PostFailure> {
-        let slot = self.streams.find(stream).ok_or(PostFailure::NoStream)?;
-        let params =
-            self.streams.reach(slot, &mut self.associations).and_then(|lower| lower.params());
-        let conn = self.streams.get_mut(slot).ok_or(PostFailure::NoStream)?;
-        if conn.load.is_some() {
-            return Err(PostFailure::Loaded);
-        }
-        let params = params.filter(|_| conn.stage == Stage::Established);
-        let params = params.ok_or(PostFailure::Refused(PostError::Closed))?;
-        let rdmap = params.ulp() != UlpKind::Ddp;
-        let (memory, offset) = match load.kind.window() {
-            None => (None, 0),
-            Some(window) => {
-                let entry = self.tables.stag(window.local).ok_or(PostFailure::NoRegion)?;
-                let at = window.base.0.checked_sub(entry.base_to.0);
-                let end = at.and_then(|at| at.checked_add(window.octets));
-                let (Some(at), Some(_)) = (at, end.filter(|&end| end <= entry.len)) else {
-                    let (offset, len) = (window.base.0, entry.len);
-                    let end = offset.saturating_add(window.octets);
-                    let error = PostError::OutOfBounds { offset, end, len };
-                    return Err(PostFailure::Refused(error));
-                };
-                let source = (Some(entry.memory.clone()), entry.memory_offset + at);
-                self.tables.add_source(window.local);
-                source
-            }
-        };
+    ) -> Self {
         let untagged = match load.kind {
             LoadKind::Send { .. } | LoadKind::Echo { .. } => load.len as usize,
             LoadKind::Notify { .. } => NOTICE_LEN,
             LoadKind::Write(_) | LoadKind::Read(_) => 0,
         };
-        conn.load = Some(Box::new(Running {
+        Running {
             ticket,
             load: Load { depth: load.depth.max(1), ..load },
             rdmap,
@@ -166,142 +135,60 @@ impl<Io: PortIo> Core<Io> {
                 Pace::Open { phase, .. } => now + phase,
             },
             armed: None,
-            random: u64::from(slot) + 1,
+            random: seed,
             half: false,
             stopping: false,
             failure: None,
-        }));
-        Ok(slot)
+        }
+    }
+
+    /// The region that it reads from or writes to, if there is one.
+    pub(super) fn region(&self) -> Option<Stag> {
+        self.load.kind.window().map(|window| window.local)
+    }
+
+    /// What the control thread knows it by.
+    pub(super) fn ticket(&self) -> Ticket {
+        self.ticket
     }
 
     /// Nothing more is posted; what is under way completes first.
-    pub(super) fn stop_load(&mut self, stream: StreamId, now: Instant) {
-        let Some(slot) = self.streams.find(stream) else { return };
-        if let Some(load) = self.streams.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
-            load.stopping = true;
-            self.go_on_with_load(slot, now);
-        }
+    pub(super) fn stop(&mut self) {
+        self.stopping = true;
     }
 
-    /// Stops what reads from a region that goes.
-    pub(super) fn stop_loads_from(&mut self, stag: Stag, now: Instant) {
-        let slots = self.streams.slots();
-        for slot in slots {
-            let Some(conn) = self.streams.get_mut(slot) else { continue };
-            if conn.loads_from(stag)
-                && let Some(load) = &mut conn.load
-            {
-                load.fail(PostFailure::NoRegion);
-                self.go_on_with_load(slot, now);
-            }
-        }
+    /// A message will never be complete.
+    pub(super) fn flushed(&mut self) {
+        self.posted = self.posted.saturating_sub(1).max(self.complete);
+        self.fail(PostFailure::Flushed);
     }
 
-    /// So many messages with the cookie [`LOAD`] are complete.
-    pub(super) fn load_completed(&mut self, slot: u32, messages: u32, now: Instant) {
-        if let Some(load) = self.streams.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
-            let octets = load.completed(messages, now);
-            self.control.counters().load_messages.add(messages.into());
-            self.control.counters().load_octets.add(octets);
-            self.go_on_with_load(slot, now);
-        }
+    /// It waits for an untagged message.
+    pub(super) fn awaits_answer(&self) -> bool {
+        let waits = matches!(self.load.kind, LoadKind::Echo { .. } | LoadKind::Notify { .. });
+        waits && !self.under_way.is_empty()
     }
 
-    /// A message with the cookie [`LOAD`] will never be complete.
-    pub(super) fn load_flushed(&mut self, slot: u32, now: Instant) {
-        if let Some(load) = self.streams.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
-            load.posted = load.posted.saturating_sub(1).max(load.complete);
-            load.fail(PostFailure::Flushed);
-            self.go_on_with_load(slot, now);
-        }
-    }
-
-    /// True when the stream's load waits for this untagged message; it has been dealt with then.
-    pub(super) fn load_answered(&mut self, slot: u32, qn: Qn, now: Instant) -> bool {
-        let Some(conn) = self.streams.get_mut(slot) else { return false };
-        let Some(load) = &conn.load else { return false };
-        let waits = matches!(load.load.kind, LoadKind::Echo { .. } | LoadKind::Notify { .. });
-        if !waits || load.under_way.is_empty() {
-            return false;
-        }
-        self.give_buffers(slot, qn, 1);
-        self.load_completed(slot, 1, now);
-        true
-    }
-
-    /// Posts what may be posted, and ends the load if nothing is left to do.
-    pub(super) fn go_on_with_load(&mut self, slot: u32, now: Instant) {
-        let Some(conn) = self.streams.get_mut(slot) else { return };
-        let Some(mut load) = conn.load.take() else { return };
-        let stream = conn.id;
-        let Some(mut lower) = conn.lower.reach(&mut self.associations) else { return };
-        while load.wants_more() && load.is_due(now) {
-            match load.post(&mut lower, now) {
+    /// Posts what may be posted now.
+    pub(super) fn post_all(&mut self, lower: &mut Reach<'_>, now: Instant) {
+        while self.wants_more() && self.is_due(now) {
+            match self.post(lower, now) {
                 Ok(()) => {}
                 Err(PostError::Full) => break,
-                Err(error) => load.fail(PostFailure::Refused(error)),
+                Err(error) => self.fail(PostFailure::Refused(error)),
             }
         }
-        if load.is_over() {
-            self.end_load(stream, *load);
-        } else if let Some(conn) = self.streams.get_mut(slot) {
-            if let Some(at) = load.arms(now) {
-                self.paced.0.push(Reverse((at, slot)));
-            }
-            conn.load = Some(load);
+    }
+
+    /// The entry in [`Paced`] that it had for `at` is taken out. Says whether it had one.
+    pub(super) fn disarm(&mut self, at: Instant) -> bool {
+        let armed = self.armed == Some(at);
+        if armed {
+            self.armed = None;
         }
-        self.touch(slot);
+        armed
     }
 
-    /// Posts what is due on streams whose load has a pace. Returns whether there was something.
-    pub(super) fn post_due(&mut self, now: Instant) -> bool {
-        let mut posted = 0;
-        while posted < DUE && self.paced.is_due(now) {
-            let Some(Reverse((at, slot))) = self.paced.0.pop() else { break };
-            posted += 1;
-            let load = self.streams.get_mut(slot).and_then(|conn| conn.load.as_mut());
-            // The load that it was for may have ended, and another may run there.
-            if let Some(load) = load.filter(|load| load.armed == Some(at)) {
-                load.armed = None;
-                self.go_on_with_load(slot, now);
-            }
-        }
-        posted > 0
-    }
-
-    /// The stream is over, and with it its load.
-    pub(super) fn flush_load(&mut self, slot: u32) {
-        let Some(conn) = self.streams.get_mut(slot) else { return };
-        if let Some(mut load) = conn.load.take() {
-            load.fail(PostFailure::Flushed);
-            let stream = conn.id;
-            self.end_load(stream, *load);
-        }
-    }
-
-    fn end_load(&mut self, stream: StreamId, load: Running) {
-        if let Some(window) = load.load.kind.window() {
-            self.tables.release_source(window.local);
-        }
-        let (ticket, report) = (load.ticket, Box::new(load.into_report()));
-        self.control.send(Event::LoadDone { stream, ticket, report });
-        self.tables.finish_removals(&mut self.control);
-    }
-}
-
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_LATENCY, 3).expect("bounds that a histogram can have")
-}
-
-impl Conn {
-    /// True while a load reads from the region or writes to it.
-    pub(super) fn loads_from(&self, stag: Stag) -> bool {
-        let window = self.load.as_ref().and_then(|load| load.load.kind.window());
-        window.is_some_and(|window| window.local == stag)
-    }
-}
-
-impl Running {
     fn wants_more(&self) -> bool {
         let under_way = self.posted - self.complete;
         // The notice of a pair whose write is posted follows whatever happens, or its answer never comes.
@@ -318,18 +205,18 @@ impl Running {
 
     /// The moment at which it wants to be asked again, if it has a pace and is not held back by its depth: then
     /// a completion asks.
-    fn arms(&mut self, now: Instant) -> Option<Instant> {
+    pub(super) fn arms(&mut self, now: Instant) -> Option<Instant> {
         let waits = self.armed.is_none() && self.wants_more() && !self.is_due(now);
         self.armed = if waits { Some(self.due) } else { self.armed };
         self.armed.filter(|_| waits)
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         let done = self.stopping || self.posted >= self.load.count;
         done && !self.half && self.posted == self.complete
     }
 
-    fn fail(&mut self, reason: PostFailure) {
+    pub(super) fn fail(&mut self, reason: PostFailure) {
         self.stopping = true;
         self.half &= matches!(reason, PostFailure::NoRegion);
         self.failure.get_or_insert(reason);
@@ -441,7 +328,7 @@ impl Running {
     }
 
     /// So many messages are complete; returns their octets.
-    fn completed(&mut self, messages: u32, now: Instant) -> u64 {
+    pub(super) fn completed(&mut self, messages: u32, now: Instant) -> u64 {
         self.complete = self.posted.min(self.complete + u64::from(messages));
         self.last = now;
         if let Some(latency) = &mut self.latency {
@@ -452,7 +339,7 @@ impl Running {
         u64::from(messages) * u64::from(self.load.len)
     }
 
-    fn into_report(self) -> LoadReport {
+    pub(super) fn into_report(self) -> LoadReport {
         LoadReport {
             messages: self.complete,
             octets: self.complete.saturating_mul(self.load.len.into()),

@@ -1,4 +1,4 @@
-//! What carries a stream: a TCP connection of its own, or a session of an SCTP association that it shares
+//! The lower layer of a stream: a TCP connection of its own, or a session of an SCTP association that it shares
 //! with others. The verbs that do not depend on which are those of [`Reach`].
 
 use base::Instant;
@@ -7,15 +7,17 @@ use ddp::{Message, PdId, PostError, Qn, Stag, StreamId};
 use sctp_lite::endpoint::{AnswerError as NoAnswer, Endpoint as SctpEndpoint, SessionId};
 use tcp_lite::endpoint::{AnswerError, Context, Endpoint, UlpConfig};
 
-use super::sctp::Associations;
+use super::associations::{Association, Associations};
+use super::carrier::Carrier;
 use crate::api::{StreamParams, StreamStats, Transport};
+use crate::flow::FlowKey;
 use crate::memory::Memory;
 
-/// What carries a stream. A connection lies in place: nothing is to stand between a segment and it.
+/// The lower layer of a stream. A connection lies in place: nothing is to stand between a segment and it.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Lower {
     /// A TCP connection.
-    Tcp(Endpoint<Memory>),
+    Tcp(Carrier<Endpoint<Memory>>),
     /// A session.
     Sctp(Session),
 }
@@ -27,6 +29,8 @@ pub(super) struct Session {
     pub(super) association: u32,
     /// Which of its sessions.
     pub(super) id: SessionId,
+    /// The association's flow.
+    pub(super) flow: FlowKey,
 }
 
 /// Why a request could not be answered as asked.
@@ -47,14 +51,33 @@ pub(super) enum Reach<'a> {
 }
 
 impl Lower {
-    /// To use it; `None` when the association is gone.
-    pub(super) fn reach<'a>(&'a mut self, associations: &'a mut Associations) -> Option<Reach<'a>> {
+    /// To use it, given the association of a session.
+    #[inline]
+    pub(super) fn reach<'a>(
+        &'a mut self,
+        association: Option<&'a mut Association>,
+    ) -> Option<Reach<'a>> {
         match self {
-            Lower::Tcp(endpoint) => Some(Reach::Tcp(endpoint)),
-            Lower::Sctp(session) => {
-                let endpoint = associations.endpoint_mut(session.association)?;
-                Some(Reach::Sctp(endpoint, session.id))
-            }
+            Lower::Tcp(carrier) => Some(Reach::Tcp(carrier.endpoint_mut())),
+            Lower::Sctp(session) => Some(Reach::Sctp(association?.endpoint_mut(), session.id)),
+        }
+    }
+
+    /// The flow of its packets.
+    #[inline]
+    pub(super) fn flow(&self) -> FlowKey {
+        match self {
+            Lower::Tcp(carrier) => carrier.flow(),
+            Lower::Sctp(session) => session.flow,
+        }
+    }
+
+    /// Its connection, if it has one of its own.
+    #[inline]
+    pub(super) fn connection(&mut self) -> Option<&mut Carrier<Endpoint<Memory>>> {
+        match self {
+            Lower::Tcp(carrier) => Some(carrier),
+            Lower::Sctp(_) => None,
         }
     }
 
@@ -77,12 +100,12 @@ impl Lower {
     /// What all layers did.
     pub(super) fn stats(&self, associations: &Associations) -> StreamStats {
         match self {
-            Lower::Tcp(endpoint) => StreamStats::Tcp(endpoint.stats()),
+            Lower::Tcp(carrier) => StreamStats::Tcp(carrier.endpoint().stats()),
             Lower::Sctp(session) => {
-                let endpoint = associations.endpoint(session.association);
-                let own = endpoint.and_then(|endpoint| endpoint.session_stats(session.id));
-                let association = associations.stats(session.association);
-                StreamStats::Sctp(own.unwrap_or_default(), association.unwrap_or_default())
+                let association = associations.get(session.association);
+                let own = association.and_then(|a| a.endpoint().session_stats(session.id));
+                let stats = association.map(Association::stats);
+                StreamStats::Sctp(own.unwrap_or_default(), stats.unwrap_or_default())
             }
         }
     }
@@ -90,10 +113,10 @@ impl Lower {
     /// Where the stream is in its life, in a word.
     pub(super) fn state(&self, associations: &Associations) -> &'static str {
         match self {
-            Lower::Tcp(endpoint) => endpoint.state().name(),
+            Lower::Tcp(carrier) => carrier.endpoint().state().name(),
             Lower::Sctp(session) => {
-                let endpoint = associations.endpoint(session.association);
-                let state = endpoint.and_then(|endpoint| endpoint.session_state(session.id));
+                let association = associations.get(session.association);
+                let state = association.and_then(|a| a.endpoint().session_state(session.id));
                 state.map_or("closed", |state| state.name())
             }
         }
@@ -190,6 +213,14 @@ impl Reach<'_> {
             Reach::Sctp(endpoint, session) => {
                 endpoint.abort_session(now, *session, &mut below(cx));
             }
+        }
+    }
+
+    /// Takes no more of the peer, or goes on.
+    pub(super) fn pause(&mut self, paused: bool) {
+        match self {
+            Reach::Tcp(endpoint) => endpoint.pause(paused),
+            Reach::Sctp(endpoint, session) => endpoint.pause_session(*session, paused),
         }
     }
 

@@ -10,30 +10,35 @@
 //!
 //! A burst is taken in stages, so that the table look-ups of its frames overlap; then each stream that
 //! was touched is asked for segments once, so that it acknowledges once. What has more to send than its
-//! quota stands in line again. All loops of a turn are bounded; what is left over is done in the next.
+//! quota is queued again. All loops of a turn are bounded; what is left over is done in the next.
 //!
 //! Back-pressure: while the event ring is nearly full no commands are read, and streams that have used up their
 //! credit of events are paused ([`event`]); frames and the mesh are read always. While a transmit ring is full,
-//! its streams wait in line.
+//! its streams wait in its queue.
 
 mod accept;
 mod admission;
+mod associations;
 mod batch;
 mod by_age;
+mod carrier;
 mod command;
 mod conn;
 mod control;
 mod cookies;
 mod credit;
+mod echo;
 mod event;
 mod icmp;
 mod input;
 mod keep;
 mod listen;
 mod load;
+mod loads;
 mod lower;
 mod network;
 mod output;
+mod packets;
 mod ports;
 mod prefetch;
 mod rdmap;
@@ -48,10 +53,13 @@ pub(crate) mod thread;
 #[cfg(test)]
 use std::net::IpAddr;
 
-use base::{Instant, MaybeInstant};
+use base::Instant;
+use ddp::StreamId;
 use siphasher::sip::SipHasher13;
 
 use self::admission::Admission;
+use self::associations::Associations;
+use self::conn::Stream;
 use self::control::ControlLink;
 use self::cookies::Cookies;
 use self::listen::Listeners;
@@ -60,8 +68,7 @@ use self::network::Network;
 pub(crate) use self::ports::PortSlot;
 use self::ports::Ports;
 use self::reclaim::Cursor;
-use self::schedule::Schedule;
-use self::sctp::Associations;
+use self::schedule::{CarrierKind, Schedules};
 use self::streams::Streams;
 use self::tables::Tables;
 use crate::api::{DropReason, Event, InterfaceConfig, Limits, WorkerId, WorkerLink};
@@ -81,22 +88,27 @@ const SELDOM: u64 = 64;
 
 /// One worker without its thread.
 pub(crate) struct Core<Io: PortIo> {
+    streams: Streams,
+    /// What carries streams over SCTP.
+    associations: Associations,
+    mesh: Mesh<Io::Frame>,
+    reclaim: Cursor,
+    env: Env<Io>,
+}
+
+/// What streams and associations work with: everything of a worker but themselves. A stream is looked up once, and
+/// then passed on together with this.
+struct Env<Io: PortIo> {
     index: u16,
     phase: Phase,
     ports: Ports<Io>,
     network: Network,
-    mesh: Mesh<Io::Frame>,
     control: ControlLink,
-    streams: Streams,
-    /// When connections are polled.
-    schedule: Schedule,
-    /// What carries streams over SCTP.
-    associations: Associations,
+    schedules: Schedules,
     tables: Tables,
     admission: Admission,
     /// When loads with a pace post next.
     paced: load::Paced,
-    reclaim: Cursor,
     /// The time of this turn.
     now: Instant,
 }
@@ -142,27 +154,31 @@ impl<Io: PortIo> Core<Io> {
         let cookies = Cookies::new(derive(&secret, b'c', 0), limits.syn_cookies);
         let listeners = Listeners::new(&limits, key(b'p'));
         let isn = derive(&secret, b'i', 0);
-        let mut core = Core {
+        let associations = Associations::new(
+            index,
+            limits.streams,
+            key(b's'),
+            derive(&secret, b'k', 0),
+            sctp_udp_port,
+        );
+        let env = Env {
             index,
             phase: Phase::Running,
             network: Network::new(interfaces, &limits, keys, now),
-            mesh,
             control: ControlLink::new(link),
-            streams: Streams::new(index, limits.streams, key(b'f')),
-            schedule: Schedule::new(ports.places(), now),
-            associations: Associations::new(
-                (index, limits.streams, ports.places()),
-                key(b's'),
-                derive(&secret, b'k', 0),
-                sctp_udp_port,
-                now,
-            ),
+            schedules: Schedules::new(ports.places(), now),
             ports,
             tables: Tables::new(&limits),
             admission: Admission::new(listeners, cookies, isn, key(b'r')),
             paced: load::Paced::default(),
-            reclaim: Cursor::default(),
             now,
+        };
+        let mut core = Core {
+            streams: Streams::new(index, limits.streams, key(b'f')),
+            associations,
+            mesh,
+            reclaim: Cursor::default(),
+            env,
         };
         core.announce();
         core
@@ -170,13 +186,13 @@ impl<Io: PortIo> Core<Io> {
 
     /// One turn. Returns whether there was anything to do.
     pub(crate) fn turn(&mut self, now: Instant) -> bool {
-        self.now = now;
-        self.control.counters().turns.add(1);
+        self.env.now = now;
+        self.env.control.counters().turns.add(1);
         let mut busy = false;
-        self.control.begin_turn();
+        self.env.control.begin_turn();
         self.resume_streams();
-        if self.control.is_short() {
-            self.control.counters().event_stalls.add(1);
+        if self.env.control.is_short() {
+            self.env.control.counters().event_stalls.add(1);
         } else {
             busy |= self.take_commands(now);
         }
@@ -185,21 +201,21 @@ impl<Io: PortIo> Core<Io> {
         busy |= self.fire_timers(now);
         busy |= self.post_due(now);
         let mut changed = self.ask_neighbours(now);
-        let expired = self.network.expire_reassembly(now);
+        let expired = self.env.network.expire_reassembly(now);
         changed |= expired > 0;
-        self.control.counters().reassembly_timeouts.add(expired);
-        busy |= self.transmit(now);
-        busy |= self.transmit_associations(now);
+        self.env.control.counters().reassembly_timeouts.add(expired);
+        busy |= self.transmit(CarrierKind::Connection, now);
+        busy |= self.transmit(CarrierKind::Association, now);
         busy |= self.send_outbox();
         self.wind_down();
         self.reclaim(now);
-        busy |= !self.ports.flush();
+        busy |= !self.env.ports.flush();
         self.mesh.wake();
-        self.control.notify();
+        self.env.control.notify();
         if !busy {
-            self.control.counters().idle_turns.add(1);
+            self.env.control.counters().idle_turns.add(1);
         }
-        if busy || changed || self.control.counters().idle_turns.get().is_multiple_of(SELDOM) {
+        if busy || changed || self.env.control.counters().idle_turns.get().is_multiple_of(SELDOM) {
             self.publish();
         }
         busy
@@ -209,7 +225,7 @@ impl<Io: PortIo> Core<Io> {
     /// worker need do often. Timers and the rest are for the next turn; returns when it begins.
     pub(crate) fn look(&mut self, mut at: Instant, now: &impl Fn() -> Instant) -> Instant {
         for _ in 0..LOOKS {
-            if self.sees_input(at) || self.paced.is_due(at) {
+            if self.sees_input(at) || self.env.paced.is_due(at) {
                 break;
             }
             // Not to take the line of a ring away from who is just writing to it.
@@ -222,10 +238,9 @@ impl<Io: PortIo> Core<Io> {
     /// When the next turn is due although nothing arrives; `None` when nothing is planned.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let timers = [
-            self.schedule.next_timer(),
-            self.paced.next(),
-            self.associations.next_timer(),
-            self.network.poll_timeout(),
+            self.env.schedules.next_timer(),
+            self.env.paced.next(),
+            self.env.network.poll_timeout(),
         ];
         let ports = self.ports().filter_map(PortIo::poll_timeout);
         timers.into_iter().flatten().chain(ports).min()
@@ -233,40 +248,40 @@ impl<Io: PortIo> Core<Io> {
 
     /// True when something waits that no descriptor will tell of.
     pub(crate) fn has_input(&self) -> bool {
-        self.control.has_commands() || self.mesh.is_waiting() || self.control.awaits_room()
+        self.env.control.has_commands() || self.mesh.is_waiting() || self.env.control.awaits_room()
     }
 
     /// True after [`Command::Stop`]: every stream has been reset and everything said.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.phase == Phase::Stopped && self.control.is_flushed()
+        self.env.phase == Phase::Stopped && self.env.control.is_flushed()
     }
 
     /// Counts the time of a turn in which there was something to do.
     pub(crate) fn spent(&self, time: core::time::Duration) {
-        self.control.counters().busy_nanoseconds.add(time.as_nanos() as u64);
+        self.env.control.counters().busy_nanoseconds.add(time.as_nanos() as u64);
     }
 
     /// Counts a sleep.
     pub(crate) fn slept(&self) {
-        self.control.counters().sleeps.add(1);
+        self.env.control.counters().sleeps.add(1);
     }
 
     /// The ports' queues.
     pub(crate) fn ports(&self) -> impl Iterator<Item = &Io> {
-        self.ports.queues()
+        self.env.ports.queues()
     }
 
     /// The ports' queues, for tests to put frames in and take them out.
     #[cfg(test)]
     pub(crate) fn port_mut(&mut self, port: usize) -> &mut Io {
-        &mut self.ports.get_mut(port).expect("a port of this worker").io
+        &mut self.env.ports.get_mut(port).expect("a port of this worker").io
     }
 
     /// The streams' endpoints, for tests to look at.
     #[cfg(test)]
     pub(crate) fn streams(&self) -> impl Iterator<Item = &tcp_lite::endpoint::Endpoint<Memory>> {
         self.streams.iter().filter_map(|conn| match &conn.lower {
-            Lower::Tcp(endpoint) => Some(endpoint),
+            Lower::Tcp(carrier) => Some(carrier.endpoint()),
             Lower::Sctp(_) => None,
         })
     }
@@ -277,16 +292,18 @@ impl<Io: PortIo> Core<Io> {
         &self,
         peer: IpAddr,
     ) -> Option<&tcp_lite::endpoint::Endpoint<Memory>> {
-        self.streams.iter().find(|conn| conn.peer() == peer).and_then(|conn| match &conn.lower {
-            Lower::Tcp(endpoint) => Some(endpoint),
-            Lower::Sctp(_) => None,
+        self.streams.iter().find(|conn| conn.lower.flow().remote.ip() == peer).and_then(|conn| {
+            match &conn.lower {
+                Lower::Tcp(carrier) => Some(carrier.endpoint()),
+                Lower::Sctp(_) => None,
+            }
         })
     }
 
     fn take_commands(&mut self, now: Instant) -> bool {
         let mut taken = 0;
         while taken < COMMANDS {
-            let Some(command) = self.control.next_command() else { break };
+            let Some(command) = self.env.control.next_command() else { break };
             taken += 1;
             self.command(command, now);
         }
@@ -295,35 +312,38 @@ impl<Io: PortIo> Core<Io> {
 
     fn fire_timers(&mut self, now: Instant) -> bool {
         let mut fired = 0;
-        while fired < TIMERS {
-            let Some(slot) = self.schedule.take_due(now) else { break };
-            fired += 1;
-            self.timer(slot, now);
+        for kind in [CarrierKind::Connection, CarrierKind::Association] {
+            let most = fired + TIMERS;
+            while fired < most {
+                let Some(slot) = self.env.schedules.of(kind).take_due(now) else { break };
+                fired += 1;
+                match kind {
+                    CarrierKind::Connection => self.timer(slot, now),
+                    CarrierKind::Association => self.association_timer(slot, now),
+                }
+            }
         }
-        fired += self.fire_association_timers(TIMERS, now);
-        self.control.counters().timers.add(fired as u64);
+        self.env.control.counters().timers.add(fired as u64);
         fired > 0
     }
 
     fn timer(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.streams.get_mut(slot) else { return };
-        conn.scheduled.timer_fired();
-        if let Lower::Tcp(endpoint) = &mut conn.lower
-            && endpoint.poll_timeout().is_some_and(|at| at <= now)
-        {
-            endpoint.handle_timeout(now, &mut self.tables.context());
-            self.ask_others_for_path(slot, now);
+        let mut retries = false;
+        if let Lower::Tcp(carrier) = &mut conn.lower {
+            retries = carrier.timer_fired(now);
+            if carrier.endpoint().poll_timeout().is_some_and(|at| at <= now) {
+                carrier.endpoint_mut().handle_timeout(now, &mut self.env.tables.context());
+                carrier.timed_out(&mut self.env.network, now);
+            }
+            carrier.check_neighbour(&mut self.env.network, now);
         }
-        let Some(conn) = self.streams.get_mut(slot) else { return };
-        if matches!(&conn.lower, Lower::Tcp(endpoint) if endpoint.connection().path_suspect()) {
-            // RFC 9293 §3.8.3 R1: perhaps the neighbour has moved.
-            self.network.doubt(&conn.path, now);
-        }
-        if conn.pending.own_deadline.get().is_some_and(|at| at <= now) {
-            conn.pending.own_deadline = MaybeInstant::NONE;
+        if retries || conn.opening_deadline().is_some_and(|at| at <= now) {
             self.own_deadline(slot, now);
         }
-        self.touch(slot);
+        if let Some((mut stream, env)) = self.resolve(slot) {
+            env.make_ready(&mut stream);
+        }
     }
 
     /// Returns whether one was asked, or given up.
@@ -331,37 +351,37 @@ impl<Io: PortIo> Core<Io> {
         // At most as many as the caches have entries. None may be left out: its streams would wait for
         // ever, and keep their places.
         let mut failed = Vec::new();
-        let asked = self.network.poll(now, |interface, address| {
+        let asked = self.env.network.poll(now, |interface, address| {
             failed.push((interface, address));
         });
-        self.control.counters().neighbour_solicitations.add(asked);
+        self.env.control.counters().neighbour_solicitations.add(asked);
         let changed = asked > 0 || !failed.is_empty();
         for (interface, address) in failed {
-            self.control.counters().neighbour_failures.add(1);
+            self.env.control.counters().neighbour_failures.add(1);
             self.neighbour_failed(interface, address, now);
         }
         changed
     }
 
     fn announce(&mut self) {
-        for at in 0..self.network.interfaces().len() {
-            let port = self.network.interface(at).port;
+        for at in 0..self.env.network.interfaces().len() {
+            let port = self.env.network.interface(at).port;
             // One worker announces for all of the port: the one with the first queue.
             let first =
-                |slot: &PortSlot<Io>| slot.facts.workers.first() == Some(&WorkerId(self.index));
-            if self.ports.get(port).is_some_and(first) {
-                self.network.announce(at);
+                |slot: &PortSlot<Io>| slot.facts.workers.first() == Some(&WorkerId(self.env.index));
+            if self.env.ports.get(port).is_some_and(first) {
+                self.env.network.announce(at);
             }
         }
     }
 
     fn send_outbox(&mut self) -> bool {
-        if self.network.outbox().is_empty() {
+        if self.env.network.outbox().is_empty() {
             return false;
         }
-        let counters = self.control.counters();
-        for (port, octets) in self.network.outbox().iter() {
-            let Some(slot) = self.ports.get_mut(port) else { continue };
+        let counters = self.env.control.counters();
+        for (port, octets) in self.env.network.outbox().iter() {
+            let Some(slot) = self.env.ports.get_mut(port) else { continue };
             let frame = if slot.io.room() > 0 { slot.io.allocate(octets.len()) } else { None };
             match frame {
                 Some(mut frame) => {
@@ -373,54 +393,76 @@ impl<Io: PortIo> Core<Io> {
                 None => counters.drops.count(DropReason::TxFull),
             }
         }
-        self.network.clear_outbox();
+        self.env.network.clear_outbox();
         true
-    }
-
-    /// What streams still have to say is taken whatever their credit is: nothing more comes.
-    fn is_stopping(&self) -> bool {
-        matches!(self.phase, Phase::Stopping(_) | Phase::Stopped)
     }
 
     /// Moves on when a drain or a stop has run its course.
     fn wind_down(&mut self) {
-        match self.phase {
-            Phase::Draining if self.control.knows_all_ends() && self.associations.is_empty() => {
-                self.phase = Phase::Drained;
-                self.control.send(Event::Drained);
-            }
-            Phase::Stopping(left)
-                if left == 0 || self.schedule.is_empty() && self.associations.are_silent() =>
+        match self.env.phase {
+            Phase::Draining
+                if self.env.control.knows_all_ends() && self.associations.is_empty() =>
             {
+                self.env.phase = Phase::Drained;
+                self.env.control.send(Event::Drained);
+            }
+            Phase::Stopping(left) if left == 0 || self.env.schedules.are_empty() => {
                 let slots = self.streams.slots();
                 for slot in slots {
                     self.forget(slot);
                 }
                 self.forget_associations();
-                self.phase = Phase::Stopped;
-                self.control.send(Event::Stopped);
+                self.env.phase = Phase::Stopped;
+                self.env.control.send(Event::Stopped);
             }
-            Phase::Stopping(left) => self.phase = Phase::Stopping(left - 1),
+            Phase::Stopping(left) => self.env.phase = Phase::Stopping(left - 1),
             _ => {}
         }
     }
 
     fn publish(&self) {
-        let counters = self.control.counters();
+        let counters = self.env.control.counters();
         counters.streams.set(self.streams.len() as u64);
         counters.associations.set(self.associations.len() as u64);
-        counters.half_open.set(u64::from(self.admission.listeners().half_open()));
-        self.tables.publish(counters);
-        self.network.publish(counters);
+        counters.half_open.set(u64::from(self.env.admission.listeners().half_open()));
+        self.env.tables.publish(counters);
+        self.env.network.publish(counters);
     }
 
-    /// Queues a stream to be served in this turn, if it is not queued yet.
-    fn touch(&mut self, slot: u32) {
-        let Some(conn) = self.streams.get_mut(slot) else { return };
-        if let Lower::Sctp(session) = conn.lower {
-            self.associations.touch(session.association);
-        } else {
-            self.schedule.make_ready(slot, &mut conn.scheduled);
+    /// The stream in a slot, and what it works with.
+    #[inline]
+    fn resolve(&mut self, slot: u32) -> Option<(Stream<'_>, &mut Env<Io>)> {
+        let conn = self.streams.get_mut(slot)?;
+        let association = match &conn.lower {
+            Lower::Tcp(_) => None,
+            Lower::Sctp(session) => self.associations.get_mut(session.association),
+        };
+        Some((Stream { slot, conn, association }, &mut self.env))
+    }
+
+    /// The stream of this name, and what it works with.
+    fn find(&mut self, stream: StreamId) -> Option<(Stream<'_>, &mut Env<Io>)> {
+        self.resolve(self.streams.find(stream)?)
+    }
+}
+
+impl<Io: PortIo> Env<Io> {
+    /// What streams still have to report is taken whatever their credit is: nothing more comes.
+    fn is_stopping(&self) -> bool {
+        matches!(self.phase, Phase::Stopping(_) | Phase::Stopped)
+    }
+
+    /// Queues a stream's carrier to be served in this turn, if it is not queued yet.
+    fn make_ready(&mut self, stream: &mut Stream<'_>) {
+        match (&mut stream.conn.lower, &mut stream.association) {
+            (Lower::Tcp(carrier), _) => {
+                carrier.make_ready(stream.slot, self.schedules.of(CarrierKind::Connection));
+            }
+            (Lower::Sctp(session), Some(association)) => {
+                let schedule = self.schedules.of(CarrierKind::Association);
+                association.carrier.make_ready(session.association, schedule);
+            }
+            (Lower::Sctp(_), None) => {}
         }
     }
 }

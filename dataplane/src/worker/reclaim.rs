@@ -1,4 +1,4 @@
-//! Memory that streams have for what is in flight, held or awaited, given back by those that have been
+//! Memory that streams have for what is in flight, held or awaited, released by those that have been
 //! silent for a while: not at once, because a stream that is asked and answers needs it again with the next
 //! question.
 //!
@@ -17,7 +17,7 @@ use crate::io::PortIo;
 const STEP: Duration = Duration::from_millis(1);
 /// Steps of one round, at least.
 const ROUND: usize = 1000;
-/// Silence of the peer after which a stream gives back what it does not need.
+/// Silence of the peer after which a stream releases what it does not need.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// Where the round is.
@@ -39,16 +39,16 @@ impl<Io: PortIo> Core<Io> {
             let slot = self.reclaim.next % places;
             self.reclaim.next = slot + 1;
             let Some(conn) = self.streams.get_mut(slot as u32) else { continue };
-            match &mut conn.lower {
-                Lower::Tcp(endpoint) if now.saturating_since(endpoint.idle_since()) < SILENCE => {
+            // What is in flight over SCTP is the association's. How long the session has been silent nobody knows:
+            // what it wants again at once costs an allocation, once in a round.
+            if let Lower::Tcp(carrier) = &mut conn.lower {
+                let endpoint = carrier.endpoint_mut();
+                if now.saturating_since(endpoint.idle_since()) < SILENCE {
                     continue;
                 }
-                Lower::Tcp(endpoint) => endpoint.relax(now),
-                // What is in flight is the association's. How long the session has been silent nobody knows:
-                // what it wants again at once costs an allocation, once in a round.
-                Lower::Sctp(_) => {}
+                endpoint.relax(now);
             }
-            conn.relax(self.control.events_taken());
+            conn.relax(self.env.control.events_taken());
         }
     }
 }

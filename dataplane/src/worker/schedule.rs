@@ -15,6 +15,67 @@ use crate::timer::TimerWheel;
 /// Place of the interface, and the address.
 pub(super) type NextHop = (usize, IpAddr);
 
+/// What a carrier's endpoint is of: streams over TCP are served before those over SCTP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum CarrierKind {
+    /// A TCP connection.
+    Connection,
+    /// An SCTP association.
+    Association,
+}
+
+/// The schedules of both kinds.
+pub(super) struct Schedules {
+    connections: Schedule,
+    associations: Schedule,
+}
+
+impl Schedules {
+    /// Of a worker with so many ports.
+    pub(super) fn new(ports: usize, now: Instant) -> Self {
+        let schedule = || Schedule::new(ports, now);
+        Schedules { connections: schedule(), associations: schedule() }
+    }
+
+    /// That of one kind.
+    #[inline]
+    pub(super) fn get(&self, kind: CarrierKind) -> &Schedule {
+        match kind {
+            CarrierKind::Connection => &self.connections,
+            CarrierKind::Association => &self.associations,
+        }
+    }
+
+    /// The same, to change it.
+    #[inline]
+    pub(super) fn of(&mut self, kind: CarrierKind) -> &mut Schedule {
+        match kind {
+            CarrierKind::Connection => &mut self.connections,
+            CarrierKind::Association => &mut self.associations,
+        }
+    }
+
+    /// True when no carrier is ready or blocked.
+    pub(super) fn are_empty(&self) -> bool {
+        self.connections.is_empty() && self.associations.is_empty()
+    }
+
+    /// When the next timer is due.
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        let timers = [self.connections.wheel.next(), self.associations.wheel.next()];
+        timers.into_iter().flatten().min()
+    }
+}
+
+/// A queue that a carrier was taken out of to be served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Queue {
+    /// Of those that are ready.
+    Ready,
+    /// Of those that are blocked at a port.
+    Blocked,
+}
+
 /// The schedule of all carriers of one kind, by slot.
 pub(super) struct Schedule {
     /// Carriers that may have something to send, each once, in turn.
@@ -49,16 +110,13 @@ impl Scheduled {
         self.blocked
     }
 
-    /// It was taken out of the queue of those that are ready.
+    /// It was taken out of a queue.
     #[inline]
-    pub(super) fn ready_taken(&mut self) {
-        self.ready = false;
-    }
-
-    /// It was taken out of the queue of those that are blocked.
-    #[inline]
-    pub(super) fn blocked_taken(&mut self) {
-        self.blocked = false;
+    pub(super) fn taken(&mut self, queue: Queue) {
+        match queue {
+            Queue::Ready => self.ready = false,
+            Queue::Blocked => self.blocked = false,
+        }
     }
 
     /// It was taken out of those that wait for a next hop.
@@ -74,8 +132,7 @@ impl Scheduled {
 }
 
 impl Schedule {
-    /// Of a worker with so many ports.
-    pub(super) fn new(ports: usize, now: Instant) -> Self {
+    fn new(ports: usize, now: Instant) -> Self {
         Schedule {
             ready: VecDeque::new(),
             blocked: vec![VecDeque::new(); ports],
@@ -84,8 +141,7 @@ impl Schedule {
         }
     }
 
-    /// True when no carrier is ready or blocked.
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.blocked.iter().all(VecDeque::is_empty)
     }
 
@@ -169,9 +225,14 @@ impl Schedule {
         self.wheel.pop(now)
     }
 
-    /// When the next timer is due.
-    pub(super) fn next_timer(&self) -> Option<Instant> {
-        self.wheel.next()
+    /// Sets a timer for a slot that has no carrier of its own.
+    pub(super) fn set_deadline(&mut self, slot: u32, at: Instant) {
+        self.wheel.set(slot, at);
+    }
+
+    /// Clears it.
+    pub(super) fn clear_deadline(&mut self, slot: u32) {
+        self.wheel.clear(slot);
     }
 
     /// Takes a carrier out of everything. Its port and next hop are those of its path.

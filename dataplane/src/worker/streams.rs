@@ -1,12 +1,15 @@
 //! The streams of one worker by slot, name and flow, and those in TIME-WAIT by age.
 
+use base::Near;
 use ddp::StreamId;
+use tcp_lite::endpoint::Endpoint;
 
 use super::by_age::ByAge;
+use super::carrier::Carrier;
 use super::conn::Conn;
-use super::lower::Reach;
-use super::sctp::Associations;
+use super::lower::Lower;
 use crate::flow::{FlowHash, FlowKey, FlowTable, Slab};
+use crate::memory::Memory;
 
 /// The streams.
 pub(super) struct Streams {
@@ -43,19 +46,36 @@ impl Streams {
         self.slab.get(slot).map(|conn| &**conn)
     }
 
+    /// Gives `hint` the allocations that are `steps` away from the slot: see [`Near`].
+    #[inline]
+    pub(super) fn near(&self, slot: u32, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
+        if let Some(conn) = self.slab.get(slot) {
+            conn.near(steps, hint);
+        }
+    }
+
+    /// The connection with this flow, whose hash is `hash`, and its slot: that which `candidate` names, most often.
+    #[inline]
+    pub(super) fn connection(
+        &mut self,
+        candidate: Option<u32>,
+        hash: FlowHash,
+        flow: &FlowKey,
+    ) -> Option<(u32, &mut Conn)> {
+        let slot = candidate.filter(|&slot| self.is_flow(slot, flow));
+        let slot = slot.or_else(|| self.find_flow(hash, flow))?;
+        self.get_mut(slot).map(|conn| (slot, conn))
+    }
+
     /// The same, to change it.
     #[inline]
     pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Conn> {
         self.slab.get_mut(slot).map(|conn| &mut **conn)
     }
 
-    /// The lower layer of the stream in a slot, if it is there.
-    pub(super) fn reach<'a>(
-        &'a mut self,
-        slot: u32,
-        associations: &'a mut Associations,
-    ) -> Option<Reach<'a>> {
-        self.get_mut(slot)?.lower.reach(associations)
+    /// The connection of the stream in a slot, if it has one of its own.
+    pub(super) fn carrier_mut(&mut self, slot: u32) -> Option<&mut Carrier<Endpoint<Memory>>> {
+        self.get_mut(slot)?.lower.connection()
     }
 
     /// The slot of a stream.
@@ -78,23 +98,21 @@ impl Streams {
         self.slab.vacancy()
     }
 
-    /// Puts a stream in the vacant slot, for which the caller has asked. `flow`: that of its connection, if it has one
-    /// of its own.
-    pub(super) fn insert(&mut self, slot: u32, flow: Option<&FlowKey>, conn: Conn) -> &mut Conn {
-        if let Some(flow) = flow {
-            self.flows.insert(flow, slot);
+    /// Puts a stream in the vacant slot, for which the caller has asked.
+    pub(super) fn insert(&mut self, slot: u32, conn: Conn) -> &mut Conn {
+        if let Lower::Tcp(carrier) = &conn.lower {
+            self.flows.insert(&carrier.flow(), slot);
         }
         self.slab.insert(Box::new(conn))
     }
 
     /// Takes a stream out.
     pub(super) fn remove(&mut self, slot: u32) -> Option<Box<Conn>> {
-        self.slab.remove(slot)
-    }
-
-    /// Takes the flow of a stream that is taken out of the table.
-    pub(super) fn remove_flow(&mut self, slot: u32, flow: &FlowKey) {
-        self.flows.remove(flow, slot);
+        let conn = self.slab.remove(slot)?;
+        if let Lower::Tcp(carrier) = &conn.lower {
+            self.flows.remove(&carrier.flow(), slot);
+        }
+        Some(conn)
     }
 
     /// The table of the flows of connections.
@@ -105,12 +123,11 @@ impl Streams {
 
     /// True when the flow is that of the stream in this slot.
     #[inline]
-    pub(super) fn is_flow(&self, slot: u32, flow: &FlowKey) -> bool {
-        self.get(slot).is_some_and(|conn| conn.flow() == *flow)
+    fn is_flow(&self, slot: u32, flow: &FlowKey) -> bool {
+        self.get(slot).is_some_and(|conn| conn.lower.flow() == *flow)
     }
 
-    /// The slot of a flow, whose hash is `hash`.
-    pub(super) fn find_flow(&self, hash: FlowHash, flow: &FlowKey) -> Option<u32> {
+    fn find_flow(&self, hash: FlowHash, flow: &FlowKey) -> Option<u32> {
         self.flows.find(hash, |slot| self.is_flow(slot, flow))
     }
 

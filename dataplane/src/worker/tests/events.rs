@@ -158,7 +158,7 @@ fn asks() -> [TestFrame; 2] {
     let sum = !crate::net::checksum::sum(&echo);
     echo[2..4].copy_from_slice(&sum.to_be_bytes());
     let host = Host::new(&Plan::new(3));
-    let (interface, to) = (host.cores[0].network.interface(0), [2, 0, 0, 0, 0, 2]);
+    let (interface, to) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 2]);
     let mut frame = Vec::new();
     let (ends, protocol) = ((v4(3), v4(2)), (IpProtocol::Icmp, 64));
     ip_frame(&mut frame, interface, to, ends, protocol, echo.len(), |p| p.copy_from_slice(&echo));
@@ -230,11 +230,11 @@ fn a_flood_of_messages_makes_nobody_wait_but_its_own_stream() {
         assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1, "{flood:?}");
         assert!(sent < FLOOD / 4, "{flood:?}: the peer is slowed, {sent}");
         let core = &net.hosts[VICTIM].cores[0];
-        assert!(core.control.backlog() <= LEAST as usize + 2, "{}", core.control.backlog());
+        assert!(core.env.control.backlog() <= LEAST as usize + 2, "{}", core.env.control.backlog());
         let pending = core.streams().map(|endpoint| endpoint.pending_events()).max();
         assert!(pending.is_none_or(|n| n <= MANY + 1460 / 20), "{flood:?}: {pending:?}");
         net.pass(Duration::from_secs(3));
-        assert!(net.hosts[VICTIM].cores[0].control.backlog() <= LEAST as usize + 2);
+        assert!(net.hosts[VICTIM].cores[0].env.control.backlog() <= LEAST as usize + 2);
 
         // Nothing is lost, and the flood goes on.
         net.hosts[VICTIM].listens = true;
@@ -336,5 +336,5 @@ fn associations_that_come_and_go_do_not_fill_the_ring() {
     }
     net.pass(Duration::from_secs(60));
     assert!(net.hosts[VICTIM].count("event_ring") > 0, "cookies are refused");
-    assert!(net.hosts[VICTIM].cores[0].control.backlog() <= 110, "the streams that there are");
+    assert!(net.hosts[VICTIM].cores[0].env.control.backlog() <= 110, "the streams that there are");
 }

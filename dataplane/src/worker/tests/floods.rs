@@ -20,7 +20,7 @@ pub(super) fn forged(from: (u8, u16), port: u16, flags: Flags) -> TestFrame {
 
 fn forged_at(from: (u8, u16), port: u16, flags: Flags, seq: u32) -> TestFrame {
     let host = Host::new(&Plan::new(from.0));
-    let interface = host.cores[0].network.interface(0);
+    let interface = host.cores[0].env.network.interface(0);
     let segment = Segment {
         src_port: from.1,
         dst_port: port,
@@ -183,7 +183,7 @@ fn a_flood_of_arp_leaves_the_neighbours_in_use() {
     let mut e = Established::new(plan, 100);
     let question = |n: u8| {
         let mut host = Host::new(&Plan::new(n));
-        TestFrame(host.cores[0].network.solicitation(v4(2), START))
+        TestFrame(host.cores[0].env.network.solicitation(v4(2), START))
     };
     e.flood((3..253).map(question));
     assert!(e.net.hosts[1].count("neighbour_answers") >= 250);

@@ -56,7 +56,7 @@ pub(super) fn icmp(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFrame {
     let sum = !checksum::sum(&message);
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     let host = Host::new(&Plan::new(2));
-    let (interface, mac) = (host.cores[0].network.interface(0), [2, 0, 0, 0, 0, 1]);
+    let (interface, mac) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 1]);
     let (mut out, ends) = (Vec::new(), (v4(2), v4(1)));
     path::ip_frame(&mut out, interface, mac, ends, (IpProtocol::Icmp, 64), message.len(), |p| {
         p.copy_from_slice(&message);
@@ -75,7 +75,7 @@ fn write(net: &mut Net, stream: StreamId, len: usize) -> crate::memory::Memory {
 fn emss(net: &Net, host: usize) -> usize {
     let core = &net.hosts[host].cores[0];
     match &core.streams.iter().next().expect("a stream").lower {
-        Lower::Tcp(endpoint) => endpoint.connection().emss(),
+        Lower::Tcp(carrier) => carrier.endpoint().connection().emss(),
         Lower::Sctp(_) => panic!("a stream over TCP"),
     }
 }

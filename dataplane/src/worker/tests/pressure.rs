@@ -5,6 +5,7 @@ use std::time::Duration;
 use ddp::{Access, RegionMemory, Stag};
 
 use super::super::prefetch::FEW;
+use super::super::schedule::CarrierKind;
 use super::wire_pair::*;
 use crate::api::Event;
 
@@ -61,7 +62,8 @@ fn squeeze(streams: u32, room: usize, buffers: usize) -> (u64, u64, usize) {
     let mut longest = 0;
     net.until("a line", |net| {
         let core = &net.hosts[0].cores[0];
-        let (line, ready) = (core.schedule.blocked(0).len(), core.schedule.ready().len());
+        let schedule = core.env.schedules.get(CarrierKind::Connection);
+        let (line, ready) = (schedule.blocked(0).len(), schedule.ready().len());
         longest = longest.max(line);
         (longest > 0 && line + ready == 0).then_some(())
     });
@@ -146,7 +148,7 @@ fn a_router_that_says_too_big_makes_segments_smaller() {
         message[2..4].copy_from_slice(&sum.to_be_bytes());
         let host = Host::new(&Plan::new(2));
         let mut out = Vec::new();
-        let (interface, mac) = (host.cores[0].network.interface(0), [2, 0, 0, 0, 0, 1]);
+        let (interface, mac) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 1]);
         let protocol = (smoltcp::wire::IpProtocol::Icmp, 64);
         crate::net::path::ip_frame(
             &mut out,

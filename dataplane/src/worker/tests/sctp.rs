@@ -16,9 +16,9 @@ use crate::api::{
     LoadKind, PortId, SctpConfig, Service, StreamInfo, Ticket, Transport,
 };
 
-use crate::net::carrier::{Carrier, UdpPorts};
 use crate::net::interface::Interface;
 use crate::net::path::{Path, TxChecksum};
+use crate::net::sctp_path::{SctpPath, UdpPorts};
 
 pub(super) const PORT: u16 = 7471;
 
@@ -499,7 +499,7 @@ pub(super) fn frame(
     };
     let interface = Interface::new(InterfaceId(0), &config, [2, 0, 0, 0, 0, from], 16, [0; 16]);
     let (local, remote) = ((v4(from), ports.0).into(), (v4(to), ports.1).into());
-    let mut carrier = Carrier::new(Path::new(0, &interface, local, remote).unwrap(), udp);
+    let mut carrier = SctpPath::new(Path::new(0, &interface, local, remote).unwrap(), udp);
     carrier.set_mac([2, 0, 0, 0, 0, to]);
     let mut frame = vec![0; carrier.header_len()];
     frame.extend_from_slice(&packet);

@@ -18,7 +18,7 @@ use super::paths::divert;
 use super::sctp::{PORT, closed, config, failure, frame, init, list, net, pair, write};
 use super::wire_pair::*;
 use crate::api::{self, Command, ConnectError, Event, Limits, SctpConfig};
-use crate::net::carrier::UdpPorts;
+use crate::net::sctp_path::UdpPorts;
 
 /// INIT or INIT ACK with a Host Name parameter of this many bytes in all.
 fn with_host_name(kind: u8, tag: u32, len: u16) -> Vec<u8> {

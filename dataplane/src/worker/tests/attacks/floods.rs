@@ -212,7 +212,7 @@ fn arp_requests_and_replies() {
     within_bounds(&scene, &limits);
     let answers = scene.count("neighbour_answers") as f64;
     assert!(answers <= 1000.0 + 10_000.0 * time.as_secs_f64(), "{answers}");
-    let interface = scene.net.hosts[VICTIM].cores[0].network.interface(0);
+    let interface = scene.net.hosts[VICTIM].cores[0].env.network.interface(0);
     assert_eq!(interface.neighbours.get(v4(1)), Some([2, 0, 0, 0, 0, 1]));
 }
 
@@ -222,7 +222,7 @@ fn neighbour_discovery() {
     let questions: Vec<TestFrame> = (10..250)
         .map(|n| {
             let mut host = Host::new(&Plan::new(n));
-            TestFrame(host.cores[0].network.solicitation(v6(2), START))
+            TestFrame(host.cores[0].env.network.solicitation(v6(2), START))
         })
         .collect();
     let limits = limits();

@@ -24,17 +24,31 @@ pub struct UdpPorts {
 
 /// The way of one association's packets.
 #[derive(Clone, Debug)]
-pub struct Carrier {
+pub struct SctpPath {
     /// The way of IP packets.
     pub path: Path,
     udp: Option<UdpPorts>,
 }
 
-impl Carrier {
+impl AsRef<Path> for SctpPath {
+    #[inline]
+    fn as_ref(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl AsMut<Path> for SctpPath {
+    #[inline]
+    fn as_mut(&mut self) -> &mut Path {
+        &mut self.path
+    }
+}
+
+impl SctpPath {
     /// SCTP along `path`, in UDP if there are ports for it.
     pub fn new(path: Path, udp: Option<UdpPorts>) -> Self {
         let protocol = if udp.is_some() { IpProtocol::Udp } else { SCTP };
-        Carrier { path: path.carrying(protocol), udp }
+        SctpPath { path: path.carrying(protocol), udp }
     }
 
     /// The UDP ports.
@@ -122,11 +136,11 @@ mod tests {
         let local = SocketAddr::new(a.parse().unwrap(), 700);
         let remote = SocketAddr::new(b.parse().unwrap(), 800);
         let path = Path::new(0, &interface(1), local, remote).unwrap();
-        let mut carrier = Carrier::new(path, udp);
-        carrier.set_mac([2, 0, 0, 0, 0, 2]);
-        let mut frame = vec![0xdd; carrier.header_len()];
+        let mut path = SctpPath::new(path, udp);
+        path.set_mac([2, 0, 0, 0, 0, 2]);
+        let mut frame = vec![0xdd; path.header_len()];
         frame.extend_from_slice(&PACKET);
-        carrier.finish(&mut frame, TxChecksum::SOFTWARE);
+        path.finish(&mut frame, TxChecksum::SOFTWARE);
         (frame, local, remote)
     }
 
@@ -177,7 +191,7 @@ mod tests {
             Path::new(0, &interface(1), end(a), end(b)).unwrap()
         };
         let ports = UdpPorts { local: 1, remote: 1 };
-        assert_eq!(Carrier::new(path(false), None).packet_limit(1500), 1480);
-        assert_eq!(Carrier::new(path(true), Some(ports)).packet_limit(1500), 1452);
+        assert_eq!(SctpPath::new(path(false), None).packet_limit(1500), 1480);
+        assert_eq!(SctpPath::new(path(true), Some(ports)).packet_limit(1500), 1452);
     }
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 use dataplane::Command;
 use dataplane::memory::Memory;
 use ddp::rdmap::WorkRequest;
-use ddp::{Access, Stag, StagEntry, StreamId, TaggedOffset};
+use ddp::{Access, Cookie, Stag, StagEntry, StreamId, TaggedOffset};
 
 use super::connect::Purpose;
 use super::core::{Core, Loading, Post, SinkOf, Then};
@@ -189,7 +189,7 @@ impl Core {
             source_stag: job.stag,
             source_to: TaggedOffset(job.to.wrapping_add(job.posted)),
             len: len as u32,
-            cookie: 0,
+            cookie: Cookie::of(0),
         };
         job.advance(len);
         self.post_rdmap(stream, request, Some(sink_stag), Post::Job { job: id, octets: len });

@@ -14,7 +14,7 @@ use std::time::Instant;
 use dataplane::memory::Memory;
 use dataplane::{Command, StreamStats};
 use ddp::rdmap::WorkRequest;
-use ddp::{Message, Source, Stag, StreamId, TaggedOffset};
+use ddp::{Cookie, Message, Source, Stag, StreamId, TaggedOffset};
 
 use super::connect::Purpose;
 use super::core::{Core, Loading, Post};
@@ -222,10 +222,11 @@ impl Core {
             job.advance(len);
             let post = Post::Job { job: id, octets: len };
             if self.streams.get(&stream).is_some_and(|known| known.rdmap) {
-                let request = WorkRequest::Write { stag, to, source, cookie: 0 };
+                let request = WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) };
                 self.post_rdmap(stream, request, None, post);
             } else {
-                let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 0 };
+                let message =
+                    Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(0) };
                 self.post(stream, message, post);
             }
         }

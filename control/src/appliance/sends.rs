@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ddp::rdmap::WorkRequest;
-use ddp::{Message, Qn, Source, StreamId};
+use ddp::{Cookie, Message, Qn, Source, StreamId};
 
 use super::connect::Purpose;
 use super::core::{Core, Post, Then};
@@ -63,10 +63,11 @@ impl Core {
         send.started = now;
         let source = Source::Octets(Arc::clone(&send.data));
         if self.streams.get(&id).is_some_and(|stream| stream.rdmap) {
-            let request = WorkRequest::send(source, 0);
+            let request = WorkRequest::send(source, Cookie::of(0));
             return self.post_rdmap(id, request, None, Post::Send(Box::new(send)));
         }
-        let message = Message::Untagged { qn: send.queue, rsvd_ulp: [0; 5], source, cookie: 0 };
+        let message =
+            Message::Untagged { qn: send.queue, rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
         self.post(id, message, Post::Send(Box::new(send)));
     }
 

@@ -15,7 +15,7 @@ use dataplane::memory::Memory;
 use dataplane::{Command, Event, ListenerId, Sources, Ticket};
 use ddp::TaggedOffset;
 use ddp::rdmap::{self, Outcome, Terminate, WorkRequest};
-use ddp::{Access, MESSAGE_QUEUE, Source, Stag, StagEntry, StreamId};
+use ddp::{Access, Cookie, MESSAGE_QUEUE, Source, Stag, StagEntry, StreamId};
 use std::sync::Arc;
 
 use super::core::{Core, Loading, Post, Then};
@@ -229,7 +229,8 @@ impl Core {
             match (action, own) {
                 (Action::GiveBack, _) => self.give_back(id, MESSAGE_QUEUE),
                 (Action::Send { octets, answers }, _) => {
-                    let request = WorkRequest::send(Source::Octets(Arc::from(octets)), cookie);
+                    let request =
+                        WorkRequest::send(Source::Octets(Arc::from(octets)), Cookie::of(cookie));
                     let after = if answers { AfterPost::GiveBack } else { AfterPost::Nothing };
                     self.post_rdmap(id, request, None, Post::Service(after));
                 }
@@ -251,7 +252,7 @@ impl Core {
                         source_stag: from.stag,
                         source_to: TaggedOffset(from.to),
                         len,
-                        cookie,
+                        cookie: Cookie::of(cookie),
                     };
                     let region = Some(slot.stag);
                     self.post_rdmap(id, request, region, Post::Service(AfterPost::Read));
@@ -352,7 +353,7 @@ impl Core {
         match (serves, queue) {
             (Some(true), _) => self.serve(id, Input::Received(data), now),
             (_, Some(Delivery::Echo)) => {
-                let request = WorkRequest::send(Source::Octets(Arc::from(data)), 0);
+                let request = WorkRequest::send(Source::Octets(Arc::from(data)), Cookie::of(0));
                 self.post_rdmap(id, request, None, Post::Service(AfterPost::GiveBack));
             }
             _ => self.deliver_untagged(id, MESSAGE_QUEUE, ddp::Msn(number), data),
@@ -411,5 +412,5 @@ impl Core {
 }
 
 fn write(source: Source<Memory>, at: Place) -> WorkRequest<Memory> {
-    WorkRequest::Write { stag: at.stag, to: TaggedOffset(at.to), source, cookie: 0 }
+    WorkRequest::Write { stag: at.stag, to: TaggedOffset(at.to), source, cookie: Cookie::of(0) }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dataplane::Command;
-use ddp::{Message, Msn, Qn, Source, StreamId};
+use ddp::{Cookie, Message, Msn, Qn, Source, StreamId};
 
 use super::core::{Core, Post};
 use super::render;
@@ -30,7 +30,8 @@ impl Core {
         match queue.deliver_to {
             Delivery::Echo => {
                 let source = Source::Octets(Arc::from(data));
-                let message = Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie: 0 };
+                let message =
+                    Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
                 self.post(id, message, Post::Echo { qn: qn.0 });
             }
             _ => self.deliver_untagged(id, qn, msn, data),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use dataplane::memory::Memory;
 use dataplane::{Command, Sources};
 use ddp::rdmap::{AtomicOp, Outcome, WorkRequest};
-use ddp::{Access, RegionMemory as _, Source, Stag, StagEntry, StreamId, TaggedOffset};
+use ddp::{Access, Cookie, RegionMemory as _, Source, Stag, StagEntry, StreamId, TaggedOffset};
 use std::sync::Arc;
 
 use super::connect::Purpose;
@@ -189,7 +189,7 @@ impl Core {
                 return self.fail_ping(id, ApiError::peer_refused(sentence));
             }
         };
-        let request = WorkRequest::send(Source::Octets(Arc::from(octets)), 0);
+        let request = WorkRequest::send(Source::Octets(Arc::from(octets)), Cookie::of(0));
         self.post_rdmap(id, request, None, Post::Ping);
     }
 
@@ -284,7 +284,7 @@ impl Core {
             Ok((stag, to)) => {
                 pending.started = now;
                 let (op, to) = (pending.operation, TaggedOffset(to));
-                let request = WorkRequest::Atomic { op, stag, to, cookie: 0 };
+                let request = WorkRequest::Atomic { op, stag, to, cookie: Cookie::of(0) };
                 self.post_rdmap(id, request, None, Post::Atomic(Box::new(pending)));
             }
             Err(error) => {

@@ -14,6 +14,7 @@ mod checks;
 mod config;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod cookie;
 mod counters;
 pub mod enhanced;
 mod error;
@@ -32,6 +33,7 @@ mod ulp;
 
 pub use buffers::{BufferPool, PeerId};
 pub use config::{ERROR_QUEUE, MESSAGE_QUEUE, QueueConfig, StreamConfig, VersionPolicy};
+pub use cookie::{Cookie, Poster};
 pub use counters::Counters;
 pub use error::{DdpError, ErrorCode, Field, LAYER_DDP, Mismatch, PostError};
 pub use memory::{AtomicError, RegionMemory, VecMemory};

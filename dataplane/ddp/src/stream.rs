@@ -8,6 +8,7 @@ use wire::{DdpVersion, Qn};
 use crate::buffers::{BufferPool, PeerId};
 use crate::checks::{BareDdp, UlpChecks};
 use crate::config::{ERROR_QUEUE, StreamConfig};
+use crate::cookie::Cookie;
 use crate::counters::Counters;
 use crate::error::{DdpError, PostError};
 use crate::last_message::LastMessage;
@@ -73,7 +74,7 @@ impl<M: RegionMemory> Stream<M> {
     /// Bare DDP's last message with this content, for an error of the LLP.
     pub fn message_of(content: &LastMessage) -> Message<M> {
         let source = Source::Octets(Arc::from(content.emit().as_slice()));
-        Message::Untagged { qn: ERROR_QUEUE, rsvd_ulp: [0; 5], source, cookie: u64::MAX }
+        Message::Untagged { qn: ERROR_QUEUE, rsvd_ulp: [0; 5], source, cookie: Cookie::STACK }
     }
 }
 

@@ -3,7 +3,7 @@
 use core::fmt::Debug;
 
 use base::Instant;
-use ddp::{Message, RegionMemory, Source, VecMemory};
+use ddp::{Cookie, Message, RegionMemory, Source, VecMemory};
 
 use crate::dialogue::Batch;
 use crate::host::REGION;
@@ -58,7 +58,7 @@ pub trait End: Debug {
     /// Untagged messages delivered so far.
     fn received(&self, stream: usize) -> Vec<&[u8]>;
     /// Cookies of messages that the peer has whole, in order; the one last message is not among them.
-    fn sent(&self, stream: usize) -> Vec<u64>;
+    fn sent(&self, stream: usize) -> Vec<Cookie>;
 
     /// The octets of its region.
     fn region(&self) -> Vec<u8>;
@@ -99,7 +99,8 @@ pub trait End: Debug {
             len: (from.end - from.start) as u32,
         };
         let to = ddp::TaggedOffset(REGION.1.0.wrapping_add(at));
-        let message = Message::Tagged { stag: REGION.0, to, rsvd_ulp: 0, source, cookie: at };
+        let message =
+            Message::Tagged { stag: REGION.0, to, rsvd_ulp: 0, source, cookie: Cookie::of(at) };
         self.send(stream, message);
     }
 }

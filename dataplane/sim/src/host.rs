@@ -7,8 +7,8 @@ use std::sync::Arc;
 use base::Instant;
 use ddp::rdmap::{self, Event as Heard, Outcome, WorkRequest};
 use ddp::{
-    Access, BufferPool, Message, PdId, PostError, Qn, QueueConfig, RegionMemory, Stag, StagEntry,
-    StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
+    Access, BufferPool, Cookie, Message, PdId, PostError, Qn, QueueConfig, RegionMemory, Stag,
+    StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
 };
 use tcp_lite::endpoint::{
     AnswerError, Context, Endpoint, EndpointConfig, EndpointStats, Event, Open, State, UlpConfig,
@@ -32,7 +32,7 @@ const BUFFERS: u32 = 100_000;
 /// Octets on either side of the region that no peer may touch.
 const GUARD: usize = 4096;
 /// Cookie of the one last message after a peer's error, which the stream itself posts.
-pub const LAST_COOKIE: u64 = u64::MAX;
+pub const LAST_COOKIE: Cookie = Cookie::STACK;
 const PD: PdId = PdId(7);
 /// Untagged octets that may be unfinished.
 const POOL: u64 = 8 << 20;
@@ -204,7 +204,7 @@ impl Host {
     }
 
     /// Operations of RDMAP that ended well so far, in order.
-    pub fn completed(&self) -> Vec<(u64, Outcome)> {
+    pub fn completed(&self) -> Vec<(Cookie, Outcome)> {
         let completed = |event: &Event| match event {
             Event::Rdmap(Heard::Completed { cookie, outcome }) => Some((*cookie, *outcome)),
             _ => None,
@@ -341,12 +341,12 @@ impl Host {
     }
 
     /// Cookies of messages that the peer has whole, in order; the one last message is not among them.
-    pub fn sent(&self) -> Vec<u64> {
+    pub fn sent(&self) -> Vec<Cookie> {
         let cookies = |event: &Event| match event {
             Event::Ddp(ddp::Event::Sent { cookie, messages }) if *cookie != LAST_COOKIE => {
                 core::iter::repeat_n(*cookie, *messages as usize)
             }
-            _ => core::iter::repeat_n(0, 0),
+            _ => core::iter::repeat_n(LAST_COOKIE, 0),
         };
         self.events.iter().flat_map(cookies).collect()
     }
@@ -546,7 +546,7 @@ impl End for Host {
         Host::received(self)
     }
 
-    fn sent(&self, _stream: usize) -> Vec<u64> {
+    fn sent(&self, _stream: usize) -> Vec<Cookie> {
         Host::sent(self)
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use base::Instant;
 use ddp::{
-    Access, BufferPool, Context, Message, PdId, PostError, QueueConfig, StagEntry, StagTable,
-    StreamConfig, StreamId, UlpConfig, VecMemory,
+    Access, BufferPool, Context, Cookie, Message, PdId, PostError, QueueConfig, StagEntry,
+    StagTable, StreamConfig, StreamId, UlpConfig, VecMemory,
 };
 use sctp_lite::endpoint::{
     CloseReason, Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId, State,
@@ -101,7 +101,7 @@ struct Stream {
     outbox: VecDeque<Message<VecMemory>>,
     tagged: Vec<(u64, u64)>,
     untagged: Vec<Vec<u8>>,
-    sent: Vec<u64>,
+    sent: Vec<Cookie>,
     closed: Option<CloseReason>,
 }
 
@@ -376,7 +376,7 @@ impl End for SctpHost {
         self.streams[stream].untagged.iter().map(Vec::as_slice).collect()
     }
 
-    fn sent(&self, stream: usize) -> Vec<u64> {
+    fn sent(&self, stream: usize) -> Vec<Cookie> {
         self.streams[stream].sent.clone()
     }
 

@@ -3,11 +3,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use ddp::{Message, Source, VecMemory};
+use ddp::{Cookie, Message, Source, VecMemory};
 use link::Rng;
 
 use crate::end::{End, Setup};
-use crate::host::{LAST_COOKIE, QUEUE};
+use crate::host::QUEUE;
 use crate::pair::{Config, Pair};
 
 /// What each side sends.
@@ -49,7 +49,7 @@ pub struct Expected {
 struct Stream {
     tagged: Vec<(u64, u64)>,
     untagged: Vec<Vec<u8>>,
-    cookies: Vec<u64>,
+    cookies: Vec<Cookie>,
 }
 
 /// How long, in virtual time, each part of a life may take.
@@ -82,14 +82,14 @@ pub fn load<H: End>(host: &mut H, load: &Load) -> Expected {
         let memory = if rng.below(2) == 0 { &stable } else { &changing };
         host.write_to(n, memory, at..at + len, at);
         stream.tagged.push((at, len));
-        stream.cookies.push(at);
+        stream.cookies.push(Cookie::of(at));
         at += len;
         turn += 1;
         if load.untagged_every > 0 && rng.below(load.untagged_every) == 0 {
             let len = rng.below(load.max_untagged + 1);
             let data = random_octets(&mut rng, len);
             let source = Source::Octets(Arc::from(data.as_slice()));
-            let cookie = LAST_COOKIE - 1 - untagged;
+            let cookie = Cookie::of(u64::MAX / 2 + untagged);
             untagged += 1;
             host.send(n, Message::Untagged { qn: QUEUE, rsvd_ulp: [0; 5], source, cookie });
             stream.untagged.push(data);

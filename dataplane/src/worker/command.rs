@@ -2,7 +2,7 @@
 
 use base::Instant;
 use ddp::rdmap::WorkRequest;
-use ddp::{Message, Stag, StreamId};
+use ddp::{Cookie, Message, Stag, StreamId};
 use tcp_lite::endpoint::Context;
 
 use super::conn::{Stage, Stream};
@@ -207,7 +207,7 @@ impl<Io: PortIo> Core<Io> {
             return Err(PostFailure::NoRegion);
         }
         let (Message::Tagged { cookie, .. } | Message::Untagged { cookie, .. }) = &mut message;
-        *cookie = ticket.0;
+        *cookie = Cookie::of(ticket.0);
         let (mut stream, env) = self.find(stream).ok_or(PostFailure::NoStream)?;
         let mut lower = stream.reach().ok_or(PostFailure::NoStream)?;
         lower.post(message).map_err(PostFailure::Refused)?;
@@ -230,7 +230,7 @@ impl<Io: PortIo> Core<Io> {
         | WorkRequest::Read { cookie, .. }
         | WorkRequest::Atomic { cookie, .. }
         | WorkRequest::Immediate { cookie, .. }) = &mut request;
-        *cookie = ticket.0;
+        *cookie = Cookie::of(ticket.0);
         let (mut stream, env) = self.find(stream).ok_or(PostFailure::NoStream)?;
         let mut lower = stream.reach().ok_or(PostFailure::NoStream)?;
         lower.post_rdmap(request).map_err(PostFailure::Refused)?;

@@ -6,9 +6,6 @@ use tcp_lite::endpoint::UlpConfig;
 
 use crate::memory::Memory;
 
-/// The cookie of an Echo's answers.
-pub(super) const ECHO: u64 = u64::MAX - 2;
-
 /// What an Echo sends back.
 #[derive(Clone)]
 pub(super) enum Answer {

@@ -5,7 +5,8 @@
 //! It ends when all that it has posted is complete and it wants no more: because it has reached its
 //! count, because it was told so, or because something was refused. A stream has at most one.
 //!
-//! Messages whose completion counts carry [`LOAD`]; those whose answer counts carry [`NO_TICKET`].
+//! Messages whose completion counts carry [`Cookie::LOAD`]; those whose answer counts carry
+//! [`Cookie::STACK`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use base::Instant;
 use ddp::rdmap::WorkRequest;
-use ddp::{MESSAGE_QUEUE, Message, PostError, Qn, Source, Stag, TaggedOffset};
+use ddp::{Cookie, MESSAGE_QUEUE, Message, PostError, Qn, Source, Stag, TaggedOffset};
 use hdrhistogram::Histogram;
 
 use super::lower::Reach;
@@ -23,12 +24,6 @@ use crate::api::{
     Window,
 };
 use crate::memory::Memory;
-
-/// The cookie of a load's messages that are complete when they are acknowledged or answered by RDMAP.
-pub(super) const LOAD: u64 = u64::MAX - 1;
-
-/// The cookie of what nobody outside the worker has posted and nobody waits for.
-pub(super) const NO_TICKET: u64 = u64::MAX;
 
 /// When the loads with a pace want to post next: an entry for each at most, besides those of loads that have ended
 /// before their time.
@@ -227,7 +222,7 @@ impl Running {
         match self.load.kind {
             LoadKind::Write(window) => {
                 let at = self.place(window);
-                self.write(lower, window, at, LOAD)?;
+                self.write(lower, window, at, Cookie::LOAD)?;
                 self.moved(at);
             }
             LoadKind::Read(window) => {
@@ -235,16 +230,16 @@ impl Running {
                 self.read(lower, window, at)?;
                 self.moved(at);
             }
-            LoadKind::Send { qn } => self.send(lower, qn, LOAD)?,
-            LoadKind::Echo { qn } => self.send(lower, qn, NO_TICKET)?,
+            LoadKind::Send { qn } => self.send(lower, qn, Cookie::LOAD)?,
+            LoadKind::Echo { qn } => self.send(lower, qn, Cookie::STACK)?,
             LoadKind::Notify { window, qn } => {
                 if !self.half {
                     let at = self.place(window);
-                    self.write(lower, window, at, NO_TICKET)?;
+                    self.write(lower, window, at, Cookie::STACK)?;
                     self.moved(at);
                     self.half = true;
                 }
-                self.send(lower, qn, NO_TICKET)?;
+                self.send(lower, qn, Cookie::STACK)?;
                 self.half = false;
             }
         }
@@ -292,7 +287,7 @@ impl Running {
         lower: &mut Reach<'_>,
         window: Window,
         at: u64,
-        cookie: u64,
+        cookie: Cookie,
     ) -> Result<(), PostError> {
         let Some(memory) = &self.memory else { return Err(PostError::Closed) };
         let source = Source::Region { memory, offset: self.offset + at, len: self.load.len };
@@ -313,11 +308,11 @@ impl Running {
             source_stag: window.stag_at(at),
             source_to: to,
             len: self.load.len,
-            cookie: LOAD,
+            cookie: Cookie::LOAD,
         })
     }
 
-    fn send(&self, lower: &mut Reach<'_>, qn: Qn, cookie: u64) -> Result<(), PostError> {
+    fn send(&self, lower: &mut Reach<'_>, qn: Qn, cookie: Cookie) -> Result<(), PostError> {
         let source = Source::Octets(self.octets.clone());
         if self.rdmap {
             let (solicited, invalidate) = (false, None);

@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use base::{Instant, LazyDeque};
 use ddp::rdmap::{Event as Heard, WorkRequest};
-use ddp::{ERROR_QUEUE, MESSAGE_QUEUE, Message, PostError, Qn, Source};
+use ddp::{Cookie, ERROR_QUEUE, MESSAGE_QUEUE, Message, PostError, Poster, Qn, Source};
 use tcp_lite::endpoint::UlpConfig;
 
 use super::Env;
 use super::conn::{Conn, Stream};
-use super::echo::{Answer, ECHO};
-use super::load::{LOAD, NO_TICKET, SENDS};
-use crate::api::{Event, PostFailure, Service, Ticket};
+use super::echo::Answer;
+use super::load::SENDS;
+use crate::api::{Event, Service, Ticket};
 use crate::io::PortIo;
 
 impl<Io: PortIo> Env<Io> {
@@ -34,8 +34,12 @@ impl<Io: PortIo> Env<Io> {
                 }
                 Service::Echo | Service::Sink => {
                     let source = Source::Octets(Arc::from(data));
-                    let answer =
-                        WorkRequest::Send { source, solicited, invalidate: None, cookie: ECHO };
+                    let answer = WorkRequest::Send {
+                        source,
+                        solicited,
+                        invalidate: None,
+                        cookie: Cookie::SERVICE,
+                    };
                     self.serve_message(of, SENDS, Answer::Rdmap(answer));
                     match invalidated {
                         Some(stag) => Event::Invalidated { stream, stag },
@@ -46,7 +50,8 @@ impl<Io: PortIo> Env<Io> {
             Heard::Immediate { data, solicited } => match service {
                 Service::Control | Service::Region => Event::Immediate { stream, data, solicited },
                 Service::Echo | Service::Sink => {
-                    let answer = WorkRequest::Immediate { data, solicited, cookie: ECHO };
+                    let answer =
+                        WorkRequest::Immediate { data, solicited, cookie: Cookie::SERVICE };
                     return self.serve_message(of, SENDS, Answer::Rdmap(answer));
                 }
             },
@@ -62,24 +67,22 @@ impl<Io: PortIo> Env<Io> {
                 _ => return,
             },
             Heard::ReadServed { .. } | Heard::ReadyToReceive => return,
-            Heard::Completed { cookie: NO_TICKET, .. } | Heard::Flushed { cookie: NO_TICKET } => {
-                return self.go_on_with_load(of, now);
-            }
-            Heard::Completed { cookie: ECHO, .. } | Heard::Flushed { cookie: ECHO } => {
-                self.answered(of, 1);
-                return self.go_on_with_load(of, now);
-            }
-            Heard::Completed { cookie: LOAD, .. } => return self.load_completed(of, 1, now),
-            Heard::Flushed { cookie: LOAD } => return self.load_flushed(of, now),
-            Heard::Completed { cookie, outcome } => {
-                self.sent_from(of, Ticket(cookie));
-                Event::Completed { stream, ticket: Ticket(cookie), outcome }
-            }
-            Heard::Flushed { cookie } => {
-                self.sent_from(of, Ticket(cookie));
-                let reason = PostFailure::Flushed;
-                Event::PostFailed { stream, ticket: Ticket(cookie), reason }
-            }
+            Heard::Completed { cookie, outcome } => match cookie.poster() {
+                Poster::User(number) => {
+                    let ticket = Ticket(number);
+                    self.sent_from(of, ticket);
+                    Event::Completed { stream, ticket, outcome }
+                }
+                Poster::Service => {
+                    self.answered(of, 1);
+                    return self.go_on_with_load(of, now);
+                }
+                Poster::Load => return self.load_completed(of, 1, now),
+                Poster::Stack | Poster::Response | Poster::Terminate => {
+                    return self.go_on_with_load(of, now);
+                }
+            },
+            Heard::Flushed { cookie } => return self.flushed(of, cookie, now),
             Heard::Error(error) => Event::RdmapError { stream, error },
             Heard::Terminated { by_peer, terminate } => {
                 Event::Terminated { stream, by_peer, terminate }
@@ -111,7 +114,7 @@ impl<Io: PortIo> Env<Io> {
         }
         let source = Source::Octets(Arc::from(data.as_slice()));
         self.tables.recycle(data);
-        let answer = Message::Untagged { qn, rsvd_ulp, source, cookie: ECHO };
+        let answer = Message::Untagged { qn, rsvd_ulp, source, cookie: Cookie::SERVICE };
         self.serve_message(stream, qn, Answer::Ddp(qn, answer));
         None
     }

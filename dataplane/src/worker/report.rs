@@ -1,15 +1,14 @@
 //! What endpoints report, translated for the control thread.
 
 use base::Instant;
+use ddp::{Cookie, Poster};
 use tcp_lite::endpoint;
 use tcp_lite::mpa::{EnhancedRepr, Revision, StartupError};
 use tcp_lite::tcp::State;
 
 use super::associations::Associations;
 use super::conn::{Conn, Origin, Stage, Stream};
-use super::echo::ECHO;
 use super::listen::Progress;
-use super::load::{LOAD, NO_TICKET};
 use super::lower::Lower;
 use super::{Core, Env};
 use crate::api::{
@@ -190,17 +189,7 @@ impl<Io: PortIo> Env<Io> {
                 }
             }
             ddp::Event::Sent { cookie, messages } => return self.sent(of, cookie, messages, now),
-            ddp::Event::Flushed { cookie: ECHO } => {
-                self.answered(of, 1);
-                return self.go_on_with_load(of, now);
-            }
-            ddp::Event::Flushed { cookie: NO_TICKET } => return self.go_on_with_load(of, now),
-            ddp::Event::Flushed { cookie: LOAD } => return self.load_flushed(of, now),
-            ddp::Event::Flushed { cookie } => {
-                self.sent_from(of, Ticket(cookie));
-                let reason = PostFailure::Flushed;
-                Event::PostFailed { stream, ticket: Ticket(cookie), reason }
-            }
+            ddp::Event::Flushed { cookie } => return self.flushed(of, cookie, now),
             ddp::Event::PeerClosed { incomplete } => Event::PeerClosed { stream, incomplete },
             ddp::Event::Error(error) => Event::Error { stream, error },
             // The endpoint says itself why it closed.
@@ -209,21 +198,36 @@ impl<Io: PortIo> Env<Io> {
         self.control.send(event);
     }
 
-    /// So many messages of this name are acknowledged.
-    fn sent(&mut self, stream: &mut Stream<'_>, cookie: u64, messages: u32, now: Instant) {
-        match cookie {
-            ECHO => self.answered(stream, messages),
-            NO_TICKET => {}
-            LOAD => return self.load_completed(stream, messages, now),
-            cookie => {
+    /// So many messages with this cookie are acknowledged.
+    fn sent(&mut self, stream: &mut Stream<'_>, cookie: Cookie, messages: u32, now: Instant) {
+        match cookie.poster() {
+            Poster::User(number) => {
+                let ticket = Ticket(number);
                 for _ in 0..messages {
-                    self.sent_from(stream, Ticket(cookie));
-                    let event = Event::Sent { stream: stream.conn.id, ticket: Ticket(cookie) };
-                    self.control.send(event);
+                    self.sent_from(stream, ticket);
+                    self.control.send(Event::Sent { stream: stream.conn.id, ticket });
                 }
             }
+            Poster::Service => self.answered(stream, messages),
+            Poster::Load => return self.load_completed(stream, messages, now),
+            Poster::Stack | Poster::Response | Poster::Terminate => {}
         }
         self.go_on_with_load(stream, now);
+    }
+
+    /// What was posted with this cookie will not be sent, or not whole.
+    pub(super) fn flushed(&mut self, of: &mut Stream<'_>, cookie: Cookie, now: Instant) {
+        match cookie.poster() {
+            Poster::User(number) => {
+                let (ticket, reason) = (Ticket(number), PostFailure::Flushed);
+                self.sent_from(of, ticket);
+                return self.control.send(Event::PostFailed { stream: of.conn.id, ticket, reason });
+            }
+            Poster::Service => self.answered(of, 1),
+            Poster::Load => return self.load_flushed(of, now),
+            Poster::Stack | Poster::Response | Poster::Terminate => {}
+        }
+        self.go_on_with_load(of, now);
     }
 
     /// A message is not being sent any more; its region may wait for that.

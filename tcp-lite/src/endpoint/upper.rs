@@ -8,10 +8,10 @@ use crate::mpa::{
 use crate::seam::{SegmentSource, SpanSink, Taken};
 use base::{Instant, Near};
 use ddp::llp::UlpduSource;
-use ddp::rdmap::{self, WorkRequest};
+use ddp::rdmap;
 use ddp::{
-    BufferPool, PdId, PeerId, RegionMemory, Source, Stag, StagTable, StreamId, TaggedOffset, Ulp,
-    UlpConfig, UlpKind, VersionPolicy,
+    BufferPool, PdId, PeerId, RegionMemory, Stag, StagTable, StreamId, Ulp, UlpConfig, UlpKind,
+    VersionPolicy,
 };
 use std::sync::Arc;
 
@@ -151,25 +151,8 @@ impl<M: RegionMemory> Full<M> {
     /// Posts the ready-to-receive message, before anything else (RFC 6581 §9.2).
     fn say_ready(&mut self, rtr: Rtr, stag: Stag) {
         let Ulp::Rdmap(stream) = &mut self.stream else { return };
-        let (cookie, nothing) = (u64::MAX, Source::Octets(Arc::from([])));
-        let (to, none) = (TaggedOffset(0), Stag(0));
-        let request = match rtr {
-            Rtr::Send => {
-                let (solicited, invalidate) = (false, None);
-                WorkRequest::Send { source: nothing, solicited, invalidate, cookie }
-            }
-            Rtr::Write => WorkRequest::Write { stag, to, source: nothing, cookie },
-            Rtr::Read => WorkRequest::Read {
-                sink_stag: none,
-                sink_to: to,
-                source_stag: stag,
-                source_to: to,
-                len: 0,
-                cookie,
-            },
-        };
         // Refused only by a stream that may post nothing at all.
-        self.rtr = stream.post(request).is_ok();
+        self.rtr = stream.post_ready(rtr, stag).is_ok();
     }
 }
 

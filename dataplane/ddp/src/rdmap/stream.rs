@@ -10,6 +10,8 @@ use wire::rdmap::{
 use wire::{DdpVersion, Stag};
 
 use crate::buffers::{BufferPool, PeerId};
+use crate::cookie::Cookie;
+use crate::enhanced::Rtr;
 use crate::error::{Field, Mismatch, PostError};
 use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
 use crate::memory::RegionMemory;
@@ -26,10 +28,6 @@ use crate::stream::Context;
 
 mod inbound;
 
-/// DDP's name for a response, which is not an operation's number.
-const RESPONSE: u64 = u64::MAX - 1;
-/// DDP's name for the Terminate.
-const TERMINATE: u64 = u64::MAX;
 /// A message that has begun goes out whole before the Terminate if no more octets are missing than
 /// this; peers do not expect one message within another.
 const FINISH_WITHIN: u32 = 256 * 1024;
@@ -163,6 +161,15 @@ impl<M: RegionMemory> Stream<M> {
         self.operations.push(request);
         self.feed();
         Ok(())
+    }
+
+    /// Posts the ready-to-receive message (RFC 6581 §9.2), before anything else. `stag` is what an empty Write
+    /// or Read names of the peer's.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub fn post_ready(&mut self, rtr: Rtr, stag: Stag) -> Result<(), PostError> {
+        self.post(WorkRequest::ready(rtr, stag))
     }
 
     fn check(&self, request: &WorkRequest<M>) -> Result<(), PostError> {
@@ -370,7 +377,7 @@ impl<M: RegionMemory> Stream<M> {
                 let source = Source::Octets(Arc::from(terminate.emit().as_slice()));
                 let rsvd_ulp = Control::new(version, Opcode::Terminate).with_invalidate(None);
                 // RFC 5040 §4.1, §5.4: the first and only message on queue 2.
-                let (qn, cookie) = (TERMINATE_QUEUE, TERMINATE);
+                let (qn, cookie) = (TERMINATE_QUEUE, Cookie::TERMINATE);
                 let message = Message::Untagged { qn, rsvd_ulp, source, cookie };
                 // It cannot be posted after a close_now, when nobody hears it.
                 if self.ddp.post_last_behind(message, finish).is_ok() {
@@ -422,7 +429,7 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     fn next_response(&mut self, version: DdpVersion) -> Option<Message<M>> {
-        let cookie = RESPONSE;
+        let cookie = Cookie::RESPONSE;
         Some(match self.responses.issue()? {
             Response::Read { request, source, .. } => Message::Tagged {
                 // RFC 5040 §4.4: copied from the request without interpretation.
@@ -462,7 +469,7 @@ impl<M: RegionMemory> Stream<M> {
         request: WorkRequest<M>,
         version: DdpVersion,
     ) -> Message<M> {
-        let cookie = number;
+        let cookie = Cookie::of(number);
         let untagged = |qn, opcode, invalidate, source| {
             let rsvd_ulp = Control::new(version, opcode).with_invalidate(invalidate);
             Message::Untagged { qn, rsvd_ulp, source, cookie }

@@ -7,13 +7,12 @@ use crate::session::{self, Heard, Said, Session};
 use base::Instant;
 use ddp::enhanced::{Agreed, EnhancedRepr, Readiness, Rtr, answer, settle};
 use ddp::llp::{OrderKey, UlpduSink, UlpduSource};
-use ddp::rdmap::{self, WorkRequest};
+use ddp::rdmap;
 use ddp::{
-    Failure, OnPeerClose, PdId, PeerId, RegionMemory, Source, Stag, StreamId, TaggedOffset, Ulp,
-    UlpConfig, UlpEvent, UlpKind,
+    Failure, OnPeerClose, PdId, PeerId, RegionMemory, Stag, StreamId, Ulp, UlpConfig, UlpEvent,
+    UlpKind,
 };
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// Error type of RFC 6581 §8's codes, in layer 2.
 const ETYPE_STARTUP: u8 = 0;
@@ -87,25 +86,8 @@ impl<M: RegionMemory> Full<M> {
     /// Posts the ready-to-receive message, before anything else (RFC 6581 §9.2).
     fn say_ready(&mut self, rtr: Rtr) {
         let Ulp::Rdmap(stream) = &mut self.stream else { return };
-        let (cookie, nothing) = (u64::MAX, Source::Octets(Arc::from([])));
-        let (to, none) = (TaggedOffset(0), Stag(0));
-        let request = match rtr {
-            Rtr::Send => {
-                let (solicited, invalidate) = (false, None);
-                WorkRequest::Send { source: nothing, solicited, invalidate, cookie }
-            }
-            Rtr::Write => WorkRequest::Write { stag: none, to, source: nothing, cookie },
-            Rtr::Read => WorkRequest::Read {
-                sink_stag: none,
-                sink_to: to,
-                source_stag: none,
-                source_to: to,
-                len: 0,
-                cookie,
-            },
-        };
         // Refused only by a stream that may post nothing at all.
-        self.rtr = stream.post(request).is_ok();
+        self.rtr = stream.post_ready(rtr, Stag(0)).is_ok();
     }
 
     /// The next thing that the ULP should know. The ready-to-receive message is no concern of it.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use base::Instant;
 use ddp::{
-    Access, BufferPool, Context, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag,
-    StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, UlpConfig, VecMemory, rdmap,
+    Access, BufferPool, Context, Cookie, Message, PdId, Qn, QueueConfig, RegionMemory, Source,
+    Stag, StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, UlpConfig, VecMemory, rdmap,
 };
 use sctp_lite::endpoint::{Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId};
 use sctp_lite::sctp::{self, Arrived as Outcome, Ends, Listener, Secrets};
@@ -305,11 +305,17 @@ impl Association {
         let message = match args.word(1) {
             Some("tagged") => {
                 let stag = Stag(args.number("stag", 16)? as u32);
-                Message::Tagged { stag, to: TaggedOffset(to), rsvd_ulp: 0, source, cookie }
+                Message::Tagged {
+                    stag,
+                    to: TaggedOffset(to),
+                    rsvd_ulp: 0,
+                    source,
+                    cookie: Cookie::of(cookie),
+                }
             }
             Some("untagged") => {
                 let qn = Qn(args.number("qn", 0)? as u32);
-                Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie }
+                Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie: Cookie::of(cookie) }
             }
             other => return Err(format!("do post tagged|untagged, not {other:?}")),
         };

@@ -6,8 +6,8 @@ use std::time::Duration;
 use base::Instant;
 use ddp::rdmap::{self, WorkRequest};
 use ddp::{
-    Access, BufferPool, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag, StagEntry,
-    StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, VersionPolicy,
+    Access, BufferPool, Cookie, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag,
+    StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, VersionPolicy,
 };
 use tcp_lite::endpoint::{Context, Endpoint, EndpointConfig, OnPeerClose, Open, UlpConfig};
 use tcp_lite::mpa::{HoldBudget, OnBadCrc, Peer, Revision, Revisions, RtrSet};
@@ -188,13 +188,13 @@ impl Stream {
                 to: TaggedOffset(to),
                 rsvd_ulp: args.number("rsvd", 0)? as u8,
                 source,
-                cookie: args.number("cookie", 0)?,
+                cookie: Cookie::of(args.number("cookie", 0)?),
             },
             Some("untagged") => Message::Untagged {
                 qn: Qn(args.number("qn", 0)? as u32),
                 rsvd_ulp: [0; 5],
                 source,
-                cookie: args.number("cookie", 0)?,
+                cookie: Cookie::of(args.number("cookie", 0)?),
             },
             other => return Err(format!("do post tagged|untagged, not {other:?}")),
         };
@@ -208,11 +208,16 @@ impl Stream {
         let request = match args.word(1) {
             Some("send") => {
                 let (solicited, invalidate) = (false, None);
-                WorkRequest::Send { source, solicited, invalidate, cookie }
+                WorkRequest::Send { source, solicited, invalidate, cookie: Cookie::of(cookie) }
             }
             Some("write") => {
                 let stag = Stag(args.number("stag", 0)? as u32);
-                WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie }
+                WorkRequest::Write {
+                    stag,
+                    to: TaggedOffset(to),
+                    source,
+                    cookie: Cookie::of(cookie),
+                }
             }
             other => return Err(format!("do post send|write, not {other:?}")),
         };

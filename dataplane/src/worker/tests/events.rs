@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ddp::rdmap::{self, WorkRequest};
-use ddp::{Access, Message, RegionMemory, Source, Stag, StreamId, TaggedOffset};
+use ddp::{Access, Cookie, Message, RegionMemory, Source, Stag, StreamId, TaggedOffset};
 use sctp_lite::sctp;
 use smoltcp::wire::IpProtocol;
 use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
@@ -67,11 +67,12 @@ impl Flood {
         let region = None;
         net.hosts[FLOODER].tell(0, |ticket| match self {
             Flood::Ddp(_) => {
-                let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 0 };
+                let message =
+                    Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(0) };
                 Command::Post { stream, message, region, ticket }
             }
             Flood::Rdmap(_) => {
-                let request = WorkRequest::Write { stag, to, source, cookie: 0 };
+                let request = WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) };
                 Command::PostRdmap { stream, request, region, ticket }
             }
         })

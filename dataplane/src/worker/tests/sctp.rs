@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ddp::rdmap::{Outcome, WorkRequest};
-use ddp::{Access, MESSAGE_QUEUE, RegionMemory, Source, Stag, StreamId, TaggedOffset};
+use ddp::{Access, Cookie, MESSAGE_QUEUE, RegionMemory, Source, Stag, StreamId, TaggedOffset};
 use sctp_lite::endpoint::{CloseReason, EndpointConfig};
 use sctp_lite::sctp;
 
@@ -353,7 +353,7 @@ fn rdmap_reads_and_sends() {
         source_stag: Stag(6),
         source_to: TaggedOffset(0),
         len: len as u32,
-        cookie: 0,
+        cookie: Cookie::of(0),
     };
     let region = Some(Stag(5));
     let read =
@@ -369,7 +369,12 @@ fn rdmap_reads_and_sends() {
     assert_eq!(octets_of(&sink), pattern(len));
     // The Echo sends back what it gets.
     let data = Source::Octets(b"there and back".as_slice().into());
-    let request = WorkRequest::Send { source: data, solicited: false, invalidate: None, cookie: 0 };
+    let request = WorkRequest::Send {
+        source: data,
+        solicited: false,
+        invalidate: None,
+        cookie: Cookie::of(0),
+    };
     net.hosts[0].tell(0, |ticket| Command::PostRdmap {
         stream: here,
         request,

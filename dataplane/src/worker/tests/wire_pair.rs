@@ -9,8 +9,8 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use base::Instant;
 use ddp::{
-    Access, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag, StagEntry, StreamConfig,
-    StreamId, TaggedOffset,
+    Access, Cookie, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag, StagEntry,
+    StreamConfig, StreamId, TaggedOffset,
 };
 use tcp_lite::endpoint::EndpointConfig;
 
@@ -303,7 +303,7 @@ impl Host {
         let (region, memory) = from;
         let source = Source::Region { memory: memory.clone(), offset: 0, len };
         let (to, stag) = (TaggedOffset(0), to);
-        let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 0 };
+        let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(0) };
         let region = Some(region);
         self.tell(stream.worker().into(), |ticket| Command::Post {
             stream,
@@ -316,7 +316,7 @@ impl Host {
     pub(super) fn send(&mut self, stream: StreamId, octets: &[u8]) -> Ticket {
         let source = Source::Octets(octets.into());
         let (qn, rsvd_ulp) = (Qn(0), [0; 5]);
-        let message = Message::Untagged { qn, rsvd_ulp, source, cookie: 0 };
+        let message = Message::Untagged { qn, rsvd_ulp, source, cookie: Cookie::of(0) };
         let region = None;
         self.tell(stream.worker().into(), |ticket| Command::Post {
             stream,

@@ -8,7 +8,7 @@ use crate::mpa::{self, OnBadCrc};
 use crate::tcp;
 use core::time::Duration;
 use ddp::conformance::{self, Fault, Pair, Side};
-use ddp::{Counters, Stag, VecMemory};
+use ddp::{Cookie, Counters, Stag, VecMemory};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -123,8 +123,11 @@ impl<const MARKERS: bool, const DROP: bool, const RDMAP: bool> Pair
         // Only the initiator's first FPDU lets the responder send.
         let source = ddp::Source::Octets([].into());
         let to = ddp::TaggedOffset(0);
-        post(&mut net.a, Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: 0 })
-            .expect("room to post");
+        post(
+            &mut net.a,
+            Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::of(0) },
+        )
+        .expect("room to post");
         net.run();
         let (planned, is_cut) = (plans.clone(), cut.clone());
         let net = net.with_fate(move |side, _, segment| {

@@ -6,6 +6,7 @@ use crate::endpoint::*;
 use crate::mpa::testing::Stream;
 use crate::mpa::{self, Revision, StartupError};
 use core::time::Duration;
+use ddp::Cookie;
 use ddp::DdpVersion;
 
 fn mpa() -> mpa::Config {
@@ -149,7 +150,7 @@ fn initiator_waits_for_the_reply() {
     net.run_for(Duration::from_secs(2));
     assert_eq!(net.b.up.received, request(0xc0, 1, b"pd"));
     let source = ddp::Source::Octets(b"early"[..].into());
-    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: 0 };
+    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
     assert_eq!(net.a.ep().post(message), Err(PostError::Closed));
     net.b.say(&reply(0xc0, 1, &[]));
     net.run_until(|net| net.a.is_established());

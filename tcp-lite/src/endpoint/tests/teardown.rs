@@ -8,7 +8,7 @@ use crate::mpa::{self, Fault};
 use crate::tcp;
 use core::time::Duration;
 use ddp::last_message::LastMessage;
-use ddp::{DdpVersion, ERROR_QUEUE, ErrorCode, Stag, TaggedOffset};
+use ddp::{Cookie, DdpVersion, ERROR_QUEUE, ErrorCode, Stag, TaggedOffset};
 
 /// A plain TCP program in Full Operation with an endpoint, which has verified a first FPDU of it.
 fn raw_established(good: &[Vec<u8>]) -> (Net<Raw, Node>, Vec<u8>) {
@@ -83,7 +83,7 @@ fn error_in_the_first_fpdu_sends_no_fpdu() {
     net.run_for(Duration::from_secs(1));
     assert_eq!(net.a.up.received, reply(0xc0, 1, &[]));
     assert!(net.a.has(tcp::Event::RemoteClosed));
-    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: 9 }));
+    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(9) }));
     net.a.close();
     net.run();
     assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 2)));
@@ -109,7 +109,7 @@ fn ddp_error_sends_the_last_message() {
     net.a.write(0, b"good", 1);
     let source = ddp::Source::Octets(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
-    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 2 };
+    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(2) };
     net.a.ep().post(message).expect("room");
     net.a.write(100, b"beyond the error", 3);
     net.run();
@@ -134,7 +134,7 @@ fn without_the_last_message() {
     let mut net = established(EndpointConfig::default(), config);
     let source = ddp::Source::Octets(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
-    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 2 };
+    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(2) };
     net.a.ep().post(message).expect("room");
     net.run();
     assert_eq!(net.a.messages(), []);
@@ -152,14 +152,14 @@ fn shutdown_sends_what_is_posted() {
     net.a.ep().shutdown(now);
     assert_eq!(net.a.state(), Some(State::Closing));
     let source = ddp::Source::Octets(b"late"[..].into());
-    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: 0 };
+    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
     assert_eq!(net.a.ep().post(message), Err(PostError::Closed));
     net.run();
     assert_eq!(net.b.memory.to_vec()[..100_000], [9; 100_000]);
     assert_eq!(net.b.messages(), [(Qn(0), b"end".to_vec())]);
     assert_eq!(net.a.messages(), [(Qn(0), b"before".to_vec())]);
     assert!(net.b.ddp_events().contains(&ddp::Event::PeerClosed { incomplete: false }));
-    assert!(net.a.ddp_events().contains(&ddp::Event::Sent { cookie: 2, messages: 1 }));
+    assert!(net.a.ddp_events().contains(&ddp::Event::Sent { cookie: Cookie::of(2), messages: 1 }));
     assert_closed_by_a(&net);
 }
 
@@ -182,7 +182,7 @@ fn shutdown_before_the_first_fpdu() {
     let now = net.now;
     net.a.ep().shutdown(now);
     net.run();
-    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: 1 }));
+    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(1) }));
     assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
     net.b.assert_nothing_left();
 }
@@ -197,13 +197,13 @@ fn error_during_a_graceful_close() {
     net.b.write(0, &[1; 900_000], 7);
     let source = ddp::Source::Octets(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
-    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 2 };
+    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(2) };
     net.a.ep().post(message).expect("room");
     let now = net.now;
     net.b.ep().shutdown(now);
     net.run();
     assert_eq!(net.b.reason().map(|r| r.name()), Some("ddp_error"));
-    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: 7 }));
+    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(7) }));
     assert_eq!(net.a.messages().len(), 1, "the last message");
     net.a.assert_nothing_left();
     net.b.assert_nothing_left();
@@ -246,7 +246,9 @@ fn what_was_sent_before_an_error_is_sent_again() {
         let arrived = net.a.up.received.iter().filter(|octet| **octet == 0xd7).count();
         assert_eq!(arrived, 3000);
         assert!(net.a.has(tcp::Event::RemoteClosed));
-        assert!(net.b.ddp_events().contains(&ddp::Event::Sent { cookie: 9, messages: 1 }));
+        assert!(
+            net.b.ddp_events().contains(&ddp::Event::Sent { cookie: Cookie::of(9), messages: 1 })
+        );
         net.a.close();
         net.run();
         assert_eq!(net.b.reason().map(|r| r.name()), Some("mpa_error"));
@@ -300,7 +302,7 @@ fn abort_flushes() {
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::LocalAbort));
     assert_eq!(net.b.reason(), Some(CloseReason::PeerReset));
-    assert!(net.a.ddp_events().contains(&ddp::Event::Flushed { cookie: 42 }));
+    assert!(net.a.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(42) }));
     assert!(matches!(net.a.events.last(), Some(Event::Closed { .. })), "nothing follows Closed");
     net.a.assert_nothing_left();
     net.b.assert_nothing_left();

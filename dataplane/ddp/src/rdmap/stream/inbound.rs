@@ -7,8 +7,9 @@ use wire::rdmap::{
 };
 use wire::{Stag, TaggedOffset};
 
-use super::{FINISH_WITHIN, RESPONSE, Stream, TERMINATE};
+use super::{FINISH_WITHIN, Stream};
 use crate::buffers::BufferPool;
+use crate::cookie::Poster;
 use crate::error::{Field, Mismatch};
 use crate::memory::{AtomicError, RegionMemory};
 use crate::message::{Event as DdpEvent, Source};
@@ -61,16 +62,17 @@ impl<M: RegionMemory> Stream<M> {
 
     fn sent(&mut self, event: DdpEvent) {
         match event {
-            DdpEvent::Sent { cookie: RESPONSE, messages } => {
-                for _ in 0..messages {
-                    self.response_sent();
-                }
-            }
-            DdpEvent::Flushed { cookie: RESPONSE } => self.responses.flushed(),
-            DdpEvent::Sent { cookie: TERMINATE, .. } | DdpEvent::Flushed { cookie: TERMINATE } => {}
-            // Each operation has a number of its own.
-            DdpEvent::Sent { cookie, .. } => self.operations.acknowledged(cookie),
-            DdpEvent::Flushed { cookie } => self.operations.flush(cookie),
+            DdpEvent::Sent { cookie, messages } => match cookie.poster() {
+                // Each operation has a number of its own.
+                Poster::User(operation) => self.operations.acknowledged(operation),
+                Poster::Response => (0..messages).for_each(|_| self.response_sent()),
+                Poster::Stack | Poster::Load | Poster::Service | Poster::Terminate => {}
+            },
+            DdpEvent::Flushed { cookie } => match cookie.poster() {
+                Poster::User(operation) => self.operations.flush(operation),
+                Poster::Response => self.responses.flushed(),
+                Poster::Stack | Poster::Load | Poster::Service | Poster::Terminate => {}
+            },
             DdpEvent::PeerClosed { incomplete } => {
                 self.peer_closed = true;
                 self.flush_requests();

@@ -4,6 +4,7 @@ use super::host::{Policy, send_message, stream_config, write_message};
 use super::net::{Fate, Net, Node, Setup, Side};
 use crate::endpoint::*;
 use core::time::Duration;
+use ddp::Cookie;
 use wire::sctp::{Chunk, DataHeader, Packet, PacketBuilder, Parameter, chunk_type};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -174,7 +175,10 @@ fn lost_association_flushes() {
     net.run();
     assert_eq!(net.a.reason(session), Some(CloseReason::SctpTimeout));
     let told: Vec<_> = net.a.told(session).collect();
-    assert!(told.contains(&&SessionEvent::Ddp(ddp::Event::Flushed { cookie: 7 })), "{told:?}");
+    assert!(
+        told.contains(&&SessionEvent::Ddp(ddp::Event::Flushed { cookie: Cookie::of(7) })),
+        "{told:?}"
+    );
     net.a.assert_nothing_left();
 }
 

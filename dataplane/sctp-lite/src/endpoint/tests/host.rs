@@ -5,8 +5,8 @@ use crate::endpoint::*;
 use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken};
 use core::time::Duration;
 use ddp::{
-    Access, BufferPool, MESSAGE_QUEUE, Message, PostError, QueueConfig, Source, Stag, StagEntry,
-    StagTable, StreamConfig, TaggedOffset, VecMemory,
+    Access, BufferPool, Cookie, MESSAGE_QUEUE, Message, PostError, QueueConfig, Source, Stag,
+    StagEntry, StagTable, StreamConfig, TaggedOffset, VecMemory,
 };
 use std::collections::VecDeque;
 use wire::sctp::ddp::{ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT};
@@ -78,12 +78,18 @@ pub(super) fn region(memory: &VecMemory) -> StagTable<VecMemory> {
 
 pub(super) fn write_message(to: u64, octets: &[u8], cookie: u64) -> Message<VecMemory> {
     let source = Source::Octets(octets.into());
-    Message::Tagged { stag: STAG, to: TaggedOffset(to), rsvd_ulp: 0, source, cookie }
+    Message::Tagged {
+        stag: STAG,
+        to: TaggedOffset(to),
+        rsvd_ulp: 0,
+        source,
+        cookie: Cookie::of(cookie),
+    }
 }
 
 pub(super) fn send_message(octets: &[u8], cookie: u64) -> Message<VecMemory> {
     let source = Source::Octets(octets.into());
-    Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie }
+    Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie: Cookie::of(cookie) }
 }
 
 impl Host {

@@ -4,6 +4,7 @@ use super::host::*;
 use crate::endpoint::*;
 use crate::seam::Taken;
 use core::time::Duration;
+use ddp::Cookie;
 use wire::sctp::ddp::{Function, PPID_SEGMENT};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -30,7 +31,9 @@ fn accepted_active() {
     assert_eq!(host.hear_write(0, 1, 100, b"there"), Taken::Yes);
     assert_eq!(host.memory.to_vec()[100..105], *b"there");
     host.acknowledge_all();
-    assert!(host.ddp_events(session).contains(&ddp::Event::Sent { cookie: 1, messages: 1 }));
+    assert!(
+        host.ddp_events(session).contains(&ddp::Event::Sent { cookie: Cookie::of(1), messages: 1 })
+    );
     host.shutdown(session);
     assert_eq!(host.says(), [(0, 2, Function::Terminate, vec![])]);
     // The other direction goes on until its own Terminate.
@@ -269,7 +272,8 @@ fn abort_is_of_one_session() {
     let unstable = ddp::Source::Region { memory: host.memory.clone(), offset: 0, len: 4 };
     for source in [ddp::Source::Octets(b"kept"[..].into()), unstable] {
         let to = ddp::TaggedOffset(0);
-        let message = ddp::Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: 9 };
+        let message =
+            ddp::Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::of(9) };
         host.post(first, message).expect("room");
     }
     host.pull();
@@ -278,7 +282,7 @@ fn abort_is_of_one_session() {
     assert_eq!(host.reason(first), Some(CloseReason::LocalAbort));
     let flushed: Vec<_> = host.ddp_events(first).into_iter().take(3).collect();
     let of = |cookie| ddp::Event::Flushed { cookie };
-    assert_eq!(flushed, [of(9), of(9), of(10)]);
+    assert_eq!(flushed, [of(Cookie::of(9)), of(Cookie::of(9)), of(Cookie::of(10))]);
     // What was sent is sent again as it was, whatever its source is now.
     for flying in host.flying.clone() {
         assert_eq!(host.again(flying.message), flying.octets);
@@ -291,7 +295,9 @@ fn abort_is_of_one_session() {
     host.post(second, write_message(0, b"alive", 11)).expect("the other goes on");
     host.pull();
     host.acknowledge_all();
-    assert!(host.ddp_events(second).contains(&ddp::Event::Sent { cookie: 11, messages: 1 }));
+    assert!(
+        host.ddp_events(second).contains(&ddp::Event::Sent { cookie: Cookie::of(11), messages: 1 })
+    );
     assert_eq!(host.open(b"").stream, 0, "the streams are free again");
 }
 

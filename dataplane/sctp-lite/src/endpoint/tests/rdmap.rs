@@ -5,7 +5,7 @@ use super::net::{Fate, Net, Node, Setup, Side};
 use crate::endpoint::*;
 use core::time::Duration;
 use ddp::rdmap::{self, AtomicOp, Event as Heard, Outcome, WorkRequest};
-use ddp::{RegionMemory, Source, Stag, StagEntry, TaggedOffset, VecMemory};
+use ddp::{Cookie, RegionMemory, Source, Stag, StagEntry, TaggedOffset, VecMemory};
 use wire::sctp::chunk_type;
 
 fn setup() -> Setup {
@@ -24,17 +24,24 @@ fn lossy(net: &mut Net) {
 
 fn send(octets: &[u8], invalidate: Option<Stag>, cookie: u64) -> WorkRequest<VecMemory> {
     let source = Source::Octets(octets.into());
-    WorkRequest::Send { source, solicited: true, invalidate, cookie }
+    WorkRequest::Send { source, solicited: true, invalidate, cookie: Cookie::of(cookie) }
 }
 
 fn write(stag: Stag, to: u64, octets: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
     let source = Source::Octets(octets.into());
-    WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie }
+    WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie: Cookie::of(cookie) }
 }
 
 fn read(from: Stag, at: u64, to: u64, len: u32, cookie: u64) -> WorkRequest<VecMemory> {
     let (sink_stag, sink_to, source_to) = (STAG, TaggedOffset(to), TaggedOffset(at));
-    WorkRequest::Read { sink_stag, sink_to, source_stag: from, source_to, len, cookie }
+    WorkRequest::Read {
+        sink_stag,
+        sink_to,
+        source_stag: from,
+        source_to,
+        len,
+        cookie: Cookie::of(cookie),
+    }
 }
 
 fn heard(node: &Node, session: SessionId) -> Vec<Heard> {
@@ -47,7 +54,7 @@ fn heard(node: &Node, session: SessionId) -> Vec<Heard> {
 
 fn completed(node: &Node, session: SessionId) -> Vec<(u64, Outcome)> {
     let of = |event: Heard| match event {
-        Heard::Completed { cookie, outcome } => Some((cookie, outcome)),
+        Heard::Completed { cookie, outcome } => Some((cookie.number().expect("a number"), outcome)),
         _ => None,
     };
     heard(node, session).into_iter().filter_map(of).collect()
@@ -75,12 +82,13 @@ fn operations_complete_in_order() {
     };
     net.b.stags.insert(entry).expect("a new one");
     let ep = net.a.ep();
-    let immediate = WorkRequest::Immediate { data: *b"immediat", solicited: false, cookie: 4 };
+    let immediate =
+        WorkRequest::Immediate { data: *b"immediat", solicited: false, cookie: Cookie::of(4) };
     let (to, op) = (TaggedOffset(800_000), AtomicOp::FetchAdd { add: 5, mask: 0 });
     for request in [
         write(STAG, 5, &octets, 1),
         read(STAG, 100_000, 300_000, 60_000, 2),
-        WorkRequest::Atomic { op, stag: STAG, to, cookie: 3 },
+        WorkRequest::Atomic { op, stag: STAG, to, cookie: Cookie::of(3) },
         immediate,
         send(b"done", Some(spare), 5),
     ] {

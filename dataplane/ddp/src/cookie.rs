@@ -29,6 +29,8 @@ pub enum Poster {
 impl Cookie {
     /// See [`Poster::Stack`].
     pub const STACK: Cookie = Cookie(u64::MAX);
+    /// The ready-to-receive message of a start-up; the stack's, too.
+    pub(crate) const READY: Cookie = Cookie(u64::MAX - 5);
     /// See [`Poster::Load`].
     pub const LOAD: Cookie = Cookie(u64::MAX - 1);
     /// See [`Poster::Service`].
@@ -86,6 +88,7 @@ mod tests {
     fn every_poster_has_its_cookie() {
         let stack = [
             (Cookie::STACK, Poster::Stack),
+            (Cookie::READY, Poster::Stack),
             (Cookie::LOAD, Poster::Load),
             (Cookie::SERVICE, Poster::Service),
             (Cookie::RESPONSE, Poster::Response),

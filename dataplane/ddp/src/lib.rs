@@ -40,5 +40,5 @@ pub use memory::{AtomicError, RegionMemory, VecMemory};
 pub use message::{Event, Failure, Message, Source};
 pub use stag::{Access, PdId, StagEntry, StagError, StagTable, StreamId};
 pub use stream::{Context, Sink, Stream};
-pub use ulp::{OnPeerClose, Origin, Ulp, UlpConfig, UlpEvent, UlpKind, UlpSink};
+pub use ulp::{OnPeerClose, Open, Origin, Ulp, UlpConfig, UlpEvent, UlpKind, UlpSink};
 pub use wire::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};

@@ -3,7 +3,7 @@
 use crate::mpa::{self, Agreed, EnhancedRepr, MpaError, Revision, StartupError};
 use crate::tcp;
 use core::fmt;
-use ddp::{DdpError, DdpVersion, Failure, Origin, UlpKind, rdmap};
+use ddp::{DdpError, DdpVersion, Failure, Origin, RegionMemory, Ulp, UlpKind, rdmap};
 
 /// What the owner has to know, in the order in which it happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,20 +61,15 @@ pub struct StreamParams {
 }
 
 impl StreamParams {
-    pub(super) fn new(
-        params: &mpa::Params,
-        ulp: UlpKind,
-        emss: usize,
-        version: Option<DdpVersion>,
-    ) -> Self {
+    pub(super) fn new<M: RegionMemory>(params: &mpa::Params, stream: &Ulp<M>, emss: usize) -> Self {
         StreamParams {
             revision: params.revision,
-            ulp,
+            ulp: stream.kind(),
             markers_tx: params.markers_tx,
             markers_rx: params.markers_rx,
             crc: params.crc,
             mulpdu: mpa::mulpdu(emss, params.markers_tx),
-            ddp_version: version,
+            ddp_version: stream.version(),
             agreed: params.agreed,
         }
     }

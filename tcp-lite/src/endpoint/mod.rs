@@ -27,8 +27,8 @@ mod post;
 mod teardown;
 mod upper;
 
-pub use config::{EndpointConfig, Open};
-pub use ddp::{OnPeerClose, Origin, UlpConfig, UlpKind};
+pub use config::EndpointConfig;
+pub use ddp::{OnPeerClose, Open, Origin, UlpConfig, UlpKind};
 pub use event::{CloseReason, Event, StreamParams};
 pub use upper::Context;
 
@@ -296,15 +296,11 @@ impl<M: RegionMemory> Endpoint<M> {
             self.events = first.next;
             return Some(first.event);
         }
-        while let Some(event) = self.upper.full_mut().and_then(|full| full.stream.poll_event()) {
-            match event {
-                UlpEvent::Ddp(event) => return Some(Event::Ddp(event)),
-                UlpEvent::Rdmap(event) => {
-                    if !self.upper.is_start_up(&event) {
-                        return Some(Event::Rdmap(event));
-                    }
-                }
-            }
+        if let Some(event) = self.upper.full_mut().and_then(|full| full.stream.poll_event()) {
+            return Some(match event {
+                UlpEvent::Ddp(event) => Event::Ddp(event),
+                UlpEvent::Rdmap(event) => Event::Rdmap(event),
+            });
         }
         if !core::mem::take(&mut self.report) {
             return None;
@@ -450,7 +446,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// What was agreed on, in Full Operation.
     pub fn params(&self) -> Option<StreamParams> {
         let full = self.upper.full()?;
-        Some(StreamParams::new(&full.params, full.ulp, self.conn.emss(), full.stream.version()))
+        Some(StreamParams::new(&full.params, &full.stream, self.conn.emss()))
     }
 
     /// The form of the request, while it awaits a decision or was agreed on.
@@ -573,8 +569,8 @@ impl<M: RegionMemory> Endpoint<M> {
         if self.state != State::Readying || !self.upper.full().is_some_and(Full::is_begun) {
             return;
         }
-        if let Some(Ulp::Rdmap(stream)) = self.upper.full_mut().map(|full| &mut full.stream) {
-            stream.ready();
+        if let Some(full) = self.upper.full_mut() {
+            full.stream.ready();
         }
         self.established(Vec::new());
     }

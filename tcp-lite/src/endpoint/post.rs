@@ -3,7 +3,7 @@
 use super::{Context, Endpoint, State};
 use base::Instant;
 use ddp::rdmap::WorkRequest;
-use ddp::{MESSAGE_QUEUE, Message, PostError, Qn, RegionMemory, Stag, Ulp};
+use ddp::{Message, PostError, Qn, RegionMemory, Stag};
 
 impl<M: RegionMemory> Endpoint<M> {
     /// Posts a message. It is sent in order behind what was posted before.
@@ -14,10 +14,7 @@ impl<M: RegionMemory> Endpoint<M> {
         if self.state != State::Established {
             return Err(PostError::Closed);
         }
-        match &mut self.upper.full_mut().ok_or(PostError::Closed)?.stream {
-            Ulp::Ddp(stream) => stream.post(message),
-            Ulp::Rdmap(_) => Err(PostError::OtherUlp),
-        }
+        self.upper.full_mut().ok_or(PostError::Closed)?.stream.post(message)
     }
 
     /// As [`post`](Self::post), with a region that is only lent: see [`ddp::Stream::post_lent`].
@@ -29,10 +26,7 @@ impl<M: RegionMemory> Endpoint<M> {
         if self.state != State::Established {
             return Err(PostError::Closed);
         }
-        match &mut self.upper.full_mut().ok_or(PostError::Closed)?.stream {
-            Ulp::Ddp(stream) => stream.post_lent(message),
-            Ulp::Rdmap(_) => Err(PostError::OtherUlp),
-        }
+        self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_lent(message)
     }
 
     /// Starts an operation of RDMAP. It is done in order behind what was posted before.
@@ -43,10 +37,7 @@ impl<M: RegionMemory> Endpoint<M> {
         if self.state != State::Established {
             return Err(PostError::Closed);
         }
-        match &mut self.upper.full_mut().ok_or(PostError::Closed)?.stream {
-            Ulp::Ddp(_) => Err(PostError::OtherUlp),
-            Ulp::Rdmap(stream) => stream.post(request),
-        }
+        self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_rdmap(request)
     }
 
     /// The ULP knows from elsewhere that the initiator has the reply and is in Full Operation: a responder
@@ -58,25 +49,18 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Adds `n` receive buffers to a queue; RDMAP's ULP has [`MESSAGE_QUEUE`] alone.
+    /// Adds `n` receive buffers to a queue; RDMAP's ULP has [`ddp::MESSAGE_QUEUE`] alone.
     ///
     /// # Errors
     /// Before Full Operation, after the end, and when there is no such queue.
     pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
-        match &mut self.upper.full_mut().ok_or(PostError::Closed)?.stream {
-            Ulp::Ddp(stream) => stream.post_buffers(qn, n),
-            Ulp::Rdmap(stream) if qn == MESSAGE_QUEUE => stream.post_buffers(n),
-            Ulp::Rdmap(_) => Err(PostError::NoSuchQueue(qn.0)),
-        }
+        self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_buffers(qn, n)
     }
 
     /// An STag of the worker's table has ended: a peer's Read from it that is not wholly answered ends the
     /// stream by a Terminate. Says whether there was one.
     pub fn revoked(&mut self, now: Instant, stag: Stag, cx: &mut Context<'_, M>) -> bool {
-        let Some(Ulp::Rdmap(stream)) = self.upper.full_mut().map(|full| &mut full.stream) else {
-            return false;
-        };
-        let ended = stream.revoked(stag);
+        let ended = self.upper.full_mut().is_some_and(|full| full.stream.revoked(stag));
         if ended {
             self.after(now, cx);
         }

@@ -194,9 +194,9 @@ impl<M: RegionMemory> Endpoint<M> {
             // RFC 5044 §8: no FPDU is handed up after an error.
             full.receiver.discard(cx.hold);
             match word {
-                LastWord::Found if wanted && full.may_send() => full.stream.say_error(),
+                LastWord::Found if wanted && full.may_send() => full.stream.post_error(),
                 LastWord::Mpa(code) if wanted && full.may_send() => {
-                    full.stream.say_llp_error(MpaError::ETYPE, code);
+                    full.stream.post_llp_error(MpaError::ETYPE, code);
                 }
                 // TCP may have to send again what is out, so that stays until the end.
                 _ => full.stream.close_now(),

@@ -1,16 +1,15 @@
 //! What TCP calls: the octets of the start-up, then MPA and DDP.
 
-use super::config::{EndpointConfig, Open};
+use super::config::EndpointConfig;
 use crate::mpa::{
-    EnhancedRepr, HoldBudget, Params, Progress, Readiness, Receiver, Request, Revision, Rtr,
-    Sender, Startup, StartupError,
+    EnhancedRepr, HoldBudget, Params, Progress, Receiver, Request, Revision, Sender, Startup,
+    StartupError,
 };
 use crate::seam::{SegmentSource, SpanSink, Taken};
 use base::{Instant, Near};
 use ddp::llp::UlpduSource;
-use ddp::rdmap;
 use ddp::{
-    BufferPool, PdId, PeerId, RegionMemory, Stag, StagTable, StreamId, Ulp, UlpConfig, UlpKind,
+    BufferPool, Open, PdId, PeerId, RegionMemory, StagTable, StreamId, Ulp, UlpConfig,
     VersionPolicy,
 };
 use std::sync::Arc;
@@ -112,12 +111,9 @@ pub(super) struct Full<M: RegionMemory> {
     pub(super) sender: Sender,
     pub(super) stream: Ulp<M>,
     pub(super) params: Params,
-    pub(super) ulp: UlpKind,
     initiator: bool,
     /// The ULP knows that the initiator is in Full Operation.
     peer_is_ready: bool,
-    /// The ready-to-receive message of this end is not complete.
-    rtr: bool,
     /// See [`Endpoint::pause`](super::Endpoint::pause).
     pub(super) paused: bool,
 }
@@ -146,13 +142,6 @@ impl<M: RegionMemory> Full<M> {
     /// True once an FPDU has been handed up in order.
     pub(super) fn is_begun(&self) -> bool {
         self.receiver.is_begun()
-    }
-
-    /// Posts the ready-to-receive message, before anything else (RFC 6581 §9.2).
-    fn say_ready(&mut self, rtr: Rtr, stag: Stag) {
-        let Ulp::Rdmap(stream) = &mut self.stream else { return };
-        // Refused only by a stream that may post nothing at all.
-        self.rtr = stream.post_ready(rtr, stag).is_ok();
     }
 }
 
@@ -249,19 +238,6 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// True for what tells of the ready-to-receive message, which is no concern of the ULP. Operations
-    /// end in the order of posting: that of this end is the first.
-    pub(super) fn is_start_up(&mut self, event: &rdmap::Event) -> bool {
-        let Some(full) = self.full_mut() else { return false };
-        match event {
-            rdmap::Event::ReadyToReceive => true,
-            rdmap::Event::Completed { .. } | rdmap::Event::Flushed { .. } => {
-                core::mem::take(&mut full.rtr)
-            }
-            _ => false,
-        }
-    }
-
     /// What the start-up has written since is what will be sent.
     pub(super) fn take_prologue(&mut self) {
         if let Stage::Startup(begin) = &self.stage
@@ -279,35 +255,25 @@ impl<M: RegionMemory> Upper<M> {
         &mut self,
         params: Params,
         pd: PdId,
-        ulp: UlpConfig,
+        mut ulp: UlpConfig,
         cx: &mut Context<'_, M>,
     ) {
         self.take_prologue();
         let Stage::Startup(begin) = core::mem::replace(&mut self.stage, Stage::Over) else {
             return;
         };
-        let kind = UlpKind::of(&ulp);
-        let mut ulp = ulp;
         *ulp.version_mut() = begin.version(params.revision, *ulp.version_mut());
-        if let (UlpConfig::Rdmap(config), Some(agreed)) = (&mut ulp, params.agreed) {
-            (config.ird, config.ord) = (agreed.depths.ird, agreed.depths.ord);
-            config.rtr_send = matches!(agreed.readiness, Readiness::Awaits(set) if set.send);
-        }
+        let rtr_stag = begin.config.mpa.peer.rtr_stag();
+        let stream = Ulp::accepted(begin.id, (pd, begin.peer), ulp, params.agreed, rtr_stag);
         let mut full = Box::new(Full {
             receiver: Receiver::new(&begin.config.mpa, &params, begin.received),
             sender: Sender::new(&params, self.prologue_len.into(), self.emss as usize),
-            stream: Ulp::new(begin.id, pd, ulp),
+            stream,
             params,
-            ulp: kind,
             initiator: begin.initiator,
             peer_is_ready: false,
-            rtr: false,
             paused: false,
         });
-        full.stream.set_peer(begin.peer);
-        if let Some(Readiness::Sends(rtr)) = params.agreed.map(|agreed| agreed.readiness) {
-            full.say_ready(rtr, begin.config.mpa.peer.rtr_stag());
-        }
         if !begin.backlog.is_empty() {
             let Full { receiver, stream, .. } = &mut *full;
             let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };

@@ -84,7 +84,7 @@ impl<M> WorkRequest<M> {
 
     /// The ready-to-receive message of a start-up: empty, and from or to nowhere.
     pub(crate) fn ready(rtr: Rtr, stag: Stag) -> WorkRequest<M> {
-        let (cookie, source) = (Cookie::STACK, Source::Octets(Arc::from([])));
+        let (cookie, source) = (Cookie::READY, Source::Octets(Arc::from([])));
         let to = TaggedOffset(0);
         match rtr {
             Rtr::Send => WorkRequest::send(source, cookie),

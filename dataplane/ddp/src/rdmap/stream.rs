@@ -168,7 +168,7 @@ impl<M: RegionMemory> Stream<M> {
     ///
     /// # Errors
     /// As [`post`](Self::post).
-    pub fn post_ready(&mut self, rtr: Rtr, stag: Stag) -> Result<(), PostError> {
+    pub(crate) fn post_ready(&mut self, rtr: Rtr, stag: Stag) -> Result<(), PostError> {
         self.post(WorkRequest::ready(rtr, stag))
     }
 

@@ -1,16 +1,15 @@
 //! One session with the DDP stream in it.
 
-use super::config::{EndpointConfig, Open};
+use super::config::EndpointConfig;
 use super::event::{CloseReason, SessionId, SessionStats, StreamParams};
 use super::{Context, Event, SessionEvent, State};
 use crate::session::{self, Heard, Said, Session};
 use base::Instant;
-use ddp::enhanced::{Agreed, EnhancedRepr, Readiness, Rtr, answer, settle};
+use ddp::enhanced::{Agreed, EnhancedRepr, Readiness, answer, settle};
 use ddp::llp::{OrderKey, UlpduSink, UlpduSource};
-use ddp::rdmap;
 use ddp::{
-    Failure, OnPeerClose, PdId, PeerId, RegionMemory, Stag, StreamId, Ulp, UlpConfig, UlpEvent,
-    UlpKind,
+    Failure, OnPeerClose, Open, PdId, PeerId, RegionMemory, Stag, StreamId, Ulp, UlpConfig,
+    UlpEvent, UlpKind,
 };
 use std::collections::VecDeque;
 
@@ -65,10 +64,7 @@ pub(super) struct Line<M: RegionMemory> {
 #[derive(Debug)]
 pub(super) struct Full<M: RegionMemory> {
     pub(super) stream: Ulp<M>,
-    ulp: UlpKind,
     agreed: Option<Agreed>,
-    /// The ready-to-receive message of this end is not complete.
-    rtr: bool,
 }
 
 /// What a stream says at its end.
@@ -83,28 +79,12 @@ enum LastWord {
 }
 
 impl<M: RegionMemory> Full<M> {
-    /// Posts the ready-to-receive message, before anything else (RFC 6581 §9.2).
-    fn say_ready(&mut self, rtr: Rtr) {
-        let Ulp::Rdmap(stream) = &mut self.stream else { return };
-        // Refused only by a stream that may post nothing at all.
-        self.rtr = stream.post_ready(rtr, Stag(0)).is_ok();
-    }
-
-    /// The next thing that the ULP should know. The ready-to-receive message is no concern of it.
+    /// The next thing that the ULP should know.
     pub(super) fn poll_event(&mut self) -> Option<SessionEvent> {
-        loop {
-            match self.stream.poll_event()? {
-                UlpEvent::Ddp(event) => return Some(SessionEvent::Ddp(event)),
-                UlpEvent::Rdmap(rdmap::Event::ReadyToReceive) => {}
-                // Operations end in the order of posting: that of the start-up is the first.
-                UlpEvent::Rdmap(rdmap::Event::Completed { .. } | rdmap::Event::Flushed { .. })
-                    if self.rtr =>
-                {
-                    self.rtr = false
-                }
-                UlpEvent::Rdmap(event) => return Some(SessionEvent::Rdmap(event)),
-            }
-        }
+        Some(match self.stream.poll_event()? {
+            UlpEvent::Ddp(event) => SessionEvent::Ddp(event),
+            UlpEvent::Rdmap(event) => SessionEvent::Rdmap(event),
+        })
     }
 }
 
@@ -266,24 +246,15 @@ impl<M: RegionMemory> Line<M> {
         &mut self,
         id: StreamId,
         pd: PdId,
-        mut ulp: UlpConfig,
+        ulp: UlpConfig,
         agreed: Option<Agreed>,
         env: &Env<'_>,
         cx: &mut Context<'_, M>,
     ) {
-        let kind = UlpKind::of(&ulp);
-        if let (UlpConfig::Rdmap(config), Some(agreed)) = (&mut ulp, agreed) {
-            (config.ird, config.ord) = (agreed.depths.ird, agreed.depths.ord);
-            config.rtr_send = matches!(agreed.readiness, Readiness::Awaits(set) if set.send);
-        }
-        let stream = Ulp::new(id, pd, ulp);
-        let mut full = Box::new(Full { stream, ulp: kind, agreed, rtr: false });
-        full.stream.set_peer(env.peer);
+        let stream = Ulp::accepted(id, (pd, env.peer), ulp, agreed, Stag(0));
+        let mut full = Box::new(Full { stream, agreed });
         // Before the first segment there was the Initiate or the Accept.
         full.stream.sink(cx.reborrow()).order_complete(OrderKey(1));
-        if let Some(Readiness::Sends(rtr)) = agreed.map(|agreed| agreed.readiness) {
-            full.say_ready(rtr);
-        }
         self.full = Some(full);
     }
 
@@ -298,7 +269,7 @@ impl<M: RegionMemory> Line<M> {
     pub(super) fn params(&self, mulpdu: usize) -> Option<StreamParams> {
         let full = self.full.as_ref()?;
         let ddp_version = full.stream.version();
-        Some(StreamParams { ulp: full.ulp, mulpdu, ddp_version, agreed: full.agreed })
+        Some(StreamParams { ulp: full.stream.kind(), mulpdu, ddp_version, agreed: full.agreed })
     }
 
     /// The first segment of an active side in the peer-to-peer model has been delivered: whatever it is,
@@ -307,8 +278,8 @@ impl<M: RegionMemory> Line<M> {
         if self.state != State::Readying || !self.session.is_begun() {
             return;
         }
-        if let Some(Ulp::Rdmap(stream)) = self.full.as_mut().map(|full| &mut full.stream) {
-            stream.ready();
+        if let Some(full) = &mut self.full {
+            full.stream.ready();
         }
         self.established(Vec::new(), env);
     }
@@ -420,9 +391,9 @@ impl<M: RegionMemory> Line<M> {
         self.reason = None;
         if let Some(full) = &mut self.full {
             match word {
-                LastWord::Found if env.config.last_message => full.stream.say_error(),
+                LastWord::Found if env.config.last_message => full.stream.post_error(),
                 LastWord::Startup(code) if env.config.last_message => {
-                    full.stream.say_llp_error(ETYPE_STARTUP, code);
+                    full.stream.post_llp_error(ETYPE_STARTUP, code);
                 }
                 _ => full.stream.close_now(),
             }

@@ -27,8 +27,8 @@ mod line;
 mod post;
 mod upper;
 
-pub use config::{EndpointConfig, Open};
-pub use ddp::{Context, OnPeerClose, Origin, UlpConfig, UlpKind};
+pub use config::EndpointConfig;
+pub use ddp::{Context, OnPeerClose, Open, Origin, UlpConfig, UlpKind};
 pub use event::{CloseReason, Event, SessionEvent, SessionId, SessionStats, StreamParams};
 pub use upper::AdaptationStats;
 

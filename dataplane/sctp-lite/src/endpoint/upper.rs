@@ -12,14 +12,14 @@
 
 mod up;
 
-use super::config::{EndpointConfig, Open};
+use super::config::EndpointConfig;
 use super::event::{CloseReason, SessionId};
 use super::line::{Env, Line, asked};
 use super::{AnswerError, Context, Event, OpenError, State};
 use crate::seam::{Received, Taken};
 use crate::session::{Arrival, Message, NoSession, PrivateDataTooLong, Session, mulpdu};
 use base::Instant;
-use ddp::{PdId, PeerId, RegionMemory, StreamId, UlpConfig};
+use ddp::{Open, PdId, PeerId, RegionMemory, StreamId, UlpConfig};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 

@@ -12,8 +12,8 @@ use tcp_lite::tcp;
 
 use crate::api::{ConnectSpec, UlpChoice};
 use crate::config::{
-    Config, Congestion, Delivery, ListenerSection, OnBadCrc, QueueSection, SctpSection,
-    ServiceKind, TcpSection, Ulp,
+    Config, Delivery, ListenerSection, OnBadCrc, QueueSection, SctpSection, ServiceKind,
+    TcpSection, Ulp,
 };
 use crate::transport::Transport;
 
@@ -131,10 +131,7 @@ fn sctp_config(section: &SctpSection) -> sctp::Config {
             initial_rto: section.initial_rto,
             min_rto: section.min_rto,
             max_rto: section.max_rto,
-            congestion: match section.congestion {
-                Congestion::Cubic => tcp::CongestionControl::Cubic,
-                Congestion::NewReno => tcp::CongestionControl::NewReno,
-            },
+            congestion: section.congestion,
             send_window: u64::from(section.send_window),
             pacing: section.pacing,
             tail_loss_probe: section.tail_loss_probe,
@@ -217,10 +214,7 @@ pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
         initial_rto: section.initial_rto,
         min_rto: section.min_rto,
         retransmission_limit: section.user_timeout,
-        congestion: match section.congestion {
-            Congestion::Cubic => tcp::CongestionControl::Cubic,
-            Congestion::NewReno => tcp::CongestionControl::NewReno,
-        },
+        congestion: section.congestion,
         send_window: u64::from(section.send_window),
         receive_window: section.receive_window,
         sack: section.sack,

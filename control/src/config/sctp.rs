@@ -57,10 +57,9 @@ fn ms(milliseconds: u64) -> Duration {
 }
 
 pub(super) fn sctp(mut section: Section<'_, '_>) -> (SctpSection, Places) {
-    let algorithms = [("cubic", Congestion::Cubic), ("newreno", Congestion::NewReno)];
     let window = size32(16 << 10, 1 << 30);
     let sctp = SctpSection {
-        congestion: section.or("congestion", Congestion::Cubic, one_of(&algorithms)),
+        congestion: section.or("congestion", Congestion::Cubic, one_of(Congestion::NAMED)),
         initial_rto: section.or("initial_rto", ms(1000), duration(ms(1), ms(60_000))),
         min_rto: section.or("min_rto", ms(200), duration(ms(1), ms(60_000))),
         // RFC 9260 §6.3.1 C7
@@ -84,6 +83,12 @@ pub(super) fn sctp(mut section: Section<'_, '_>) -> (SctpSection, Places) {
     };
     if sctp.min_rto > sctp.initial_rto {
         section.fail("min_rto", "is longer than `initial_rto`: lower it, or raise `initial_rto`");
+    }
+    if sctp.congestion.exact_ecn() {
+        section.fail(
+            "congestion",
+            "works only with ECN, which is not there over SCTP: choose another one",
+        );
     }
     (sctp, section.finish())
 }

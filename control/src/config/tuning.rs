@@ -14,12 +14,11 @@ fn ms(milliseconds: u64) -> Duration {
 }
 
 pub(super) fn tcp(mut section: Section<'_, '_>) -> TcpSection {
-    let algorithms = [("cubic", Congestion::Cubic), ("newreno", Congestion::NewReno)];
     let cookies =
         [("auto", SynCookies::Auto), ("always", SynCookies::Always), ("never", SynCookies::Never)];
     let window = size32(16 << 10, 1 << 30);
     let tcp = TcpSection {
-        congestion: section.or("congestion", Congestion::Cubic, one_of(&algorithms)),
+        congestion: section.or("congestion", Congestion::Cubic, one_of(Congestion::NAMED)),
         initial_rto: section.or("initial_rto", ms(1000), duration(ms(1), ms(60_000))),
         min_rto: section.or("min_rto", ms(200), duration(ms(1), ms(60_000))),
         user_timeout: section.or("user_timeout", ms(120_000), duration(ms(100), 24 * HOUR)),
@@ -45,6 +44,9 @@ pub(super) fn tcp(mut section: Section<'_, '_>) -> TcpSection {
     };
     if tcp.min_rto > tcp.initial_rto {
         section.fail("min_rto", "is longer than `initial_rto`: lower it, or raise `initial_rto`");
+    }
+    if tcp.congestion.exact_ecn() && !tcp.ecn {
+        section.fail("congestion", "works only with ECN: set `ecn = true`, or choose another one");
     }
     section.finish();
     tcp

@@ -12,6 +12,7 @@ use super::rdmap::Ulp;
 use super::sctp::SctpSection;
 use crate::transport::Transport;
 pub use ports::*;
+pub use tcp_lite::tcp::CongestionControl as Congestion;
 
 /// One appliance, as one file describes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -325,15 +326,6 @@ pub enum SynCookies {
     Always,
     /// Never: what finds no room is dropped.
     Never,
-}
-
-/// Congestion control.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Congestion {
-    /// RFC 9438.
-    Cubic,
-    /// RFC 6582.
-    NewReno,
 }
 
 /// TCP keepalive.

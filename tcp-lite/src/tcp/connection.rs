@@ -113,7 +113,7 @@ impl Connection {
             keepalive_due: false,
             timestamps: false,
             scales: false,
-            ecn: Ecn::offering(config.ecn),
+            ecn: Ecn::offering(config.ecn, config.congestion.exact_ecn()),
             passive: false,
             syn_lost: false,
             syn_unmeasured: false,
@@ -291,6 +291,12 @@ impl Connection {
             send_window_shift: self.scales.then_some(self.send.shift),
             receive_window_shift: self.recv.shift,
         }
+    }
+
+    /// The fraction of what is sent that meets congestion, where the congestion controller keeps an estimate of
+    /// it (RFC 8257 §3.3).
+    pub fn marked_fraction(&self) -> Option<f64> {
+        self.send.cc.marked_fraction()
     }
 
     /// When the last segment of the peer that was not dropped arrived.

@@ -118,6 +118,9 @@ impl SynCookies {
         };
         let Some(out) = tx.segment(reply.wire_len()) else { return false };
         let len = reply.emit(out);
+        if config.congestion.exact_ecn() && reply.flags.has(Flags::ECE) {
+            tx.ecn_capable(); // RFC 8257 §3.6
+        }
         tx.commit(len);
         true
     }

@@ -6,8 +6,10 @@ use base::Instant;
 
 use super::acks::AckInfo;
 use super::challenge::ChallengeLimit;
+use super::congestion::Echo;
 use super::connection::{CloseReason, Connection, Event};
 use super::drop_reason::DropReason;
+use super::ecn::Arrival;
 use super::receiver::Text;
 use super::segment::{Flags, Segment};
 use super::seq::ExtSeq;
@@ -285,6 +287,11 @@ impl Connection {
         if ack < self.send.una {
             return; // an old acknowledgement can be ignored
         }
+        let marked = self.ecn.sends() && seg.flags.has(Flags::ECE);
+        if self.ecn.measures() && ack > self.send.una {
+            let acked = ack.since(self.send.una);
+            self.send.cc.on_echo(&Echo { ack, nxt: self.send.nxt, acked, marked });
+        }
         if self.ecn.must_slow_down(seg, ack, self.send.nxt) {
             self.slow_down();
         }
@@ -300,7 +307,7 @@ impl Connection {
             blocks: if self.send.sack { &seg.options.sack } else { &[] },
             echoed_ms: self.echoed_ms(now, seg),
             has_data: self.state.may_send() && up.has_data(),
-            marked: self.ecn.sends() && seg.flags.has(Flags::ECE),
+            marked,
         };
         let advanced = self.send.on_ack(now, info, &self.config, &mut self.stats);
         self.loss_timer_after_ack(now, advanced);
@@ -374,7 +381,7 @@ impl Connection {
         let mut text = Text::Taken;
         if !seg.payload.is_empty() {
             self.stats.add(seg.ce.into(), |s| &mut s.ecn_marks_in);
-            self.recv.ack_now |= self.ecn.data_arrived(seg);
+            self.note_mark(seg);
             let (config, stats) = (&self.config, &mut self.stats);
             text = self.recv.text(now, start, seg.payload, config, stats, up);
             self.recv.ack_now |= self.config.ack_pushed && seg.flags.has(Flags::PSH);
@@ -392,6 +399,18 @@ impl Connection {
         match text {
             Text::Taken => Ok(()),
             Text::Refused => Err(DropReason::Refused),
+        }
+    }
+
+    /// What the mark of a data segment asks for, before its text is taken.
+    fn note_mark(&mut self, seg: &Segment<'_>) {
+        match self.ecn.data_arrived(seg) {
+            Arrival::Usual => {}
+            Arrival::AckNow => self.recv.ack_now = true,
+            Arrival::Changed { was } => {
+                self.recv.acknowledge_so_far(was);
+                self.recv.ack_now = true;
+            }
         }
     }
 

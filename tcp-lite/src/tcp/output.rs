@@ -50,6 +50,7 @@ impl Connection {
             _ => {}
         }
         self.announce_emss(up);
+        self.send_earlier_acks(now, tx);
         if self.state.may_retransmit() {
             self.send_data(now, up, tx);
         }
@@ -72,7 +73,7 @@ impl Connection {
             seg.flags = Flags::RST;
             seg.ack = SeqNumber(0);
         }
-        if self.put(&seg, tx) {
+        if self.put_as(&seg, self.ecn.is_reset_capable(), tx) {
             self.reset_due = None;
         }
     }
@@ -104,7 +105,7 @@ impl Connection {
             seg.flags = flags;
             seg.ack = SeqNumber(0);
         }
-        if !self.put(&seg, tx) {
+        if !self.put_as(&seg, self.ecn.is_syn_capable(reply), tx) {
             return;
         }
         self.syn_due = false;
@@ -547,6 +548,22 @@ impl Connection {
         }
     }
 
+    /// What is acknowledged in another state of the echo than the present one (RFC 8257 §3.2: two
+    /// acknowledgements).
+    fn send_earlier_acks(&mut self, now: Instant, tx: &mut impl TxBatch) {
+        while let Some(earlier) = self.recv.earlier_ack() {
+            let flags = Flags::default();
+            let mut seg = self.header(now, self.send.control_seq(), flags, earlier.window);
+            seg.ack = earlier.ack.wire();
+            seg.flags = Flags::ACK.with(if earlier.echo { Flags::ECE } else { flags });
+            if !self.put(&seg, tx) {
+                return;
+            }
+            self.recv.sent_earlier(earlier);
+            self.stats.acks_out += 1;
+        }
+    }
+
     fn send_acks(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
         if self.state.may_receive() && !self.recv.ack_now && self.recv.update_due(room) {
             self.recv.ack_now = true;
@@ -589,8 +606,16 @@ impl Connection {
 
     /// Writes a segment without payload. False when the batch is full.
     fn put(&mut self, seg: &Segment<'_>, tx: &mut impl TxBatch) -> bool {
+        self.put_as(seg, false, tx)
+    }
+
+    /// The same, ECN-capable or not.
+    fn put_as(&mut self, seg: &Segment<'_>, capable: bool, tx: &mut impl TxBatch) -> bool {
         let Some(out) = tx.segment(seg.wire_len()) else { return false };
         let len = seg.emit(out);
+        if capable {
+            tx.ecn_capable();
+        }
         tx.commit(len);
         self.stats.segments_out += 1;
         true

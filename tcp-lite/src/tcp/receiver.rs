@@ -23,6 +23,10 @@ const INITIAL_WINDOW: u64 = 10;
 /// Duplicate acknowledgements owed at most to a peer without SACK.
 const MAX_OWED: u8 = 8;
 
+/// Changes of the echo that wait for their acknowledgement. What changes more often within a burst is acknowledged
+/// with the echo as it is at its end.
+const MAX_EARLIER: usize = 4;
+
 /// Segments acknowledged at once after something arrived beyond a gap.
 const QUICK: u8 = 16;
 
@@ -70,12 +74,28 @@ struct Apart {
     recent: ArrayVec<ExtSeq, MAX_SACK_BLOCKS>,
     /// What came twice last, to be told with the next acknowledgement (RFC 2883).
     d_sack: Option<Range>,
+    /// What is to be acknowledged before the rest, with ECE or without.
+    earlier: ArrayVec<(ExtSeq, bool), MAX_EARLIER>,
+}
+
+/// An acknowledgement of less than all that came (RFC 8257 §3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct EarlierAck {
+    pub(crate) ack: ExtSeq,
+    pub(crate) window: u16,
+    /// ECE.
+    pub(crate) echo: bool,
+    edge: ExtSeq,
 }
 
 impl Blank for Apart {
     fn blank() -> &'static Self {
-        static BLANK: Apart =
-            Apart { ranges: Ranges::new(), recent: ArrayVec::new_const(), d_sack: None };
+        static BLANK: Apart = Apart {
+            ranges: Ranges::new(),
+            recent: ArrayVec::new_const(),
+            d_sack: None,
+            earlier: ArrayVec::new_const(),
+        };
         &BLANK
     }
 }
@@ -137,7 +157,7 @@ impl Receiver {
 
     /// Nothing has come for a while: frees what is there only beside the order.
     pub(crate) fn relax(&mut self) {
-        if !self.has_gap() && !self.has_d_sack() {
+        if !self.has_gap() && !self.has_d_sack() && self.apart.earlier.is_empty() {
             self.apart.release();
         }
     }
@@ -331,7 +351,7 @@ impl Receiver {
     /// others by age (RFC 2018 §4).
     pub(crate) fn sack_blocks(&self) -> ArrayVec<(SeqNumber, SeqNumber), MAX_SACK_BLOCKS> {
         let mut blocks: ArrayVec<Range, MAX_SACK_BLOCKS> = ArrayVec::new();
-        let Apart { ranges, recent, d_sack } = &*self.apart;
+        let Apart { ranges, recent, d_sack, .. } = &*self.apart;
         blocks.extend(*d_sack);
         let recent = recent.iter().filter_map(|at| ranges.containing(*at));
         for range in recent.chain(ranges.iter()) {
@@ -367,6 +387,32 @@ impl Receiver {
         self.edge = window.next_edge();
         self.last_ack_sent = self.nxt;
         window.field(self.edge)
+    }
+
+    /// All that came so far is acknowledged with `echo`, ahead of what comes now (RFC 8257 §3.2). Nothing is, if
+    /// it was acknowledged already.
+    pub(crate) fn acknowledge_so_far(&mut self, echo: bool) {
+        let acked = self.apart.earlier.last().map_or(self.last_ack_sent, |(ack, _)| *ack);
+        if self.nxt > acked && !self.apart.earlier.is_full() {
+            self.apart.earlier.push((self.nxt, echo));
+        }
+    }
+
+    /// The next acknowledgement of that kind. Its window ends where the last one did, rounded up to the scale.
+    pub(crate) fn earlier_ack(&self) -> Option<EarlierAck> {
+        let (ack, echo) = *self.apart.earlier.first()?;
+        let unit = 1u64 << self.shift;
+        let units = self.edge.since(ack).div_ceil(unit).min(u16::MAX.into());
+        Some(EarlierAck { ack, window: units as u16, echo, edge: ack.plus(units * unit) })
+    }
+
+    /// It went out.
+    pub(crate) fn sent_earlier(&mut self, earlier: EarlierAck) {
+        self.last_ack_sent = self.last_ack_sent.max(earlier.ack);
+        self.edge = self.edge.max(earlier.edge);
+        if let Some(apart) = self.apart.get_mut() {
+            apart.earlier.remove(0);
+        }
     }
 
     /// The unscaled window of a SYN (RFC 7323 §2.2).

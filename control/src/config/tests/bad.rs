@@ -218,7 +218,16 @@ fn values() {
         ),
         (
             "[tcp]\ncongestion = \"bbr\"",
-            "t.toml:2: tcp.congestion: is \"bbr\", but must be one of \"cubic\", \"newreno\"",
+            "t.toml:2: tcp.congestion: is \"bbr\", but must be one of \"cubic\", \"newreno\", \
+             \"dctcp\"",
+        ),
+        (
+            "[tcp]\ncongestion = \"dctcp\"\necn = false",
+            "t.toml:2: tcp.congestion: works only with ECN: set `ecn = true`, or choose another one",
+        ),
+        (
+            "[sctp]\ncongestion = \"dctcp\"",
+            "t.toml:2: sctp.congestion: works only with ECN, which is not there over SCTP: choose another one",
         ),
         (
             "[tcp]\nsyn_cookies = \"sometimes\"",

@@ -74,8 +74,9 @@ pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result
         "ecn" => config.ecn = switch(value)?,
         "tail-loss-probe" => config.tail_loss_probe = switch(value)?,
         "pacing" => config.pacing = switch(value)?,
-        "congestion" if value == "newreno" => {
-            config.congestion = tcp::CongestionControl::NewReno;
+        "congestion" => {
+            let named = tcp::CongestionControl::named(value);
+            config.congestion = named.ok_or_else(|| format!("`{value}` is no controller"))?;
         }
         "keepalive" => {
             let mut n = value.split_whitespace().map(number);
@@ -201,6 +202,10 @@ impl Subject for Plain {
             "black-holes" => connection.stats().path_mtu_black_holes.to_string(),
             "cwnd" => connection.info().cwnd.to_string(),
             "ecn" => connection.info().ecn.to_string(),
+            "alpha" => match connection.marked_fraction() {
+                Some(alpha) => format!("{alpha:.4}"),
+                None => "none".to_owned(),
+            },
             "flight" => connection.info().flight.to_string(),
             "ssthresh" => connection.info().ssthresh.to_string(),
             "lost" => connection.stats().segments_lost.to_string(),

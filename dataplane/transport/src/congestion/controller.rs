@@ -166,6 +166,11 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
         *self = prior.clone();
     }
 
+    /// An estimate of the fraction of what is sent that meets congestion, if it keeps one.
+    fn marked_fraction(&self) -> Option<f64> {
+        None
+    }
+
     /// Pacing rate and send quantum in segments of `smss` bytes, `None` for unpaced; `trips` are the smoothed
     /// and the shortest round trip.
     fn pace(

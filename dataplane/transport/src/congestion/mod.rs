@@ -7,6 +7,7 @@
 
 mod controller;
 mod cubic;
+mod dctcp;
 mod hystart;
 mod newreno;
 mod rate;
@@ -29,15 +30,18 @@ pub use self::rate::RateSample;
 macro_rules! controllers {
     (
         $d:tt
-        chosen { $($(#[doc = $doc:literal])* $name:ident = $key:literal, $controller:ty;)* }
+        chosen {
+            $($(#[doc = $doc:literal])*
+            $name:ident = $key:literal, $controller:ty $(, $default:ident)?;)*
+        }
         tests {
             $($(#[doc = $test_doc:literal])* $test:ident, $test_controller:ty;)*
         }
     ) => {
         /// A congestion controller.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub enum CongestionControl {
-            $($(#[doc = $doc])* $name,)*
+            $($(#[doc = $doc])* $(#[$default])? $name,)*
             $($(#[doc = $test_doc])* #[cfg(any(test, feature = "testing"))] $test,)*
         }
 
@@ -100,17 +104,13 @@ macro_rules! controllers {
 controllers! { $
     chosen {
         /// CUBIC (RFC 8312).
-        Cubic = "cubic", cubic::Cubic;
+        Cubic = "cubic", cubic::Cubic, default;
         /// Reno's additive increase (RFC 5681, RFC 9260 §7.2.2).
         NewReno = "newreno", newreno::NewReno;
+        /// DCTCP (RFC 8257): needs ECN, and a network whose queues mark early.
+        Dctcp = "dctcp", dctcp::Dctcp;
     }
     tests {}
-}
-
-impl Default for CongestionControl {
-    fn default() -> Self {
-        CongestionControl::Cubic
-    }
 }
 
 impl CongestionControl {
@@ -189,6 +189,12 @@ impl Congestion {
     /// and the shortest round trip.
     pub fn pace(&self, smss: u64, trips: (Option<Duration>, Option<Duration>)) -> Option<Pace> {
         each!(&self.state.algorithm, it => it.pace(&self.state.window, smss, trips))
+    }
+
+    /// The fraction of what is sent that meets congestion, where the controller keeps an estimate of it (RFC 8257
+    /// §3.3).
+    pub fn marked_fraction(&self) -> Option<f64> {
+        each!(&self.state.algorithm, it => it.marked_fraction())
     }
 
     /// True when transmit runs and lost segments are to be [told](Self::on_sent).

@@ -1,4 +1,4 @@
-//! DCTCP (RFC 8257) over a queue that marks, in virtual time.
+//! DCTCP (RFC 8257) over a queue that marks, and a controller that runs on pacing rate alone, in virtual time.
 //!
 //! `cargo test -p sim --test controllers -- --nocapture` prints what was measured.
 #![allow(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
@@ -134,4 +134,29 @@ fn dctcp_stands_losses_beside_marks() {
     let seen = run("DCTCP with losses", link, flows, 1000, 3000);
     assert!(seen.marked > 0 && seen.used > 0.6, "{}", seen.used);
     assert!(seen.windows.iter().any(|&window| window < BDP), "no loss halved it");
+}
+
+// A controller that answers a rate and no window: the link is full, the window is not what limits.
+#[test]
+fn a_controller_without_a_window_fills_the_link_by_its_rate() {
+    let flows = vec![flow(CongestionControl::RateDriven, 5)];
+    let seen = run("by rate", bottleneck(8 * BDP, None), flows, 1000, 3000);
+    assert!(seen.used > 0.9, "{}", seen.used);
+    assert!(seen.windows.iter().all(|&window| window == tcp::Config::default().send_window));
+    assert!(seen.dropped < 50, "{}", seen.dropped);
+}
+
+// Random losses do not slow it down, unlike a controller by loss.
+#[test]
+fn a_controller_by_rate_does_not_mind_losses() {
+    let used = |congestion| {
+        let link = link::Config {
+            loss: link::Loss::Random(link::Probability::new(0.01).expect("a part of one")),
+            ..bottleneck(8 * BDP, None)
+        };
+        run(&format!("{congestion:?}, 1 % lost"), link, vec![flow(congestion, 9)], 1000, 3000).used
+    };
+    let (by_rate, by_loss) =
+        (used(CongestionControl::RateDriven), used(CongestionControl::NewReno));
+    assert!(by_rate > 0.85 && by_rate > 1.2 * by_loss, "{by_rate}, {by_loss}");
 }

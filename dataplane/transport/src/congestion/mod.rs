@@ -11,6 +11,8 @@ mod dctcp;
 mod hystart;
 mod newreno;
 mod rate;
+#[cfg(any(test, feature = "testing"))]
+mod rate_driven;
 mod window;
 
 use core::time::Duration;
@@ -110,7 +112,10 @@ controllers! { $
         /// DCTCP (RFC 8257): needs ECN, and a network whose queues mark early.
         Dctcp = "dctcp", dctcp::Dctcp;
     }
-    tests {}
+    tests {
+        /// By pacing rate alone.
+        RateDriven, rate_driven::RateDriven;
+    }
 }
 
 impl CongestionControl {

@@ -11,13 +11,14 @@ use dataplane::{
 use ddp::{PdId, StreamId, VersionPolicy};
 use tcp_lite::mpa;
 
-use super::core::{Core, Loading, NOBODY, Then};
+use super::core::Core;
 use super::endpoints::{connect_endpoint, connect_sctp, opened_ulp, own_queues};
 use super::loader::Wanted;
+use super::pending::{Loading, NOBODY, Then};
 use super::sends::PendingSend;
 use super::streams::{State, Stream, new_stream};
 use super::verbs::{PendingAtomic, PendingPing};
-use crate::advert::{self, Advertised};
+use crate::advert::{self};
 use crate::api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
 use crate::config::MAX_DEPTH;
 use crate::transport::Transport;
@@ -111,15 +112,15 @@ impl Core {
                 let regions = spec.regions.clone();
                 let plan = ConnectPlan { spec, purpose, interface, worker, pd, start_key };
                 let plan = Box::new(plan);
-                let exclusive = self.reserve(&regions);
+                let exclusive = self.regions.reserve(&regions);
                 if exclusive.is_empty() {
                     self.send_connect(*plan);
                 } else {
-                    let dirty = self.dirty(&exclusive, plan.spec.ulp == UlpChoice::Rdmap);
+                    let dirty = self.regions.dirty(&exclusive, plan.spec.ulp == UlpChoice::Rdmap);
                     if dirty.is_empty() {
                         self.lend(plan, &exclusive);
                     } else {
-                        self.load(Wanted::Clear(dirty), Loading::ClearFor(plan));
+                        self.env.load(Wanted::Clear(dirty), Loading::ClearFor(plan));
                     }
                 }
             }
@@ -128,29 +129,28 @@ impl Core {
     }
 
     pub(super) fn on_cleared_for(&mut self, plan: Box<ConnectPlan>, result: Result<(), String>) {
-        let gone = |name: &&String| !self.regions.get(*name).is_some_and(|r| r.is_live());
+        let gone = |name: &&String| !self.regions.is_live(name);
         let gone = plan.spec.regions.iter().find(gone);
         let gone = gone.map_or(Ok(()), |name| Err(format!("region `{name}` is gone")));
         if let Err(reason) = result.and(gone) {
-            self.release_regions(&plan.spec.regions, NOBODY);
+            self.regions.release(&mut self.env, &plan.spec.regions, NOBODY);
             return self.connect_refused(plan.purpose, ApiError::unavailable(reason));
         }
-        let exclusive = self.reserve(&plan.spec.regions);
+        let exclusive = self.regions.reserve(&plan.spec.regions);
         self.lend(plan, &exclusive);
     }
 
     /// Lets the peer of an active open reach its regions.
     fn lend(&mut self, plan: Box<ConnectPlan>, exclusive: &[String]) {
-        self.may_write(exclusive);
         // Its number is not known yet: nobody may use the region until the worker has given it one.
-        self.bind(exclusive, Some(NOBODY), Then::ConnectReady(plan));
+        self.regions.bind_written(&mut self.env, exclusive, NOBODY, Then::ConnectReady(plan));
     }
 
     fn plan(&mut self, spec: &ConnectSpec) -> Result<(InterfaceId, WorkerId, PdId), ApiError> {
-        if !self.is_running() {
+        if !self.env.is_running() {
             return Err(ApiError::unavailable("the appliance is draining"));
         }
-        if self.streams.len() as u64 >= u64::from(self.config.limits.streams) {
+        if self.streams.len() as u64 >= u64::from(self.env.facts.config.limits.streams) {
             return Err(ApiError::unavailable(
                 "there are as many streams as limits.streams allows",
             ));
@@ -160,10 +160,11 @@ impl Core {
         if let Some(refusal) = self.refused_by_link(interface) {
             return Err(refusal);
         }
-        let pd = self.domain_of(&spec.regions)?;
-        let served = &self.served[usize::from(interface.0)];
+        let pd = self.regions.domain_of(&spec.regions)?;
+        let served = &self.env.facts.served[usize::from(interface.0)];
         // Streams are spread over the workers of the port.
-        let turn = usize::try_from(self.tally.connected + self.tally.connect_failed).unwrap_or(0);
+        let turn =
+            usize::try_from(self.env.tally.connected + self.env.tally.connect_failed).unwrap_or(0);
         let worker = served.get(turn % served.len().max(1)).copied();
         let worker = worker.ok_or_else(|| ApiError::internal("no worker serves the interface"))?;
         Ok((interface, worker, pd))
@@ -172,6 +173,8 @@ impl Core {
     fn interface_for(&self, spec: &ConnectSpec) -> Result<InterfaceId, ApiError> {
         if let Some(name) = &spec.interface {
             return self
+                .env
+                .facts
                 .interface_named(name)
                 .ok_or_else(|| ApiError::bad_request(format!("there is no interface `{name}`")));
         }
@@ -185,8 +188,14 @@ impl Core {
                 .map(|p| p.1)
                 .max()
         };
-        let best =
-            self.config.interfaces.iter().enumerate().filter_map(|(at, i)| Some((reach(i)?, at)));
+        let best = self
+            .env
+            .facts
+            .config
+            .interfaces
+            .iter()
+            .enumerate()
+            .filter_map(|(at, i)| Some((reach(i)?, at)));
         // Of several the longest prefix, and of those the first interface.
         best.max_by_key(|&(len, at)| (len, std::cmp::Reverse(at)))
             .and_then(|(_, at)| u16::try_from(at).ok())
@@ -194,42 +203,9 @@ impl Core {
             .ok_or_else(|| ApiError::bad_request(format!("no interface has a route to {remote}")))
     }
 
-    /// The domain of regions that a stream is to reach together.
-    fn domain_of(&mut self, regions: &[String]) -> Result<PdId, ApiError> {
-        let mut domain = None;
-        for name in regions {
-            let region = self.regions.get(name).filter(|region| region.is_live());
-            let region = region
-                .ok_or_else(|| ApiError::not_found(format!("there is no region `{name}`")))?;
-            if !region.is_available() {
-                return Err(ApiError::conflict(format!("region `{name}` serves another stream")));
-            }
-            if domain.is_some_and(|pd| pd != region.pd) {
-                return Err(ApiError::conflict(format!(
-                    "region `{name}` is in another protection domain than the ones before it"
-                )));
-            }
-            domain = Some(region.pd);
-        }
-        Ok(domain.unwrap_or_else(|| self.new_pd()))
-    }
-
-    /// Marks exclusive regions as taken until the stream's number is known.
-    fn reserve(&mut self, names: &[String]) -> Vec<String> {
-        let mut reserved = Vec::new();
-        for name in names {
-            if let Some(region) = self.regions.get_mut(name).filter(|r| r.is_exclusive()) {
-                region.bound = Some(NOBODY);
-                reserved.push(name.clone());
-            }
-        }
-        reserved
-    }
-
     pub(super) fn send_connect(&mut self, plan: ConnectPlan) {
-        let regions = plan.spec.regions.iter().filter_map(|name| self.regions.get(name));
-        let advertised: Vec<Advertised> = regions.map(|region| region.advertised()).collect();
-        let stags = self.exclusive_stags(&plan.spec.regions);
+        let advertised = self.regions.advertised(&plan.spec.regions);
+        let stags = self.regions.exclusive_stags(&plan.spec.regions);
         let private_data = if advertised.is_empty() { vec![] } else { advert::encode(&advertised) };
         let version = if plan.start_key { VersionPolicy::V0 } else { VersionPolicy::V1 };
         let peer = mpa::Peer::from_name(&plan.spec.rdmap.peer).unwrap_or_default();
@@ -252,8 +228,8 @@ impl Core {
             timeout: CONNECT_TIMEOUT,
         };
         let worker = plan.worker;
-        connect.ticket = Ticket(self.tickets.issue(1, Then::Connected(Box::new(plan))));
-        self.tell(worker.0, Command::Connect(Box::new(connect)));
+        connect.ticket = Ticket(self.env.tickets.issue(1, Then::Connected(Box::new(plan))));
+        self.env.tell(worker.0, Command::Connect(Box::new(connect)));
     }
 
     /// What streams that are opened in the same way share, as those of a listener do.
@@ -267,7 +243,7 @@ impl Core {
         if let Some((_, config)) = self.tcp.iter().find(|(known, _)| *known == key) {
             return Arc::clone(config);
         }
-        let config = Arc::new(connect_endpoint(&self.config, spec, peer, start_key));
+        let config = Arc::new(connect_endpoint(&self.env.facts.config, spec, peer, start_key));
         if self.tcp.len() >= KINDS {
             self.tcp.remove(0);
         }
@@ -282,7 +258,7 @@ impl Core {
         if let Some((_, config)) = self.sctp.iter().find(|(known, _)| *known == key) {
             return Arc::clone(config);
         }
-        let config = Arc::new(connect_sctp(&self.config, spec));
+        let config = Arc::new(connect_sctp(&self.env.facts.config, spec));
         if self.sctp.len() >= KINDS {
             self.sctp.remove(0);
         }
@@ -292,23 +268,23 @@ impl Core {
 
     /// The peer does not speak MPA revision 2 (RFC 6581 §10); the same open goes on with revision 1.
     pub(super) fn on_retrying(&mut self, ticket: Ticket, reason: &CloseReason) {
-        let Some(Then::Connected(plan)) = self.tickets.get_mut(ticket.0) else {
-            self.tally.unexpected_events += 1;
+        let Some(Then::Connected(plan)) = self.env.tickets.get_mut(ticket.0) else {
+            self.env.tally.unexpected_events += 1;
             return;
         };
         let remote = plan.spec.remote;
-        self.warn(format!("{remote}: MPA revision 2 failed, trying revision 1: {reason}"));
+        self.env.warn(format!("{remote}: MPA revision 2 failed, trying revision 1: {reason}"));
     }
 
     pub(super) fn on_connect_failed(&mut self, ticket: Ticket, reason: ConnectError) {
-        let Some(Then::Connected(plan)) = self.tickets.cancel(ticket.0) else {
-            self.tally.unexpected_events += 1;
+        let Some(Then::Connected(plan)) = self.env.tickets.cancel(ticket.0) else {
+            self.env.tally.unexpected_events += 1;
             return;
         };
-        self.tally.connect_failed += 1;
+        self.env.tally.connect_failed += 1;
         let ConnectPlan { spec, purpose, .. } = *plan;
-        self.release_regions(&spec.regions, NOBODY);
-        self.log.push(EventKind::StreamRefused {
+        self.regions.release(&mut self.env, &spec.regions, NOBODY);
+        self.env.log.push(EventKind::StreamRefused {
             listener: None,
             remote: spec.remote.to_string(),
             reason: reason.to_string(),
@@ -348,26 +324,17 @@ impl Core {
         remote: SocketAddr,
         now: Instant,
     ) -> Purpose {
-        self.tally.connected += 1;
+        self.env.tally.connected += 1;
         let ConnectPlan { spec, interface, purpose, pd, .. } = plan;
         let peer_regions = match advert::decode(private_data) {
             Ok(regions) => regions,
             Err(advert::AdvertError::NotAnAdvertisement) => Vec::new(),
             Err(error) => {
-                self.warn(format!("{remote}: {error}"));
+                self.env.warn(format!("{remote}: {error}"));
                 Vec::new()
             }
         };
-        let mut exclusive = Vec::new();
-        for name in &spec.regions {
-            let Some(region) = self.regions.get_mut(name) else { continue };
-            region.users.insert(id);
-            if region.is_exclusive() {
-                region.bound = Some(id);
-                exclusive.push(name.clone());
-            }
-        }
-        self.bind(&exclusive, Some(id), Then::Nothing);
+        self.regions.adopt(&mut self.env, &spec.regions, id);
         let job = match &purpose {
             Purpose::Job(job) => Some(*job),
             _ => None,

@@ -10,18 +10,17 @@
 
 use std::time::Instant;
 
-use dataplane::Command;
 use dataplane::memory::Memory;
 use ddp::rdmap::WorkRequest;
-use ddp::{Access, Cookie, Stag, StagEntry, StreamId, TaggedOffset};
+use ddp::{Access, Cookie, Stag, StreamId, TaggedOffset};
 
 use super::connect::Purpose;
-use super::core::{Core, Loading, Post, SinkOf, Then};
+use super::core::Core;
 use super::jobs::{Job, MESSAGE, Need, Work, place};
 use super::loader::{Loaded, Wanted};
-use crate::api::{
-    ApiError, EventKind, GetSink, GetSpec, JobInfo, JobState, PutTarget, UlpChoice, Via,
-};
+use super::pending::{Loading, Post, SinkOf};
+use super::regions::Sink;
+use crate::api::{ApiError, GetSink, GetSpec, JobInfo, JobState, PutTarget, UlpChoice, Via};
 
 /// What a job that gets has besides other jobs.
 pub(super) struct Fetch {
@@ -91,7 +90,7 @@ impl Core {
         let total = fetch.length.unwrap_or(rest);
         let sink = fetch.sink.clone();
         let placed = place(&job.target, total, &regions, Need::Read);
-        let limit = self.config.limits.region_memory;
+        let limit = self.env.facts.config.limits.region_memory;
         match placed {
             Err(error) => return self.fail_job(id, error),
             Ok(_) if total > limit => {
@@ -104,25 +103,15 @@ impl Core {
         job.total = total;
         job.state = JobState::Staging;
         match sink {
-            GetSink::File(_) => drop(self.load(Wanted::Scratch(total), Loading::Get { job: id })),
-            GetSink::Region { name, offset } => match self.region_sink(&name, offset, total) {
-                Ok(memory) => self.add_sink(id, memory, offset),
-                Err(error) => self.fail_job(id, error),
-            },
-        }
-    }
-
-    /// Memory of a region that is to take `total` octets from `offset` on.
-    fn region_sink(&self, name: &str, offset: u64, total: u64) -> Result<Memory, ApiError> {
-        let region = self.regions.get(name).filter(|region| region.is_live());
-        let region =
-            region.ok_or_else(|| ApiError::not_found(format!("there is no region `{name}`")))?;
-        match offset.checked_add(total) {
-            Some(end) if end <= region.len => Ok(region.memory.clone()),
-            _ => Err(ApiError::bad_request(format!(
-                "{total} octets at offset {offset} do not fit into region `{name}` of {} octets",
-                region.len
-            ))),
+            GetSink::File(_) => {
+                self.env.load(Wanted::Scratch(total), Loading::Get { job: id });
+            }
+            GetSink::Region { name, offset } => {
+                match self.regions.sink_memory(&name, offset, total) {
+                    Ok(memory) => self.add_sink(id, memory, offset),
+                    Err(error) => self.fail_job(id, error),
+                }
+            }
         }
     }
 
@@ -134,37 +123,23 @@ impl Core {
     }
 
     fn add_sink(&mut self, id: u64, memory: Memory, offset: u64) {
-        let stag = match self.stags.allocate() {
-            Ok(stag) => stag,
-            Err(error) => return self.fail_job(id, ApiError::internal(error.to_string())),
-        };
         let pd = |stream| self.streams.get(&stream).map(|known| known.pd);
-        let job = self.jobs.get(&id).filter(|job| !job.state.is_final());
-        let found = job.and_then(|job| job.stream).and_then(|s| Some((s, pd(s)?)));
-        let Some((stream, pd)) = found else {
-            // It was given up meanwhile.
-            self.stags.release(stag);
-            return;
-        };
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        let Work::Get(fetch) = &mut job.work else { return };
-        fetch.stag = Some(stag);
-        fetch.offset = offset;
-        let entry = StagEntry {
-            stag,
-            pd,
-            stream: Some(stream),
-            base_to: TaggedOffset(0),
-            len: job.total.max(1),
-            access: Access::NONE,
-            memory: memory.clone(),
-            memory_offset: offset,
-        };
-        job.memory = Some(memory);
-        self.broadcast(Then::SinkReady(SinkOf::Job(id)), |ticket| Command::AddStag {
-            entry: entry.clone(),
-            ticket,
-        });
+        let job = self.jobs.get_mut(&id).filter(|job| !job.state.is_final());
+        // Without it, it was given up meanwhile.
+        let Some(job) = job else { return };
+        let Some((stream, pd)) = job.stream.and_then(|s| Some((s, pd(s)?))) else { return };
+        let (of, access, len) = (SinkOf::Job(id), Access::NONE, job.total.max(1));
+        let sink = Sink { of, stream, pd, memory: memory.clone(), offset, len, access };
+        match self.regions.add_sink(&mut self.env, sink) {
+            Ok(stag) => {
+                job.memory = Some(memory);
+                if let Work::Get(fetch) = &mut job.work {
+                    fetch.stag = Some(stag);
+                    fetch.offset = offset;
+                }
+            }
+            Err(error) => self.fail_job(id, error),
+        }
     }
 
     pub(super) fn on_sink_ready(&mut self, id: u64, result: Result<(), String>, now: Instant) {
@@ -202,7 +177,7 @@ impl Core {
         let Some(memory) = job.memory.clone() else { return false };
         let wanted = Wanted::Save { memory, len: job.total, path: path.clone() };
         job.state = JobState::Saving;
-        self.load(wanted, Loading::Save { job: id });
+        self.env.load(wanted, Loading::Save { job: id });
         true
     }
 
@@ -224,17 +199,10 @@ impl Core {
         let sink = fetch.sink.clone();
         let (stag, from, len) = (fetch.stag.take(), fetch.offset, job.acknowledged);
         if let Some(stag) = stag {
-            self.remove_sink(stag);
+            self.regions.remove_sink(&mut self.env, stag);
         }
-        if let GetSink::Region { name, .. } = sink
-            && let Some(region) = self.regions.get_mut(&name)
-        {
-            region.written = true;
-            if let Some(file) = region.file {
-                self.writer.dirty(file, from, len);
-            }
-            let octets = len;
-            self.log.push(EventKind::RegionFetched { region: name, offset: from, octets });
+        if let GetSink::Region { name, .. } = sink {
+            self.regions.on_fetched(&mut self.env, name, from, len);
         }
     }
 }

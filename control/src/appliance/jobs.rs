@@ -17,10 +17,11 @@ use ddp::rdmap::WorkRequest;
 use ddp::{Cookie, Message, Source, Stag, StreamId, TaggedOffset};
 
 use super::connect::Purpose;
-use super::core::{Core, Loading, Post};
+use super::core::Core;
 use super::counters::stream_counters;
 use super::gets::Fetch;
 use super::loader::{Loaded, Wanted};
+use super::pending::{Loading, Post};
 use super::streams::has_ended;
 use crate::advert::Advertised;
 use crate::api::{
@@ -85,7 +86,7 @@ impl Core {
             return Err(ApiError::bad_request(format!("`{file}` is not an absolute path")));
         }
         let id = self.new_job(file.clone(), via, target, Work::Put)?;
-        self.load(Wanted::File(file), Loading::Put { job: id });
+        self.env.load(Wanted::File(file), Loading::Put { job: id });
         self.job_info(id, now)
     }
 
@@ -97,7 +98,7 @@ impl Core {
         target: PutTarget,
         work: Work,
     ) -> Result<u64, ApiError> {
-        if !self.is_running() {
+        if !self.env.is_running() {
             return Err(ApiError::unavailable("the appliance is draining"));
         }
         let going_on = self.running_jobs();
@@ -116,7 +117,7 @@ impl Core {
             let Some((&id, _)) = oldest else { break };
             self.jobs.remove(&id);
         }
-        let id = self.number();
+        let id = self.env.number();
         let job = Job {
             work,
             file,
@@ -179,7 +180,7 @@ impl Core {
         let peer_regions = known.map(|stream| stream.peer_regions.as_slice()).unwrap_or_default();
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.state.is_final() {
-            self.tell(stream.worker(), Command::Close { stream, abort: false });
+            self.env.tell(stream.worker(), Command::Close { stream, abort: false });
             return;
         }
         if matches!(job.work, Work::Get(_)) {
@@ -325,7 +326,7 @@ impl Core {
             None => {}
         }
         let error = error.map(|error| error.message);
-        self.log.push(EventKind::JobFinished { job: id, error });
+        self.env.log.push(EventKind::JobFinished { job: id, error });
     }
 
     pub(super) fn cancel_job(&mut self, id: u64, now: Instant) -> Result<JobInfo, ApiError> {

@@ -42,7 +42,7 @@ impl Links {
 impl Core {
     /// When [`look_at_links`](Self::look_at_links) is due; `None` without ports.
     pub(super) fn next_look_at_links(&self) -> Option<Instant> {
-        (!self.ports.is_empty()).then_some(self.links.next)
+        (!self.env.facts.ports.is_empty()).then_some(self.links.next)
     }
 
     /// Asks the ports, if it is time to.
@@ -51,8 +51,8 @@ impl Core {
             return;
         }
         self.links.next = now + LOOK;
-        for port in 0..self.ports.len() {
-            let up = self.ports[port].port.link().up;
+        for port in 0..self.env.facts.ports.len() {
+            let up = self.env.facts.ports[port].port.link().up;
             self.link_is(port, up, now);
         }
     }
@@ -65,7 +65,7 @@ impl Core {
             *link = Link { used: true, ..Link::default() };
         } else {
             let since = *link.down.get_or_insert(now);
-            let patience = self.config.ports[port].link_down_timeout;
+            let patience = self.env.facts.config.ports[port].link_down_timeout;
             link.lost = patience.is_some_and(|patience| now.duration_since(since) >= patience);
         }
         let lost = link.lost;
@@ -80,26 +80,26 @@ impl Core {
     /// Why no stream can be opened on an interface: its port's link was lost. One that has not been up yet
     /// may come up while TCP tries.
     pub(super) fn refused_by_link(&self, InterfaceId(at): InterfaceId) -> Option<ApiError> {
-        let name = &self.config.interfaces.get(usize::from(at))?.port;
-        let port = self.config.ports.iter().position(|port| port.name == *name)?;
+        let name = &self.env.facts.config.interfaces.get(usize::from(at))?.port;
+        let port = self.env.facts.config.ports.iter().position(|port| port.name == *name)?;
         let link = &self.links.links[port];
         // What was seen last may be a moment old: a link that has come back since refuses nothing.
-        let is_up = || self.ports.get(port).is_some_and(|port| port.port.link().up);
+        let is_up = || self.env.facts.ports.get(port).is_some_and(|port| port.port.link().up);
         (link.used && link.lost && !is_up()).then(|| ApiError::unavailable(is_down(name)))
     }
 
     fn link_changed(&mut self, port: usize, up: bool) {
-        let port = self.config.ports[port].name.clone();
+        let port = self.env.facts.config.ports[port].name.clone();
         tracing::info!("port {port}: the link is {}", if up { "up" } else { "down" });
-        self.log.push(EventKind::LinkChanged { port, up });
+        self.env.log.push(EventKind::LinkChanged { port, up });
     }
 
     /// Aborts the streams of a port, except those for which that was done.
     fn end_streams_of(&mut self, port: usize) {
-        let name = &self.config.ports[port].name;
+        let name = &self.env.facts.config.ports[port].name;
         let sentence = is_down(name);
         let on_port = |InterfaceId(at): InterfaceId| {
-            self.config.interfaces.get(usize::from(at)).is_some_and(|i| i.port == *name)
+            self.env.facts.config.interfaces.get(usize::from(at)).is_some_and(|i| i.port == *name)
         };
         let mut ids: Vec<StreamId> = Vec::new();
         for (&id, stream) in &mut self.streams {
@@ -112,7 +112,7 @@ impl Core {
             }
         }
         for id in ids {
-            self.tell(id.worker(), Command::Close { stream: id, abort: true });
+            self.env.tell(id.worker(), Command::Close { stream: id, abort: true });
         }
     }
 }

@@ -16,6 +16,7 @@ mod core;
 mod counters;
 mod drain;
 pub mod endpoints;
+mod env;
 mod gets;
 mod jobs;
 pub mod limits;

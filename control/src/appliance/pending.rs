@@ -2,13 +2,17 @@
 //! that is being made ([`Loading`]).
 
 use dataplane::ListenerId;
+use dataplane::memory::Memory;
 use ddp::StreamId;
 
 use super::connect::ConnectPlan;
-use super::services::{AfterPost, TakenSlot};
 use super::verbs::PendingAtomic;
 use crate::api::Answer;
-use crate::config::RegionSection;
+use crate::config::ServiceKind;
+use crate::service::Slot;
+
+/// The stream that a region is bound to while nobody may use it. No worker has this number.
+pub(super) const NOBODY: StreamId = StreamId(u64::MAX);
 
 /// What follows when all workers have answered.
 pub(super) enum Then {
@@ -107,10 +111,8 @@ pub(super) enum Post {
 
 /// What memory is being made for.
 pub(super) enum Loading {
-    Region {
-        section: RegionSection,
-        answer: Answer,
-    },
+    /// A region that the API asked for.
+    Region,
     Put {
         job: u64,
     },
@@ -134,4 +136,37 @@ pub(super) enum Loading {
     /// The regions of an active open are cleared before its peer is told of them.
     ClearFor(Box<ConnectPlan>),
     Reload,
+}
+
+/// A piece of a listener's region that a stream is to have.
+pub(super) struct Piece {
+    pub listener: ListenerId,
+    pub number: u32,
+    /// Octets of each piece of the region.
+    pub each: u64,
+    pub kind: ServiceKind,
+    pub region: String,
+}
+
+/// A piece of a listener's region, and the stream that has it.
+#[derive(Clone, Debug)]
+pub(super) struct TakenSlot {
+    pub number: u32,
+    pub slot: Slot,
+    pub listener: ListenerId,
+    /// Not looked up: the listener, and the region, may be gone by the time it is cleared.
+    pub memory: Memory,
+    pub region: String,
+    pub stream: StreamId,
+}
+
+/// What follows when an operation of a service is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AfterPost {
+    Nothing,
+    /// The receive buffer that it answers is posted again.
+    GiveBack,
+    /// The service is told.
+    Read,
+    Write,
 }

@@ -5,12 +5,14 @@ use std::time::Instant;
 use dataplane::{Command, CounterKind, NeighbourInfo};
 use ddp::StreamId;
 
-use super::core::{Core, Found, Phase, StreamsFor, Then};
+use super::core::Core;
 use super::counters::{self, Totals};
+use super::env::{Phase, api_id};
+use super::pending::{Found, StreamsFor, Then};
 use super::render;
 use super::streams::State;
 use crate::api::{
-    self, Answer, ApiError, Counters, PortStats, Reply, Stats, Status, StreamInfo, WorkerInfo,
+    Answer, ApiError, Counters, PortStats, Reply, Stats, Status, StreamInfo, WorkerInfo,
     WorkerStats,
 };
 use crate::config::Idle;
@@ -30,30 +32,31 @@ const STREAM_TOTALS: [&str; 9] = [
 
 impl Core {
     pub(super) fn status(&self, now: Instant) -> Status {
-        let state = match self.phase {
+        let state = match self.env.phase {
             Phase::Running => "running",
             Phase::Draining { .. } | Phase::Stopping { .. } => "draining",
         };
         Status {
-            name: self.config.name.clone(),
+            name: self.env.facts.config.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
-            dpdk_version: self.dpdk_version.clone(),
-            config: self.config.file.clone(),
+            dpdk_version: self.env.facts.dpdk_version.clone(),
+            config: self.env.facts.config.file.clone(),
             pid: std::process::id(),
             state: state.into(),
-            uptime_seconds: now.duration_since(self.started).as_secs_f64(),
-            hugepages: self.hugepages,
-            workers: self.workers() as u32,
-            ports: self.config.ports.len() as u32,
+            uptime_seconds: now.duration_since(self.env.facts.started).as_secs_f64(),
+            hugepages: self.env.facts.hugepages,
+            workers: self.env.workers() as u32,
+            ports: self.env.facts.config.ports.len() as u32,
             regions: self.regions.len() as u32,
             listeners: self.listeners.len() as u32,
             streams: self.established() as u32,
-            notes: self.notes.clone(),
+            notes: self.env.facts.notes.clone(),
         }
     }
 
     pub(super) fn worker_infos(&self) -> Vec<WorkerInfo> {
-        let sections = self.config.workers.iter().zip(&self.counters).enumerate();
+        let sections =
+            self.env.facts.config.workers.iter().zip(&self.env.facts.counters).enumerate();
         sections
             .map(|(id, (section, counters))| WorkerInfo {
                 id: id as u32,
@@ -73,18 +76,24 @@ impl Core {
     /// Ports with the neighbours that their workers know.
     pub(super) fn list_ports(&mut self, answer: Answer) {
         let then = Then::Neighbours { found: Vec::new(), answer };
-        self.broadcast(then, |ticket| Command::ListNeighbours { ticket });
+        self.env.broadcast(then, |ticket| Command::ListNeighbours { ticket });
     }
 
     pub(super) fn on_neighbours(&self, found: &[NeighbourInfo], answer: Answer) {
-        let ports = self.ports.iter().map(|port| port.info(&self.config, found)).collect();
+        let ports = self
+            .env
+            .facts
+            .ports
+            .iter()
+            .map(|port| port.info(&self.env.facts.config, found))
+            .collect();
         answer.send(Ok(Reply::Ports(ports)));
     }
 
     /// Asks the workers for their streams.
     pub(super) fn list_streams(&mut self, wanted: StreamsFor) {
         let then = Then::Streams { wanted, found: Found::default() };
-        self.broadcast(then, |ticket| Command::ListStreams { ticket });
+        self.env.broadcast(then, |ticket| Command::ListStreams { ticket });
     }
 
     pub(super) fn on_streams_listed(&mut self, wanted: StreamsFor, found: Found, now: Instant) {
@@ -96,7 +105,7 @@ impl Core {
                 answer.send(Ok(Reply::Streams(infos.collect())));
             }
             StreamsFor::One(id, answer) => {
-                let shown = Core::api_id(id);
+                let shown = api_id(id);
                 let info = self.stream_info(id, &found, now);
                 let missing = || ApiError::not_found(format!("there is no stream {shown}"));
                 answer.send(info.map(Reply::Stream).ok_or_else(missing));
@@ -109,7 +118,7 @@ impl Core {
             }
             StreamsFor::Association(id, answer) => {
                 let info = found.associations.iter().find(|info| info.association == id);
-                let shown = Core::api_id(id);
+                let shown = api_id(id);
                 let missing = || ApiError::not_found(format!("there is no association {shown}"));
                 let info = info.map(|info| Reply::Association(render::association(info)));
                 answer.send(info.ok_or_else(missing));
@@ -121,10 +130,7 @@ impl Core {
     fn stream_info(&self, id: StreamId, found: &Found, now: Instant) -> Option<StreamInfo> {
         let known = self.streams.get(&id)?;
         let found = found.streams.iter().find(|found| found.stream == id);
-        let listener = known.listener.and_then(|id| {
-            let mut all = self.listeners.values().chain(&self.retired);
-            all.find(|listener| listener.ids.contains(&id)).map(|l| l.section.name.clone())
-        });
+        let listener = known.listener.and_then(|id| self.listeners.name_of(id)).map(str::to_owned);
         Some(render::stream(id, known, found, listener, now))
     }
 
@@ -144,7 +150,8 @@ impl Core {
                 totals.add_live(&info.stats);
             }
         }
-        let ports: Vec<PortStats> = self.ports.iter().map(super::ports::PortView::stats).collect();
+        let ports: Vec<PortStats> =
+            self.env.facts.ports.iter().map(super::ports::PortView::stats).collect();
         let mut all = Totals::default();
         per_worker.iter().for_each(|totals| all.merge(totals));
         let mut control = self.control_counters();
@@ -162,7 +169,7 @@ impl Core {
     }
 
     fn worker_stats(&self, totals: &[Totals]) -> Vec<WorkerStats> {
-        let workers = self.counters.iter().zip(totals).enumerate();
+        let workers = self.env.facts.counters.iter().zip(totals).enumerate();
         workers
             .map(|(worker, (counters, totals))| {
                 let mut all = totals.counters().clone();
@@ -180,7 +187,7 @@ impl Core {
     }
 
     fn control_counters(&self) -> Counters {
-        let (tally, shm) = (&self.tally, self.shm.counters());
+        let (tally, shm) = (&self.env.tally, self.env.shm.counters());
         [
             ("streams_accepted", tally.accepted),
             ("streams_refused", tally.refused),
@@ -197,7 +204,7 @@ impl Core {
             ("programs_refused", shm.refused),
             ("completions", shm.completions),
             ("completions_lost", shm.lost),
-            ("events", self.log.last()),
+            ("events", self.env.log.last()),
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
@@ -212,7 +219,7 @@ impl Core {
             ("streams", self.established() as u64),
             ("associations", found.associations.len() as u64),
             ("regions", self.regions.len() as u64),
-            ("region_memory", self.regions.values().map(|region| region.len).sum()),
+            ("region_memory", self.regions.memory()),
             ("listeners", self.listeners.len() as u64),
             ("jobs", self.running_jobs() as u64),
             ("held_bytes", sum(|held| held.held)),
@@ -226,9 +233,5 @@ impl Core {
 
     fn established(&self) -> usize {
         self.streams.values().filter(|stream| stream.state == State::Established).count()
-    }
-
-    pub(super) fn api_id(stream: StreamId) -> api::StreamId {
-        api::StreamId(stream.0)
     }
 }

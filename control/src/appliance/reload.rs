@@ -11,8 +11,10 @@ use std::collections::HashMap;
 
 use dataplane::Sources;
 
-use super::core::{Core, Loading};
+use super::core::Core;
+use super::listeners::check_interface_of;
 use super::loader::{Loaded, Wanted};
+use super::pending::Loading;
 use crate::api::{Answer, ApiError, EventKind, ReloadReport, Reply};
 use crate::config::{Config, ListenerSection, RegionSection};
 
@@ -43,7 +45,7 @@ pub(super) struct Difference {
 impl Core {
     /// Reads the configuration file again and applies what can change.
     pub fn reload_from_file(&mut self, answer: Option<Answer>) {
-        let file = self.config.file.clone();
+        let file = self.env.facts.config.file.clone();
         match Config::load(&file) {
             Ok(config) => self.reload(config, answer),
             Err(errors) => {
@@ -54,7 +56,7 @@ impl Core {
 
     /// Applies what can change.
     pub(super) fn reload(&mut self, config: Config, answer: Option<Answer>) {
-        if !self.is_running() {
+        if !self.env.is_running() {
             let error = ApiError::unavailable("the appliance is draining");
             return self.refuse_reload(answer, error);
         }
@@ -62,14 +64,14 @@ impl Core {
             let error = ApiError::conflict("a reload is going on already");
             return self.refuse_reload(answer, error);
         }
-        let difference = difference(&self.config, &config);
+        let difference = difference(&self.env.facts.config, &config);
         let refusals = self.refusals(&difference);
         if !refusals.is_empty() {
             return self.refuse_reload(answer, ApiError::conflict(refusals.join("\n")));
         }
         let mut waiting = HashMap::new();
         for section in &difference.regions_added {
-            let id = self.load(Wanted::Region(section.clone()), Loading::Reload);
+            let id = self.env.load(Wanted::Region(section.clone()), Loading::Reload);
             waiting.insert(id, section.clone());
         }
         let (loaded, refusals) = (Vec::new(), Vec::new());
@@ -89,7 +91,7 @@ impl Core {
     }
 
     fn refuse_reload(&mut self, answer: Option<Answer>, error: ApiError) {
-        self.warn(format!("the configuration is not reloaded: {}", error.message));
+        self.env.warn(format!("the configuration is not reloaded: {}", error.message));
         if let Some(answer) = answer {
             answer.send(Err(error));
         }
@@ -99,29 +101,24 @@ impl Core {
     fn refusals(&self, difference: &Difference) -> Vec<String> {
         let mut refusals = Vec::new();
         for name in &difference.regions_removed {
-            let users = self.regions.get(name).map_or(0, |region| region.users.len());
+            let users = self.regions.users_of(name);
             if users > 0 {
                 refusals.push(format!("region `{name}` cannot go: {users} streams use it"));
             }
-            let other = |listener: &&super::listeners::Listener| {
-                !listener.configured && listener.section.regions.contains(name)
-            };
-            if let Some(listener) = self.listeners.values().find(other) {
-                let listener = &listener.section.name;
+            if let Some(listener) = self.listeners.of_api_naming(name) {
                 refusals.push(format!("region `{name}` cannot go: listener `{listener}` names it"));
             }
         }
         for section in &difference.regions_added {
-            if let Err(error) = self.may_add_region(section) {
+            if let Err(error) = self.regions.may_add(&self.env, section) {
                 refusals.push(error.message);
             }
         }
         for section in difference.listeners_added.iter().chain(&difference.listeners_changed) {
-            if let Err(error) = self.check_interface_of(section) {
+            if let Err(error) = check_interface_of(&self.env, section) {
                 refusals.push(format!("listener `{}`: {}", section.name, error.message));
             }
-            let api = |other: &super::listeners::Listener| !other.configured;
-            if let Some(other) = self.listener_at(section, api) {
+            if let Some(other) = self.listeners.of_api_at(section) {
                 refusals.push(format!(
                     "listener `{}` cannot have port {}: listener `{other}` has it",
                     section.name, section.port
@@ -141,7 +138,7 @@ impl Core {
         for sentence in &report.needs_restart {
             tracing::warn!("reload: {sentence}");
         }
-        self.log.push(EventKind::Reloaded { changes: report.applied.clone() });
+        self.env.log.push(EventKind::Reloaded { changes: report.applied.clone() });
         if let Some(answer) = answer {
             answer.send(Ok(Reply::Reload(report)));
         }
@@ -155,14 +152,14 @@ impl Core {
     ) -> ReloadReport {
         let mut report = ReloadReport { needs_restart: difference.needs_restart, applied: vec![] };
         if difference.limits_changed {
-            let limits = &mut self.config.limits;
+            let limits = &mut self.env.facts.config.limits;
             limits.streams = config.limits.streams;
             limits.regions = config.limits.regions;
             limits.region_memory = config.limits.region_memory;
             report.applied.push("limits changed".into());
         }
         for name in difference.listeners_removed {
-            self.remove_listener(&name, None);
+            self.listeners.remove(&mut self.env, &name, None);
             report.applied.push(format!("listener `{name}` removed"));
         }
         for (section, loaded) in loaded {
@@ -181,11 +178,11 @@ impl Core {
             self.apply_listener(section, sentence, &mut report);
         }
         for name in difference.regions_removed {
-            self.deregister(&name, Sources::Wait, None);
+            self.regions.deregister(&mut self.env, &name, Sources::Wait, None);
             report.applied.push(format!("region `{name}` removed"));
         }
-        self.config.regions = config.regions;
-        self.config.listeners = config.listeners;
+        self.env.facts.config.regions = config.regions;
+        self.env.facts.config.listeners = config.listeners;
         report
     }
 

@@ -4,14 +4,10 @@ use dataplane::{StreamInfo as WorkerStream, StreamParams};
 use ddp::last_message::LastMessage;
 
 use super::counters::{live_counters, of_association};
-use super::listeners::Listener;
-use super::regions::Region;
 use super::streams::Stream;
 use crate::advert::Advertised;
-use crate::api::{
-    AssociationInfo, ListenerInfo, MpaInfo, PeerRegion, QueueInfo, RegionInfo, StreamId, StreamInfo,
-};
-use crate::config::{Backing, Config, Delivery, access_word};
+use crate::api::{AssociationInfo, MpaInfo, PeerRegion, StreamId, StreamInfo};
+use crate::config::access_word;
 use crate::transport::Transport;
 
 /// A stream: what the control thread and, where it has been asked, what the worker knows.
@@ -93,81 +89,6 @@ fn peer_region(region: &Advertised) -> PeerRegion {
         base_to: region.base_to.to_string(),
         size: region.len,
         access: access(region.remote_read, region.remote_write, region.remote_atomic),
-    }
-}
-
-/// A region with the listeners that name it.
-pub(super) fn region(region: &Region, listeners: Vec<String>) -> RegionInfo {
-    let section = &region.section;
-    let (backing, path) = match &section.backing {
-        Backing::Anonymous => ("anonymous", None),
-        Backing::Hugepages => ("hugepages", None),
-        Backing::SharedMemory { object } => ("shared-memory", Some(object.clone())),
-        Backing::File { path, .. } => ("file", Some(path.display().to_string())),
-    };
-    RegionInfo {
-        name: section.name.clone(),
-        size: region.len,
-        backing: backing.into(),
-        path,
-        stag: stag(region.stag.0),
-        base_to: section.base_to.to_string(),
-        access: section.access_word().into(),
-        shared: section.shared,
-        bound_to: region.bound.filter(|s| *s != super::core::NOBODY).map(|s| StreamId(s.0)),
-        locked: region.memory.is_locked(),
-        listeners,
-        placed: region.placed,
-        messages: region.messages,
-        configured: region.configured,
-    }
-}
-
-/// A listener.
-pub(super) fn listener(listener: &Listener, config: &Config) -> ListenerInfo {
-    let section = &listener.section;
-    let interface = config.interfaces.iter().find(|i| i.name == section.interface);
-    let all = interface.map(|i| i.addresses.as_slice()).unwrap_or_default();
-    let addresses = match section.address {
-        Some(address) => vec![address],
-        None => all.iter().map(|prefix| prefix.address).collect(),
-    };
-    let socket = |address| std::net::SocketAddr::new(address, section.port).to_string();
-    let mpa = &section.mpa;
-    let spoken = [(0, mpa.revision_0), (1, mpa.revision_1), (2, mpa.revision_2)];
-    ListenerInfo {
-        name: section.name.clone(),
-        interface: section.interface.clone(),
-        addresses: addresses.into_iter().map(socket).collect(),
-        transport: section.transport,
-        ulp: section.ulp.word().into(),
-        service: section.ulp.rdmap().map(|rdmap| rdmap.service.word().into()),
-        sessions: listener.serving.as_ref().map_or(0, |s| s.service.sessions() as u64),
-        revisions: spoken.into_iter().filter(|(_, on)| *on).map(|(number, _)| number).collect(),
-        markers: section.mpa.markers,
-        crc: section.mpa.crc,
-        regions: section.regions.clone(),
-        queues: section.queues.iter().map(queue).collect(),
-        streams: listener.ledger.streams(),
-        max_streams: section.limits.streams,
-        accepted: listener.accepted,
-        refused: listener.refused,
-        configured: listener.configured,
-    }
-}
-
-fn queue(queue: &crate::config::QueueSection) -> QueueInfo {
-    let deliver_to = match &queue.deliver_to {
-        Delivery::Events => "events",
-        Delivery::File { .. } => "file",
-        Delivery::Echo => "echo",
-        Delivery::Discard => "discard",
-    };
-    QueueInfo {
-        qn: queue.qn,
-        buffers: queue.buffers,
-        buffer_size: queue.buffer_size,
-        deliver_to: deliver_to.into(),
     }
 }
 

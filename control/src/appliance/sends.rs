@@ -7,7 +7,9 @@ use ddp::rdmap::WorkRequest;
 use ddp::{Cookie, Message, Qn, Source, StreamId};
 
 use super::connect::Purpose;
-use super::core::{Core, Post, Then};
+use super::core::Core;
+use super::env::api_id;
+use super::pending::{Post, Then};
 use super::streams::State;
 use crate::api::{Answer, ApiError, Reply, SendSpec, Sent, Via};
 
@@ -52,7 +54,7 @@ impl Core {
                     Some(_) => send.answer.send(Err(ApiError::conflict("the stream is not open"))),
                     None => send.answer.send(Err(ApiError::not_found(format!(
                         "there is no stream {}",
-                        Core::api_id(id)
+                        api_id(id)
                     )))),
                 }
             }
@@ -122,8 +124,8 @@ impl Core {
                 if send.queue == qn && send.wait.is_some() && send.reply.is_none())
         };
         let first =
-            tickets.into_iter().find(|&t| self.tickets.get_mut(t).is_some_and(|t| awaits(t)));
-        match first.and_then(|ticket| self.tickets.get_mut(ticket)) {
+            tickets.into_iter().find(|&t| self.env.tickets.get_mut(t).is_some_and(|t| awaits(t)));
+        match first.and_then(|ticket| self.env.tickets.get_mut(ticket)) {
             Some(Then::Posted { post: Post::Send(send), .. }) => {
                 send.reply = Some(data);
                 None

@@ -20,9 +20,11 @@ use ddp::{Message, PdId, Qn, StreamId};
 use tcp_lite::mpa::{Peer, Revision};
 
 use super::connect::Purpose;
-use super::core::{Core, Post, StreamsFor, Then};
+use super::core::Core;
+use super::env::api_id;
+use super::pending::TakenSlot;
+use super::pending::{Post, StreamsFor, Then};
 use super::sends::PendingSend;
-use super::services::TakenSlot;
 use crate::advert::Advertised;
 use crate::api::{Answer, ApiError, ConnectSpec, EventKind, Reply, UlpChoice};
 use crate::config::QueueSection;
@@ -105,11 +107,11 @@ impl Core {
             return;
         };
         let plan = match ticket {
-            Some(ticket) => match self.tickets.cancel(ticket.0) {
+            Some(ticket) => match self.env.tickets.cancel(ticket.0) {
                 Some(Then::Connected(plan)) => Some(*plan),
                 _ => {
-                    self.tally.unexpected_events += 1;
-                    self.tell(id.worker(), Command::Close { stream: id, abort: true });
+                    self.env.tally.unexpected_events += 1;
+                    self.env.tell(id.worker(), Command::Close { stream: id, abort: true });
                     return;
                 }
             },
@@ -118,7 +120,7 @@ impl Core {
         let settles = plan.as_ref().is_some_and(|plan| must_settle(&plan.spec));
         let purpose = plan.map(|plan| self.adopt(id, plan, &private_data, local, remote, now));
         let Some(stream) = self.streams.get_mut(&id) else {
-            self.tally.unexpected_events += 1;
+            self.env.tally.unexpected_events += 1;
             return;
         };
         if stream.state != State::Closing {
@@ -127,11 +129,10 @@ impl Core {
         stream.params = Some(params);
         stream.since = now;
         let (regions, listener) = (stream.regions.clone(), stream.listener);
-        let listener =
-            listener.and_then(|l| self.listener_by_id(l)).map(|l| l.section.name.clone());
+        let listener = listener.and_then(|l| self.listeners.name_of(l)).map(str::to_owned);
         let remote = remote.to_string();
-        self.log.push(EventKind::StreamEstablished { stream: Core::api_id(id), listener, remote });
-        self.announce(&regions, id, Kind::Opened);
+        self.env.log.push(EventKind::StreamEstablished { stream: api_id(id), listener, remote });
+        self.regions.announce(&mut self.env, &regions, id, Kind::Opened);
         match purpose {
             Some(purpose) if settles => self.settling.push((now + SETTLING, id, purpose)),
             Some(purpose) => self.begin(id, purpose, now),
@@ -160,7 +161,7 @@ impl Core {
         match purpose {
             // The client has gone away and will never learn the stream's number.
             Purpose::Keep(answer) if answer.is_abandoned() => {
-                self.tell(id.worker(), Command::Close { stream: id, abort: false });
+                self.env.tell(id.worker(), Command::Close { stream: id, abort: false });
             }
             Purpose::Keep(answer) => self.list_streams(StreamsFor::One(id, answer)),
             Purpose::Job(job) => self.job_connected(job, id, now),
@@ -172,12 +173,12 @@ impl Core {
 
     /// Posts a message and remembers whose it is.
     pub(super) fn post(&mut self, id: StreamId, message: Message<Memory>, post: Post) {
-        let ticket = self.tickets.issue(1, Then::Posted { stream: id, post });
+        let ticket = self.env.tickets.issue(1, Then::Posted { stream: id, post });
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.posts.insert(ticket);
         }
         let command = Command::Post { stream: id, message, region: None, ticket: Ticket(ticket) };
-        self.tell(id.worker(), command);
+        self.env.tell(id.worker(), command);
     }
 
     /// A posted message was acknowledged, or could not be posted.
@@ -187,7 +188,7 @@ impl Core {
         result: Result<Outcome, ApiError>,
         now: Instant,
     ) {
-        let Some(Then::Posted { stream, post }) = self.tickets.cancel(ticket.0) else {
+        let Some(Then::Posted { stream, post }) = self.env.tickets.cancel(ticket.0) else {
             return; // its stream is gone, and it was given up then
         };
         if let Some(known) = self.streams.get_mut(&stream) {
@@ -218,11 +219,16 @@ impl Core {
     }
 
     pub(super) fn on_stream_error(&mut self, id: StreamId, error: &ddp::DdpError) {
-        self.tally.stream_errors += 1;
+        self.env.tally.stream_errors += 1;
         let code = format!("{}/{:02}", error.code.error_type(), error.code.code());
-        let (stream, layer) = (Core::api_id(id), "ddp".to_owned());
+        let (stream, layer) = (api_id(id), "ddp".to_owned());
         tracing::warn!("stream {stream}: {error}");
-        self.log.push(EventKind::StreamError { stream, layer, code, reason: error.to_string() });
+        self.env.log.push(EventKind::StreamError {
+            stream,
+            layer,
+            code,
+            reason: error.to_string(),
+        });
     }
 
     pub(super) fn on_closed(
@@ -233,7 +239,7 @@ impl Core {
         now: Instant,
     ) {
         let Some(mut stream) = self.streams.remove(&id) else {
-            self.tally.unexpected_events += 1;
+            self.env.tally.unexpected_events += 1;
             return;
         };
         self.forget_refused(id);
@@ -248,28 +254,23 @@ impl Core {
             self.credit_back(stream.listener, id);
             return;
         }
-        self.announce(&stream.regions, id, Kind::Closed);
-        self.release_regions(&stream.regions, id);
+        self.regions.announce(&mut self.env, &stream.regions, id, Kind::Closed);
+        self.regions.release(&mut self.env, &stream.regions, id);
         self.service_closed(id, stream.listener, now);
         self.release_slot(&stream);
         self.fail_ping(id, has_ended(error.clone()));
         if let Some(listener) = stream.listener {
-            if let Some(found) = self.listener_by_id(listener) {
-                found.ledger.release(stream.remote.ip());
-                let files: Vec<_> = found.files.values().copied().collect();
-                files.into_iter().for_each(|file| self.writer.stream_closed(file));
-            }
-            self.forget_retired(listener);
+            self.listeners.on_stream_closed(&mut self.env, listener, stream.remote.ip());
         }
         let counts = stats.ddp();
-        self.log.push(EventKind::StreamClosed {
-            stream: Core::api_id(id),
+        self.env.log.push(EventKind::StreamClosed {
+            stream: api_id(id),
             reason: sentence.clone(),
             placed: counts.placed_in_order_octets + counts.placed_out_of_order_octets,
             sent: stats.octets_acknowledged(),
         });
         for ticket in std::mem::take(&mut stream.posts) {
-            if let Some(Then::Posted { post, .. }) = self.tickets.cancel(ticket) {
+            if let Some(Then::Posted { post, .. }) = self.env.tickets.cancel(ticket) {
                 self.posted(id, post, Err(error.clone()), now);
             }
         }
@@ -288,7 +289,7 @@ impl Core {
     /// A rejected stream took a credit; it is gone now.
     fn credit_back(&mut self, listener: Option<ListenerId>, stream: StreamId) {
         if let Some(listener) = listener {
-            self.tell(stream.worker(), Command::Credits { listener, more: 1 });
+            self.env.tell(stream.worker(), Command::Credits { listener, more: 1 });
         }
     }
 
@@ -299,7 +300,7 @@ impl Core {
                 self.hang_up(id, abort);
             }
             None => {
-                let id = Core::api_id(id);
+                let id = api_id(id);
                 answer.send(Err(ApiError::not_found(format!("there is no stream {id}"))));
             }
         }
@@ -309,14 +310,14 @@ impl Core {
     pub(super) fn hang_up(&mut self, id: StreamId, abort: bool) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.state = State::Closing;
-            self.tell(id.worker(), Command::Close { stream: id, abort });
+            self.env.tell(id.worker(), Command::Close { stream: id, abort });
         }
     }
 
     /// Name of the listener that a stream came by.
-    pub(super) fn listener_name(&mut self, id: StreamId) -> Option<String> {
+    pub(super) fn listener_name(&self, id: StreamId) -> Option<String> {
         let listener = self.streams.get(&id)?.listener?;
-        self.listener_by_id(listener).map(|listener| listener.section.name.clone())
+        self.listeners.name_of(listener).map(str::to_owned)
     }
 }
 

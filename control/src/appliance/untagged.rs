@@ -5,7 +5,9 @@ use std::sync::Arc;
 use dataplane::Command;
 use ddp::{Cookie, Message, Msn, Qn, Source, StreamId};
 
-use super::core::{Core, Post};
+use super::core::Core;
+use super::env::api_id;
+use super::pending::Post;
 use super::render;
 use crate::api::EventKind;
 use crate::config::Delivery;
@@ -14,8 +16,8 @@ use crate::files;
 impl Core {
     /// An untagged message goes where its queue says; its buffer goes back when it has got there.
     pub(super) fn on_untagged(&mut self, id: StreamId, qn: Qn, msn: Msn, data: Vec<u8>) {
-        self.tally.untagged_messages += 1;
-        self.tally.untagged_octets += data.len() as u64;
+        self.env.tally.untagged_messages += 1;
+        self.env.tally.untagged_octets += data.len() as u64;
         let Some(stream) = self.streams.get(&id) else { return };
         let queue = stream.queues.iter().find(|queue| queue.qn == qn.0);
         let Some(queue) = queue.cloned() else {
@@ -45,13 +47,13 @@ impl Core {
         match queue.map_or(Delivery::Discard, |queue| queue.deliver_to.clone()) {
             // An echo has been sent back by whoever knows how.
             Delivery::Discard | Delivery::Echo => {
-                self.tally.discarded += 1;
+                self.env.tally.discarded += 1;
                 self.give_back(id, qn);
             }
             Delivery::Events => {
                 let listener = self.listener_name(id);
-                let (stream, queue, msn) = (Core::api_id(id), qn.0, msn.0);
-                self.log.push(EventKind::Message { stream, listener, queue, msn, data });
+                let (stream, queue, msn) = (api_id(id), qn.0, msn.0);
+                self.env.log.push(EventKind::Message { stream, listener, queue, msn, data });
                 self.give_back(id, qn);
             }
             Delivery::File { .. } => self.append(id, qn, &data),
@@ -60,15 +62,14 @@ impl Core {
 
     fn append(&mut self, id: StreamId, qn: Qn, data: &[u8]) {
         let listener = self.streams.get(&id).and_then(|stream| stream.listener);
-        let listener = listener.and_then(|listener| self.listener_by_id(listener));
-        let file = listener.and_then(|listener| listener.files.get(&qn.0).copied());
-        let tag = self.number();
+        let file = listener.and_then(|listener| self.listeners.file_of(listener, qn.0));
+        let tag = self.env.number();
         match file {
-            Some(file) if self.writer.append(file, files::frame(data), tag) => {
+            Some(file) if self.env.writer.append(file, files::frame(data), tag) => {
                 self.appending.insert(tag, (id, qn.0));
             }
             _ => {
-                self.tally.discarded += 1;
+                self.env.tally.discarded += 1;
                 self.give_back(id, qn);
             }
         }
@@ -86,14 +87,14 @@ impl Core {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.peer_error = Some(reason.clone());
         }
-        let stream = Core::api_id(id);
+        let stream = api_id(id);
         let layer = "ddp".to_owned();
-        self.log.push(EventKind::StreamError { stream, layer, code, reason });
+        self.env.log.push(EventKind::StreamError { stream, layer, code, reason });
     }
 
     pub(super) fn give_back(&mut self, stream: StreamId, qn: Qn) {
         if self.streams.contains_key(&stream) {
-            self.tell(stream.worker(), Command::PostBuffers { stream, qn, buffers: 1 });
+            self.env.tell(stream.worker(), Command::PostBuffers { stream, qn, buffers: 1 });
         }
     }
 }

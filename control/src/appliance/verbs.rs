@@ -9,15 +9,17 @@
 use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
-use dataplane::{Command, Sources};
 use ddp::rdmap::{AtomicOp, Outcome, WorkRequest};
-use ddp::{Access, Cookie, RegionMemory as _, Source, Stag, StagEntry, StreamId, TaggedOffset};
+use ddp::{Access, Cookie, RegionMemory as _, Source, Stag, StreamId, TaggedOffset};
 use std::sync::Arc;
 
 use super::connect::Purpose;
-use super::core::{Core, Loading, Post, SinkOf, Then};
+use super::core::Core;
+use super::env::api_id;
 use super::jobs::{Need, place};
 use super::loader::{Loaded, Wanted};
+use super::pending::{Loading, Post, SinkOf};
+use super::regions::Sink;
 use super::streams::State;
 use crate::api::{
     Answer, ApiError, AtomicChoice, AtomicDone, AtomicSpec, PingReport, PingSpec, PutTarget, Reply,
@@ -86,7 +88,7 @@ impl Core {
     pub(super) fn ping_connected(&mut self, id: StreamId, pending: PendingPing) {
         let octets = 2 * u64::from(pending.size);
         self.pings.insert(id, pending);
-        self.load(Wanted::Scratch(octets), Loading::Ping(id));
+        self.env.load(Wanted::Scratch(octets), Loading::Ping(id));
     }
 
     pub(super) fn on_ping_memory(&mut self, id: StreamId, result: Result<Loaded, String>) {
@@ -99,30 +101,18 @@ impl Core {
             Ok(loaded) => loaded,
             Err(sentence) => return self.fail_ping(id, ApiError::unavailable(sentence)),
         };
-        let stag = match self.stags.allocate() {
-            Ok(stag) => stag,
-            Err(error) => return self.fail_ping(id, ApiError::internal(error.to_string())),
-        };
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
         let (memory, len) = (loaded.memory, loaded.len);
-        let entry = StagEntry {
-            stag,
-            pd,
-            stream: Some(id),
-            base_to: TaggedOffset(0),
-            len,
-            access,
-            memory: memory.clone(),
-            memory_offset: 0,
+        let of = SinkOf::Ping(id);
+        let sink = Sink { of, stream: id, pd, memory: memory.clone(), offset: 0, len, access };
+        let stag = match self.regions.add_sink(&mut self.env, sink) {
+            Ok(stag) => stag,
+            Err(error) => return self.fail_ping(id, error),
         };
         if let Some(pending) = self.pings.get_mut(&id) {
             pending.memory = Some(memory);
             pending.stag = Some(stag);
         }
-        self.broadcast(Then::SinkReady(SinkOf::Ping(id)), |ticket| Command::AddStag {
-            entry: entry.clone(),
-            ticket,
-        });
     }
 
     pub(super) fn on_ping_ready(&mut self, id: StreamId, result: Result<(), String>, now: Instant) {
@@ -222,19 +212,9 @@ impl Core {
         let pending = self.pings.remove(&id)?;
         self.hang_up(id, abort);
         if let Some(stag) = pending.stag {
-            self.remove_sink(stag);
+            self.regions.remove_sink(&mut self.env, stag);
         }
         Some(pending)
-    }
-
-    /// Takes memory that was registered for one use from all workers.
-    pub(super) fn remove_sink(&mut self, stag: Stag) {
-        let sources = Sources::Wait;
-        self.broadcast(Then::SinkRemoved { stag }, |ticket| Command::RemoveStag {
-            stag,
-            sources,
-            ticket,
-        });
     }
 
     pub(super) fn next_ping_deadline(&self) -> Option<Instant> {
@@ -316,7 +296,7 @@ impl Core {
 
     /// The peer of a stream that stands and that no job has. `rdmap`: it must speak RDMAP.
     pub(super) fn usable(&self, id: StreamId, rdmap: bool) -> Result<String, ApiError> {
-        let shown = Core::api_id(id);
+        let shown = api_id(id);
         let conflict = |sentence: String| Err(ApiError::conflict(sentence));
         match self.streams.get(&id) {
             None => Err(ApiError::not_found(format!("there is no stream {shown}"))),

@@ -50,7 +50,7 @@ fn nothing_new_begins_while_it_drains() {
     });
     let commands = bench.acknowledge();
     assert_eq!(count(&commands, |c| matches!(c, Command::Reject { .. })), 1);
-    let section = bench.core.regions["own"].section.clone();
+    let section = bench.core.regions["own"].section().clone();
     let mut pending = bench.call(Request::AddRegion(section));
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Unavailable);
 }

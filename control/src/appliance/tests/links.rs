@@ -76,7 +76,7 @@ fn only_changes_are_told() {
 fn a_link_that_stays_down_ends_its_streams_and_frees_their_region() {
     let mut bench = bench_with(TWO_PORTS);
     bench.accepted(1, "10.0.0.2");
-    assert_eq!(bench.core.regions["own"].bound, Some(StreamId(1)));
+    assert_eq!(bench.core.regions["own"].bound(), Some(StreamId(1)));
     link(&mut bench, 0, false);
     bench.now += Duration::from_millis(1999);
     link(&mut bench, 0, false);
@@ -88,7 +88,7 @@ fn a_link_that_stays_down_ends_its_streams_and_frees_their_region() {
     assert_eq!(bench.all_commands().len(), 0, "once is enough");
     bench.closed(1, CloseReason::LocalAbort);
     bench.acknowledge();
-    assert_eq!(bench.core.regions["own"].bound, None);
+    assert_eq!(bench.core.regions["own"].bound(), None);
     let told = |kind: &EventKind| {
         matches!(kind, EventKind::StreamClosed { reason, .. }
             if reason == "the link of port `p` is down")
@@ -181,5 +181,5 @@ fn a_job_on_a_lost_link_says_so() {
     assert_eq!((info.state, info.error.as_deref()), (JobState::Failed, Some(sentence)));
     assert!(!info.refused);
     bench.acknowledge(); // the region is free again
-    assert!(bench.core.tickets.is_empty(), "nothing waits for what is gone");
+    assert!(bench.core.env.tickets.is_empty(), "nothing waits for what is gone");
 }

@@ -148,13 +148,13 @@ fn a_changed_port_replaces_the_listener_on_the_workers_in_order() {
     assert!(matches!(&commands[1], Command::AddListener { listener, .. } if listener.port == 7473));
     assert_ne!(bench.listener("in"), old);
     bench.closed(1, CloseReason::PeerShutdown);
-    assert_eq!(bench.core.listeners["in"].ledger.streams(), 0, "its streams are still counted");
+    assert_eq!(bench.core.listeners["in"].ledger().streams(), 0, "its streams are still counted");
 }
 
 #[test]
 fn what_the_api_added_stays() {
     let mut bench = bench();
-    let mut section = bench.core.regions["common"].section.clone();
+    let mut section = bench.core.regions["common"].section().clone();
     section.name = "api".into();
     let mut pending = bench.call(Request::AddRegion(section));
     bench.load_all();

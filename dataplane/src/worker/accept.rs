@@ -78,7 +78,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Result<(), DropReason> {
         let at = usize::from(flow.interface);
-        let interface = &self.env.network.interface(at);
+        let interface = self.env.network.interface(at);
         let listener =
             self.env.admission.listeners().find(Transport::Tcp, interface.id, flow.local);
         let listener = Arc::clone(listener.ok_or(DropReason::NoListener)?);
@@ -189,10 +189,10 @@ impl<Io: PortIo> Core<Io> {
         let origin = Origin::Opening(Box::new(Opening { ticket, deadline, retry }));
         let flow = FlowKey { interface: at as u16, local, remote };
         self.begin(flow, endpoint, path, origin, stream, now);
-        self.serve_by(stream, service, echoed);
+        self.set_service(stream, service, echoed);
         // RFC 5041 §8.2: from the first octet on for this stream, and for no other.
         for stag in stags {
-            self.lend_stag(stag, pd, stream, now);
+            self.bind_for_stream(stag, pd, stream, now);
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Says who deals with what arrives over a stream.
-    pub(super) fn serve_by(&mut self, stream: StreamId, service: Service, echoed: Echoed) {
+    pub(super) fn set_service(&mut self, stream: StreamId, service: Service, echoed: Echoed) {
         if let Some(conn) = self.streams.find(stream).and_then(|slot| self.streams.get_mut(slot)) {
             conn.service = service;
             conn.echoed = echoed;
@@ -260,7 +260,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// A time that the worker set for a stream has come.
-    pub(super) fn own_deadline(&mut self, slot: u32, now: Instant) {
+    pub(super) fn deadline_reached(&mut self, slot: u32, now: Instant) {
         let Some((mut stream, env)) = self.resolve(slot) else { return };
         if stream.conn.is_done() {
             // Its reset found no room in the time that it had.
@@ -346,7 +346,7 @@ impl<Io: PortIo> Core<Io> {
 impl<Io: PortIo> Env<Io> {
     /// Ends a stream at once.
     pub(super) fn abort(&mut self, stream: &mut Stream<'_>) {
-        if let Some(mut lower) = stream.reach() {
+        if let Some(mut lower) = stream.lower() {
             lower.abort(self.now, &mut self.tables.context());
         }
     }

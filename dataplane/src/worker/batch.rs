@@ -5,7 +5,7 @@ use base::Instant;
 use tcp_lite::endpoint::Endpoint;
 use tcp_lite::seam::TxBatch;
 
-use super::carrier::{CarrierEndpoint, Ended, Transmit, Transmitted};
+use super::carrier::{CarrierEndpoint, Refusal, Transmit, Transmitted};
 use super::schedule::CarrierKind;
 use crate::api::Counters;
 use crate::io::{Frame, PortIo};
@@ -24,7 +24,7 @@ pub(super) struct Batch<'a, Io: PortIo> {
     quota: usize,
     /// See [`TxBatch::keep_limit`].
     keep_limit: u64,
-    ended: Option<Ended>,
+    refused: Option<Refusal>,
 }
 
 impl<'a, Io: PortIo> Batch<'a, Io> {
@@ -36,19 +36,19 @@ impl<'a, Io: PortIo> Batch<'a, Io> {
         quota: usize,
         counters: &'a Counters,
     ) -> Self {
-        let (frame, ect, keep_limit, ended) = (None, false, u64::MAX, None);
-        Batch { io, path, how, counters, frame, ect, quota, keep_limit, ended }
+        let (frame, ect, keep_limit, refused) = (None, false, u64::MAX, None);
+        Batch { io, path, how, counters, frame, ect, quota, keep_limit, refused }
     }
 }
 
 impl<Io: PortIo> TxBatch for Batch<'_, Io> {
     fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.quota == 0 {
-            self.ended = Some(Ended::Quota);
+            self.refused = Some(Refusal::Quota);
             return None;
         }
         if self.io.room() == 0 {
-            self.ended = Some(Ended::RingFull);
+            self.refused = Some(Refusal::RingFull);
             return None;
         }
         self.ect = false;
@@ -58,7 +58,7 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
         match &mut self.frame {
             Some(frame) => Some(&mut frame.octets_mut()[header..header + len]),
             None => {
-                self.ended = Some(Ended::NoBuffer);
+                self.refused = Some(Refusal::NoBuffer);
                 None
             }
         }
@@ -150,6 +150,6 @@ impl CarrierEndpoint for Endpoint<Memory> {
         let mut batch = Batch::new(out.io, path, out.checksum, quota, out.counters);
         batch.keep_limit = out.keep_limit;
         self.poll_transmit(now, &mut batch);
-        Transmitted { any: batch.quota < quota, ended: batch.ended }
+        Transmitted { any: batch.quota < quota, refused: batch.refused }
     }
 }

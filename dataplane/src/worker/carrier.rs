@@ -89,12 +89,12 @@ pub(super) struct Transmitted {
     /// Some packet was sent.
     pub(super) any: bool,
     /// Why another one was refused, if one was: there may be more to send.
-    pub(super) ended: Option<Ended>,
+    pub(super) refused: Option<Refusal>,
 }
 
 /// Why a packet was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ended {
+pub(super) enum Refusal {
     /// The quota is used up.
     Quota,
     /// The transmit ring is full.

@@ -7,7 +7,7 @@ use tcp_lite::endpoint::Context;
 
 use super::conn::{Stage, Stream};
 use super::echo::Echoed;
-use super::lower::{Answered, Reach};
+use super::lower::{AnswerError, LowerMut};
 use super::report::info;
 use super::{Core, Env, LAST_TURNS, Phase};
 use crate::api::{
@@ -41,7 +41,7 @@ impl<Io: PortIo> Core<Io> {
             }
             Command::Accept { stream, pd, private_data, mut ulp, service } => {
                 service.configure(&mut ulp);
-                self.serve_by(stream, service, Echoed::of(&ulp));
+                self.set_service(stream, service, Echoed::of(&ulp));
                 self.answer(stream, now, |mut lower, id, cx| {
                     lower.accept(now, id, pd, &private_data, ulp, cx)
                 });
@@ -100,12 +100,12 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         stream: StreamId,
         now: Instant,
-        how: impl FnOnce(Reach<'_>, StreamId, &mut Context<'_, Memory>) -> Result<(), Answered>,
+        how: impl FnOnce(LowerMut<'_>, StreamId, &mut Context<'_, Memory>) -> Result<(), AnswerError>,
     ) {
         let Some((mut found, env)) = self.find(stream) else { return };
-        let Some(lower) = found.reach() else { return };
-        if how(lower, stream, &mut env.tables.context()) == Err(Answered::TooLong)
-            && let Some(mut lower) = found.reach()
+        let Some(lower) = found.lower() else { return };
+        if how(lower, stream, &mut env.tables.context()) == Err(AnswerError::TooLong)
+            && let Some(mut lower) = found.lower()
         {
             lower.fail(now, &mut env.tables.context());
         }
@@ -143,7 +143,13 @@ impl<Io: PortIo> Core<Io> {
 
     /// Binds a region of the domain that is bound already to a stream that is being opened. One that has
     /// gone, or that all streams of its domain share by now, is no longer the one that was meant.
-    pub(super) fn lend_stag(&mut self, stag: Stag, pd: ddp::PdId, stream: StreamId, now: Instant) {
+    pub(super) fn bind_for_stream(
+        &mut self,
+        stag: Stag,
+        pd: ddp::PdId,
+        stream: StreamId,
+        now: Instant,
+    ) {
         if self.env.tables.is_bound(stag, pd) {
             // It is there.
             let _ = self.rebind(stag, Some(stream), now);
@@ -174,7 +180,7 @@ impl<Io: PortIo> Core<Io> {
             if !whose(stream.conn.id) {
                 continue;
             }
-            if let Some(mut lower) = stream.reach()
+            if let Some(mut lower) = stream.lower()
                 && lower.revoked(now, stag, &mut env.tables.context())
             {
                 env.make_ready(&mut stream);
@@ -209,7 +215,7 @@ impl<Io: PortIo> Core<Io> {
         let (Message::Tagged { cookie, .. } | Message::Untagged { cookie, .. }) = &mut message;
         *cookie = Cookie::of(ticket.0);
         let (mut stream, env) = self.find(stream).ok_or(PostFailure::NoStream)?;
-        let mut lower = stream.reach().ok_or(PostFailure::NoStream)?;
+        let mut lower = stream.lower().ok_or(PostFailure::NoStream)?;
         lower.post(message).map_err(PostFailure::Refused)?;
         env.posted(&mut stream, region, ticket);
         Ok(())
@@ -232,7 +238,7 @@ impl<Io: PortIo> Core<Io> {
         | WorkRequest::Immediate { cookie, .. }) = &mut request;
         *cookie = Cookie::of(ticket.0);
         let (mut stream, env) = self.find(stream).ok_or(PostFailure::NoStream)?;
-        let mut lower = stream.reach().ok_or(PostFailure::NoStream)?;
+        let mut lower = stream.lower().ok_or(PostFailure::NoStream)?;
         lower.post_rdmap(request).map_err(PostFailure::Refused)?;
         env.posted(&mut stream, region, ticket);
         Ok(())
@@ -298,7 +304,7 @@ impl<Io: PortIo> Env<Io> {
     fn close(&mut self, stream: &mut Stream<'_>, abort: bool, now: Instant) {
         if abort {
             self.abort(stream);
-        } else if let Some(mut lower) = stream.reach() {
+        } else if let Some(mut lower) = stream.lower() {
             lower.shutdown(now);
         }
         self.make_ready(stream);

@@ -9,7 +9,7 @@ use super::echo::{Answer, Echoed};
 use super::event::Credit;
 use super::listen::Progress;
 use super::load::Running;
-use super::lower::{Lower, Reach};
+use super::lower::{Lower, LowerMut};
 use crate::api::{Connect, ListenerId, Service, Ticket};
 
 /// A stream of this worker.
@@ -170,13 +170,13 @@ pub(super) struct Stream<'a> {
 impl Stream<'_> {
     /// Its lower layer.
     #[inline]
-    pub(super) fn reach(&mut self) -> Option<Reach<'_>> {
-        self.conn.lower.reach(self.association.as_deref_mut())
+    pub(super) fn lower(&mut self) -> Option<LowerMut<'_>> {
+        self.conn.lower.as_mut(self.association.as_deref_mut())
     }
 
     /// Gives receive buffers back.
     pub(super) fn post_buffers(&mut self, qn: Qn, buffers: u32) {
-        if let Some(mut lower) = self.reach() {
+        if let Some(mut lower) = self.lower() {
             // A stream that is ending needs no buffers any more.
             let _ = lower.post_buffers(qn, buffers);
         }

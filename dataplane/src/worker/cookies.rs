@@ -37,6 +37,11 @@ impl Cookies {
     pub(super) fn new(secret: [u8; 16], mode: SynCookieMode) -> Self {
         Cookies { codec: SynCookies::new(secret), mode, last_sent: None }
     }
+
+    /// True when cookies that were sent may come back.
+    fn are_awaited(&self, now: Instant) -> bool {
+        self.last_sent.is_some_and(|at| now.saturating_since(at) <= LOOK_FOR)
+    }
 }
 
 impl<Io: PortIo> Core<Io> {
@@ -57,7 +62,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Answers a SYN with a cookie, to the link-layer address that it came from. One answer for one SYN and
-    /// no longer than it could have been: nobody is made to hear more than was said in his name.
+    /// no longer than it could have been: a forged SYN makes us send its victim no more than it cost.
     pub(super) fn send_cookie(
         &mut self,
         endpoint: &EndpointConfig,
@@ -67,7 +72,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Result<(), DropReason> {
         let at = usize::from(flow.interface);
-        let interface = &self.env.network.interface(at);
+        let interface = self.env.network.interface(at);
         let (local, remote) = (flow.local, flow.remote);
         let path = Path::by(at, interface, local.ip(), remote.ip(), remote.ip());
         let mut path = path.ok_or(DropReason::NoRoute)?;
@@ -79,17 +84,11 @@ impl<Io: PortIo> Core<Io> {
         let mut batch = Batch::new(&mut slot.io, &path, how, 1, self.env.control.counters());
         let (config, room) = (&endpoint.tcp, Endpoint::<Memory>::ROOM);
         let tuple = FourTuple { local, remote };
-        if !self.env.admission.cookies().codec.answer(
-            config,
-            &tuple,
-            (mss, room),
-            syn,
-            now,
-            &mut batch,
-        ) {
+        let cookies = self.env.admission.cookies_mut();
+        if !cookies.codec.answer(config, &tuple, (mss, room), syn, now, &mut batch) {
             return Err(DropReason::TxFull);
         }
-        self.env.admission.cookies_mut().last_sent = Some(now);
+        cookies.last_sent = Some(now);
         self.env.control.counters().cookies_sent.add(1);
         Ok(())
     }
@@ -98,32 +97,25 @@ impl<Io: PortIo> Core<Io> {
     /// `Ok(false)`: it has nothing to do with cookies.
     ///
     /// # Errors
-    /// The cookie is good, but there is no room: nothing is said, so that the peer tries again.
+    /// The cookie is good, but there is no room: no answer is sent, so that the peer tries again.
     pub(super) fn take_cookie(
         &mut self,
         flow: FlowKey,
         segment: &Segment<'_>,
         now: Instant,
     ) -> Result<bool, DropReason> {
-        if self
-            .env
-            .admission
-            .cookies()
-            .last_sent
-            .is_none_or(|at| now.saturating_since(at) > LOOK_FOR)
-        {
+        if !self.env.admission.cookies().are_awaited(now) {
             return Ok(false);
         }
         let at = usize::from(flow.interface);
-        let interface = &self.env.network.interface(at);
-        let listener =
-            self.env.admission.listeners().find(Transport::Tcp, interface.id, flow.local).cloned();
+        let interface = self.env.network.interface(at);
+        let listeners = self.env.admission.listeners();
+        let listener = listeners.find(Transport::Tcp, interface.id, flow.local).cloned();
         let Some(listener) = listener else { return Ok(false) };
         let OverTransport::Tcp(endpoint) = &listener.endpoint else { return Ok(false) };
         let tuple = FourTuple { local: flow.local, remote: flow.remote };
-        let Some(cookie) =
-            self.env.admission.cookies().codec.check(&endpoint.tcp, &tuple, segment, now)
-        else {
+        let cookies = self.env.admission.cookies();
+        let Some(cookie) = cookies.codec.check(&endpoint.tcp, &tuple, segment, now) else {
             self.env.control.counters().cookies_failed.add(1);
             return Ok(false);
         };
@@ -141,12 +133,8 @@ impl<Io: PortIo> Core<Io> {
             self.env.control.counters().half_open_evicted.add(1);
             self.forget(slot);
             stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
-            taken = self.env.admission.listeners_mut().take(
-                listener.id,
-                peer,
-                stream,
-                Progress::Starting,
-            );
+            let listeners = self.env.admission.listeners_mut();
+            taken = listeners.take(listener.id, peer, stream, Progress::Starting);
         }
         taken?;
         let (config, mss) = (Arc::clone(endpoint), self.env.network.mss(&path));

@@ -42,7 +42,7 @@ impl<Io: PortIo> Env<Io> {
 impl Stream<'_> {
     /// The worker takes no events of the stream, or does again.
     fn pause(&mut self, paused: bool) {
-        if let Some(mut lower) = self.reach() {
+        if let Some(mut lower) = self.lower() {
             lower.pause(paused);
         }
     }

@@ -29,10 +29,10 @@ use crate::net::path::Path;
 use crate::net::reassembly::{Fragment, Outcome};
 use crate::port::{ChecksumBy, RxChecksum};
 
-/// Frames that go through the stages together: their look-ups overlap, and their octets stay near.
+/// Frames that go through the stages together: their look-ups overlap, and their bytes stay in the cache.
 const STAGE: usize = 8;
 
-/// How many frames ahead of its turn one is brought near.
+/// How many frames ahead of its turn one is prefetched.
 const AHEAD: usize = 2;
 
 /// A frame as it came, or what fragments were put together to.
@@ -119,7 +119,7 @@ impl<F> Arrival<F> {
 
 pub(super) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
 
-/// Takes a frame whose headers say the same as those of the last arrival, from the same port: it is of the same flow
+/// Takes a frame whose headers are the same as those of the last arrival, from the same port: it is of the same flow
 /// then, and this worker owns it still. Returns any other.
 #[inline]
 pub(super) fn recognise<F: Frame>(
@@ -458,7 +458,7 @@ impl<Io: PortIo> Core<Io> {
             return self.env.control.counters().drops.count(DropReason::RateLimited);
         }
         let at = usize::from(flow.interface);
-        let interface = &self.env.network.interface(at);
+        let interface = self.env.network.interface(at);
         let (local, remote) = (flow.local.ip(), flow.remote.ip());
         let Some(mut path) = Path::by(at, interface, local, remote, remote) else { return };
         path.set_mac(mac);

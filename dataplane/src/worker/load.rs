@@ -18,7 +18,7 @@ use ddp::rdmap::WorkRequest;
 use ddp::{Cookie, MESSAGE_QUEUE, Message, PostError, Qn, Source, Stag, TaggedOffset};
 use hdrhistogram::Histogram;
 
-use super::lower::Reach;
+use super::lower::LowerMut;
 use crate::api::{
     LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, PostFailure, Ticket,
     Window,
@@ -165,7 +165,7 @@ impl Running {
     }
 
     /// Posts what may be posted now.
-    pub(super) fn post_all(&mut self, lower: &mut Reach<'_>, now: Instant) {
+    pub(super) fn post_all(&mut self, lower: &mut LowerMut<'_>, now: Instant) {
         while self.wants_more() && self.is_due(now) {
             match self.post(lower, now) {
                 Ok(()) => {}
@@ -218,7 +218,7 @@ impl Running {
     }
 
     /// Posts the next message, or the second half of a pair.
-    fn post(&mut self, lower: &mut Reach<'_>, now: Instant) -> Result<(), PostError> {
+    fn post(&mut self, lower: &mut LowerMut<'_>, now: Instant) -> Result<(), PostError> {
         match self.load.kind {
             LoadKind::Write(window) => {
                 let at = self.place(window);
@@ -284,7 +284,7 @@ impl Running {
 
     fn write(
         &self,
-        lower: &mut Reach<'_>,
+        lower: &mut LowerMut<'_>,
         window: Window,
         at: u64,
         cookie: Cookie,
@@ -300,7 +300,7 @@ impl Running {
         }
     }
 
-    fn read(&self, lower: &mut Reach<'_>, window: Window, at: u64) -> Result<(), PostError> {
+    fn read(&self, lower: &mut LowerMut<'_>, window: Window, at: u64) -> Result<(), PostError> {
         let to = TaggedOffset(window.base.0 + at);
         lower.post_rdmap(WorkRequest::Read {
             sink_stag: window.local,
@@ -312,7 +312,7 @@ impl Running {
         })
     }
 
-    fn send(&self, lower: &mut Reach<'_>, qn: Qn, cookie: Cookie) -> Result<(), PostError> {
+    fn send(&self, lower: &mut LowerMut<'_>, qn: Qn, cookie: Cookie) -> Result<(), PostError> {
         let source = Source::Octets(self.octets.clone());
         if self.rdmap {
             let (solicited, invalidate) = (false, None);

@@ -87,7 +87,7 @@ impl<Io: PortIo> Env<Io> {
         ticket: Ticket,
         now: Instant,
     ) -> Result<(), PostFailure> {
-        let params = stream.reach().and_then(|lower| lower.params());
+        let params = stream.lower().and_then(|lower| lower.params());
         if stream.conn.load.is_some() {
             return Err(PostFailure::Loaded);
         }
@@ -149,7 +149,7 @@ impl<Io: PortIo> Env<Io> {
     /// Posts what may be posted, and ends the load if nothing is left to do.
     pub(super) fn go_on_with_load(&mut self, stream: &mut Stream<'_>, now: Instant) {
         let Some(mut load) = stream.conn.load.take() else { return };
-        let Some(mut lower) = stream.reach() else { return };
+        let Some(mut lower) = stream.lower() else { return };
         load.post_all(&mut lower, now);
         if load.is_over() {
             self.end_load(stream.conn.id, *load);

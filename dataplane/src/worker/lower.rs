@@ -1,11 +1,11 @@
 //! The lower layer of a stream: a TCP connection of its own, or a session of an SCTP association that it shares
-//! with others. The verbs that do not depend on which are those of [`Reach`].
+//! with others. The verbs that do not depend on which are those of [`LowerMut`].
 
 use base::Instant;
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, PdId, PostError, Qn, Stag, StreamId};
-use sctp_lite::endpoint::{AnswerError as NoAnswer, Endpoint as SctpEndpoint, SessionId};
-use tcp_lite::endpoint::{AnswerError, Context, Endpoint, UlpConfig};
+use sctp_lite::endpoint::{AnswerError as SctpAnswerError, Endpoint as SctpEndpoint, SessionId};
+use tcp_lite::endpoint::{AnswerError as TcpAnswerError, Context, Endpoint, UlpConfig};
 
 use super::associations::{Association, Associations};
 use super::carrier::Carrier;
@@ -35,15 +35,15 @@ pub(super) struct Session {
 
 /// Why a request could not be answered as asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Answered {
+pub(super) enum AnswerError {
     /// No request awaits a decision.
     NoRequest,
     /// More private data than the answer carries.
     TooLong,
 }
 
-/// A stream's lower layer within reach.
-pub(super) enum Reach<'a> {
+/// The endpoint below a stream, to use it.
+pub(super) enum LowerMut<'a> {
     /// Its connection.
     Tcp(&'a mut Endpoint<Memory>),
     /// Its association, and which session.
@@ -53,13 +53,13 @@ pub(super) enum Reach<'a> {
 impl Lower {
     /// To use it, given the association of a session.
     #[inline]
-    pub(super) fn reach<'a>(
+    pub(super) fn as_mut<'a>(
         &'a mut self,
         association: Option<&'a mut Association>,
-    ) -> Option<Reach<'a>> {
+    ) -> Option<LowerMut<'a>> {
         match self {
-            Lower::Tcp(carrier) => Some(Reach::Tcp(carrier.endpoint_mut())),
-            Lower::Sctp(session) => Some(Reach::Sctp(association?.endpoint_mut(), session.id)),
+            Lower::Tcp(carrier) => Some(LowerMut::Tcp(carrier.endpoint_mut())),
+            Lower::Sctp(session) => Some(LowerMut::Sctp(association?.endpoint_mut(), session.id)),
         }
     }
 
@@ -123,41 +123,41 @@ impl Lower {
     }
 }
 
-impl Reach<'_> {
+impl LowerMut<'_> {
     pub(super) fn post(&mut self, message: Message<Memory>) -> Result<(), PostError> {
         match self {
-            Reach::Tcp(endpoint) => endpoint.post(message),
-            Reach::Sctp(endpoint, session) => endpoint.post(*session, message),
+            LowerMut::Tcp(endpoint) => endpoint.post(message),
+            LowerMut::Sctp(endpoint, session) => endpoint.post(*session, message),
         }
     }
 
     /// The same with a region that is only lent.
     pub(super) fn post_lent(&mut self, message: Message<&Memory>) -> Result<(), PostError> {
         match self {
-            Reach::Tcp(endpoint) => endpoint.post_lent(message),
-            Reach::Sctp(endpoint, session) => endpoint.post(*session, message.cloned()),
+            LowerMut::Tcp(endpoint) => endpoint.post_lent(message),
+            LowerMut::Sctp(endpoint, session) => endpoint.post(*session, message.cloned()),
         }
     }
 
     pub(super) fn post_rdmap(&mut self, request: WorkRequest<Memory>) -> Result<(), PostError> {
         match self {
-            Reach::Tcp(endpoint) => endpoint.post_rdmap(request),
-            Reach::Sctp(endpoint, session) => endpoint.post_rdmap(*session, request),
+            LowerMut::Tcp(endpoint) => endpoint.post_rdmap(request),
+            LowerMut::Sctp(endpoint, session) => endpoint.post_rdmap(*session, request),
         }
     }
 
     pub(super) fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
         match self {
-            Reach::Tcp(endpoint) => endpoint.post_buffers(qn, n),
-            Reach::Sctp(endpoint, session) => endpoint.post_buffers(*session, qn, n),
+            LowerMut::Tcp(endpoint) => endpoint.post_buffers(qn, n),
+            LowerMut::Sctp(endpoint, session) => endpoint.post_buffers(*session, qn, n),
         }
     }
 
     /// What was agreed on.
     pub(super) fn params(&self) -> Option<StreamParams> {
         match self {
-            Reach::Tcp(endpoint) => endpoint.params().map(StreamParams::Tcp),
-            Reach::Sctp(endpoint, session) => endpoint.params(*session).map(StreamParams::Sctp),
+            LowerMut::Tcp(endpoint) => endpoint.params().map(StreamParams::Tcp),
+            LowerMut::Sctp(endpoint, session) => endpoint.params(*session).map(StreamParams::Sctp),
         }
     }
 
@@ -170,10 +170,10 @@ impl Reach<'_> {
         private_data: &[u8],
         ulp: UlpConfig,
         cx: &mut Context<'_, Memory>,
-    ) -> Result<(), Answered> {
+    ) -> Result<(), AnswerError> {
         match self {
-            Reach::Tcp(endpoint) => Ok(endpoint.mpa_accept(now, pd, private_data, ulp, cx)?),
-            Reach::Sctp(endpoint, session) => {
+            LowerMut::Tcp(endpoint) => Ok(endpoint.mpa_accept(now, pd, private_data, ulp, cx)?),
+            LowerMut::Sctp(endpoint, session) => {
                 let cx = &mut below(cx);
                 Ok(endpoint.accept_session(now, *session, id, pd, private_data, ulp, cx)?)
             }
@@ -181,10 +181,10 @@ impl Reach<'_> {
     }
 
     /// Rejects it.
-    pub(super) fn reject(&mut self, now: Instant, private_data: &[u8]) -> Result<(), Answered> {
+    pub(super) fn reject(&mut self, now: Instant, private_data: &[u8]) -> Result<(), AnswerError> {
         match self {
-            Reach::Tcp(endpoint) => Ok(endpoint.mpa_reject(now, private_data)?),
-            Reach::Sctp(endpoint, session) => {
+            LowerMut::Tcp(endpoint) => Ok(endpoint.mpa_reject(now, private_data)?),
+            LowerMut::Sctp(endpoint, session) => {
                 Ok(endpoint.reject_session(now, *session, private_data)?)
             }
         }
@@ -193,24 +193,26 @@ impl Reach<'_> {
     /// This end cannot go on for a reason of its own.
     pub(super) fn fail(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
         match self {
-            Reach::Tcp(endpoint) => endpoint.fail(now, cx),
-            Reach::Sctp(endpoint, session) => endpoint.fail_session(now, *session, &mut below(cx)),
+            LowerMut::Tcp(endpoint) => endpoint.fail(now, cx),
+            LowerMut::Sctp(endpoint, session) => {
+                endpoint.fail_session(now, *session, &mut below(cx))
+            }
         }
     }
 
     /// Closes gracefully.
     pub(super) fn shutdown(&mut self, now: Instant) {
         match self {
-            Reach::Tcp(endpoint) => endpoint.shutdown(now),
-            Reach::Sctp(endpoint, session) => endpoint.shutdown_session(now, *session),
+            LowerMut::Tcp(endpoint) => endpoint.shutdown(now),
+            LowerMut::Sctp(endpoint, session) => endpoint.shutdown_session(now, *session),
         }
     }
 
     /// Ends the stream at once; of an association that session alone.
     pub(super) fn abort(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
         match self {
-            Reach::Tcp(endpoint) => endpoint.abort(cx),
-            Reach::Sctp(endpoint, session) => {
+            LowerMut::Tcp(endpoint) => endpoint.abort(cx),
+            LowerMut::Sctp(endpoint, session) => {
                 endpoint.abort_session(now, *session, &mut below(cx));
             }
         }
@@ -219,8 +221,8 @@ impl Reach<'_> {
     /// Takes no more of the peer, or goes on.
     pub(super) fn pause(&mut self, paused: bool) {
         match self {
-            Reach::Tcp(endpoint) => endpoint.pause(paused),
-            Reach::Sctp(endpoint, session) => endpoint.pause_session(*session, paused),
+            LowerMut::Tcp(endpoint) => endpoint.pause(paused),
+            LowerMut::Sctp(endpoint, session) => endpoint.pause_session(*session, paused),
         }
     }
 
@@ -232,26 +234,28 @@ impl Reach<'_> {
         cx: &mut Context<'_, Memory>,
     ) -> bool {
         match self {
-            Reach::Tcp(endpoint) => endpoint.revoked(now, stag, cx),
-            Reach::Sctp(endpoint, session) => endpoint.revoked(now, *session, stag, &mut below(cx)),
+            LowerMut::Tcp(endpoint) => endpoint.revoked(now, stag, cx),
+            LowerMut::Sctp(endpoint, session) => {
+                endpoint.revoked(now, *session, stag, &mut below(cx))
+            }
         }
     }
 }
 
-impl From<AnswerError> for Answered {
-    fn from(error: AnswerError) -> Self {
+impl From<TcpAnswerError> for AnswerError {
+    fn from(error: TcpAnswerError) -> Self {
         match error {
-            AnswerError::NoRequest => Answered::NoRequest,
-            AnswerError::PrivateData(_) => Answered::TooLong,
+            TcpAnswerError::NoRequest => AnswerError::NoRequest,
+            TcpAnswerError::PrivateData(_) => AnswerError::TooLong,
         }
     }
 }
 
-impl From<NoAnswer> for Answered {
-    fn from(error: NoAnswer) -> Self {
+impl From<SctpAnswerError> for AnswerError {
+    fn from(error: SctpAnswerError) -> Self {
         match error {
-            NoAnswer::NoRequest => Answered::NoRequest,
-            NoAnswer::PrivateData(_) => Answered::TooLong,
+            SctpAnswerError::NoRequest => AnswerError::NoRequest,
+            SctpAnswerError::PrivateData(_) => AnswerError::TooLong,
         }
     }
 }

@@ -9,8 +9,12 @@
 //! ```
 //!
 //! A burst is taken in stages, so that the table look-ups of its frames overlap; then each stream that
-//! was touched is asked for segments once, so that it acknowledges once. What has more to send than its
+//! has something to send is polled for segments once, so that it acknowledges once. What has more to send than its
 //! quota is queued again. All loops of a turn are bounded; what is left over is done in the next.
+//!
+//! Who owns what: [`streams`] and [`associations`] the flows, [`carrier`] the sending of one of either, [`schedule`]
+//! when they send, [`network`] what is below them, [`tables`] what is lent to their endpoints, [`admission`] how they
+//! begin, [`control`] the link to the control thread. The other modules are what a worker does with these.
 //!
 //! Back-pressure: while the event ring is nearly full no commands are read, and streams that have used up their
 //! credit of events are paused ([`event`]); frames and the mesh are read always. While a transmit ring is full,
@@ -228,7 +232,7 @@ impl<Io: PortIo> Core<Io> {
             if self.sees_input(at) || self.env.paced.is_due(at) {
                 break;
             }
-            // Not to take the line of a ring away from who is just writing to it.
+            // Leaves the rings' cache lines to their writers for a moment.
             std::hint::spin_loop();
             at = now();
         }
@@ -251,7 +255,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.has_commands() || self.mesh.is_waiting() || self.env.control.awaits_room()
     }
 
-    /// True after [`Command::Stop`]: every stream has been reset and everything said.
+    /// True after [`Command::Stop`]: every stream has been reset and every event sent.
     pub(crate) fn is_stopped(&self) -> bool {
         self.env.phase == Phase::Stopped && self.env.control.is_flushed()
     }
@@ -339,7 +343,7 @@ impl<Io: PortIo> Core<Io> {
             carrier.check_neighbour(&mut self.env.network, now);
         }
         if retries || conn.opening_deadline().is_some_and(|at| at <= now) {
-            self.own_deadline(slot, now);
+            self.deadline_reached(slot, now);
         }
         if let Some((mut stream, env)) = self.resolve(slot) {
             env.make_ready(&mut stream);

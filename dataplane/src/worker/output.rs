@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::Instant;
 
-use super::carrier::{Carrier, CarrierEndpoint, Ended, Transmit};
+use super::carrier::{Carrier, CarrierEndpoint, Refusal, Transmit};
 use super::conn::Stage;
 use super::lower::Lower;
 use super::ports::PortSlot;
@@ -187,11 +187,11 @@ impl<Io: PortIo> Env<Io> {
             keep_limit: u64::MAX,
         };
         let transmitted = carrier.transmit(out, self.tables.keep(), now);
-        let Some(ended) = transmitted.ended else { return Turn::Done };
+        let Some(ended) = transmitted.refused else { return Turn::Done };
         match ended {
-            Ended::RingFull => counters.tx_stalls.add(1),
-            Ended::NoBuffer => counters.tx_no_buffer.add(1),
-            Ended::Quota => {}
+            Refusal::RingFull => counters.tx_stalls.add(1),
+            Refusal::NoBuffer => counters.tx_no_buffer.add(1),
+            Refusal::Quota => {}
         }
         if transmitted.any { Turn::More } else { Turn::Blocked }
     }

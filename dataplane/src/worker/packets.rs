@@ -5,7 +5,7 @@ use base::Instant;
 use sctp_lite::endpoint::Endpoint;
 use sctp_lite::seam::TxBatch;
 
-use super::carrier::{CarrierEndpoint, Ended, Transmit, Transmitted};
+use super::carrier::{CarrierEndpoint, Refusal, Transmit, Transmitted};
 use super::schedule::CarrierKind;
 use crate::api::Counters;
 use crate::io::{Frame, PortIo};
@@ -32,7 +32,7 @@ pub(super) struct Packets<'a, Io: PortIo> {
     quota: usize,
     /// See [`TxBatch::keep_limit`].
     keep_limit: u64,
-    ended: Option<Ended>,
+    refused: Option<Refusal>,
 }
 
 impl<'a, Io: PortIo> Packets<'a, Io> {
@@ -46,7 +46,7 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
     ) -> Self {
         let how = SctpPath::offload(how);
         let (frame, ids, probe) = (None, None, false);
-        let (whole, sent, keep_limit, ended) = (usize::MAX, 0, u64::MAX, None);
+        let (whole, sent, keep_limit, refused) = (usize::MAX, 0, u64::MAX, None);
         Packets {
             io,
             path,
@@ -59,7 +59,7 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
             sent,
             quota,
             keep_limit,
-            ended,
+            refused,
         }
     }
 
@@ -109,11 +109,11 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
 impl<Io: PortIo> TxBatch for Packets<'_, Io> {
     fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.sent == self.quota {
-            self.ended = Some(Ended::Quota);
+            self.refused = Some(Refusal::Quota);
             return None;
         }
         if self.io.room() < self.frames(len) {
-            self.ended = Some(Ended::RingFull);
+            self.refused = Some(Refusal::RingFull);
             return None;
         }
         self.probe = false;
@@ -123,7 +123,7 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
         match &mut self.frame {
             Some(frame) => Some(&mut frame.octets_mut()[header..header + len]),
             None => {
-                self.ended = Some(Ended::NoBuffer);
+                self.refused = Some(Refusal::NoBuffer);
                 None
             }
         }
@@ -215,7 +215,7 @@ impl CarrierEndpoint for Endpoint<Memory> {
         let mut packets = packets.cut_above(whole, out.identifications);
         packets.keep_limit = out.keep_limit;
         self.poll_transmit(now, &mut packets);
-        Transmitted { any: packets.has_sent(), ended: packets.ended }
+        Transmitted { any: packets.has_sent(), refused: packets.refused }
     }
 }
 

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use base::{Instant, LazyDeque};
-use ddp::rdmap::{Event as Heard, WorkRequest};
+use ddp::rdmap::{Event as RdmapEvent, WorkRequest};
 use ddp::{Cookie, ERROR_QUEUE, MESSAGE_QUEUE, Message, PostError, Poster, Qn, Source};
 use tcp_lite::endpoint::UlpConfig;
 
@@ -22,13 +22,15 @@ use crate::io::PortIo;
 
 impl<Io: PortIo> Env<Io> {
     /// One event of a stream's RDMAP.
-    pub(super) fn rdmap(&mut self, of: &mut Stream<'_>, event: Heard, now: Instant) {
+    pub(super) fn rdmap(&mut self, of: &mut Stream<'_>, event: RdmapEvent, now: Instant) {
         let (stream, service) = (of.conn.id, of.conn.service);
         let event = match event {
-            Heard::Received { invalidated: None, .. } if self.load_answered(of, SENDS, now) => {
+            RdmapEvent::Received { invalidated: None, .. }
+                if self.load_answered(of, SENDS, now) =>
+            {
                 return;
             }
-            Heard::Received { data, solicited, invalidated } => match service {
+            RdmapEvent::Received { data, solicited, invalidated } => match service {
                 Service::Control | Service::Region => {
                     Event::Received { stream, data, solicited, invalidated }
                 }
@@ -47,7 +49,7 @@ impl<Io: PortIo> Env<Io> {
                     }
                 }
             },
-            Heard::Immediate { data, solicited } => match service {
+            RdmapEvent::Immediate { data, solicited } => match service {
                 Service::Control | Service::Region => Event::Immediate { stream, data, solicited },
                 Service::Echo | Service::Sink => {
                     let answer =
@@ -55,19 +57,19 @@ impl<Io: PortIo> Env<Io> {
                     return self.serve_message(of, SENDS, Answer::Rdmap(answer));
                 }
             },
-            Heard::WriteDelivered { stag, to, len } => match service {
+            RdmapEvent::WriteDelivered { stag, to, len } => match service {
                 // Without octets nobody has looked at its STag.
                 Service::Region if len > 0 => {
                     Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp: 0 }
                 }
                 _ => return,
             },
-            Heard::AtomicServed { stag, to } => match service {
+            RdmapEvent::AtomicServed { stag, to } => match service {
                 Service::Region => Event::TaggedDelivered { stream, stag, to, len: 8, rsvd_ulp: 0 },
                 _ => return,
             },
-            Heard::ReadServed { .. } | Heard::ReadyToReceive => return,
-            Heard::Completed { cookie, outcome } => match cookie.poster() {
+            RdmapEvent::ReadServed { .. } | RdmapEvent::ReadyToReceive => return,
+            RdmapEvent::Completed { cookie, outcome } => match cookie.poster() {
                 Poster::User(number) => {
                     let ticket = Ticket(number);
                     self.sent_from(of, ticket);
@@ -82,14 +84,14 @@ impl<Io: PortIo> Env<Io> {
                     return self.go_on_with_load(of, now);
                 }
             },
-            Heard::Flushed { cookie } => return self.flushed(of, cookie, now),
-            Heard::Error(error) => Event::RdmapError { stream, error },
-            Heard::Terminated { by_peer, terminate } => {
+            RdmapEvent::Flushed { cookie } => return self.flushed(of, cookie, now),
+            RdmapEvent::Error(error) => Event::RdmapError { stream, error },
+            RdmapEvent::Terminated { by_peer, terminate } => {
                 Event::Terminated { stream, by_peer, terminate }
             }
-            Heard::PeerClosed { incomplete } => Event::PeerClosed { stream, incomplete },
+            RdmapEvent::PeerClosed { incomplete } => Event::PeerClosed { stream, incomplete },
             // The endpoint says itself why it closed.
-            Heard::Failed(_) => return,
+            RdmapEvent::Failed(_) => return,
         };
         self.control.send(event);
     }
@@ -145,7 +147,7 @@ impl<Io: PortIo> Env<Io> {
     pub(super) fn post_answers(&mut self, stream: &mut Stream<'_>) {
         let Stream { conn, association, .. } = stream;
         let Conn { lower, pending, echoed, .. } = &mut **conn;
-        if let Some(mut lower) = lower.reach(association.as_deref_mut())
+        if let Some(mut lower) = lower.as_mut(association.as_deref_mut())
             && let Some(pending) = pending.get_mut()
         {
             while let Some(answer) = pending.answers.pop_front() {

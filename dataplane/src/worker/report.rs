@@ -21,7 +21,7 @@ use crate::io::PortIo;
 const PAUSED: &str = "paused";
 
 /// What the end of a stream over TCP asks of the worker.
-pub(super) enum Ended {
+pub(super) enum EndAction {
     /// Its connection is in TIME-WAIT.
     TimeWait,
     /// It is to be opened again.
@@ -52,14 +52,14 @@ impl<Io: PortIo> Core<Io> {
 
     /// A stream over TCP has ended in one of these ways.
     #[cold]
-    pub(super) fn stream_ended(&mut self, slot: u32, ended: Ended, now: Instant) {
+    pub(super) fn stream_ended(&mut self, slot: u32, ended: EndAction, now: Instant) {
         match ended {
-            Ended::TimeWait => {
+            EndAction::TimeWait => {
                 if let Some(id) = self.streams.get(slot).map(|conn| conn.id) {
                     self.streams.add_time_wait(id);
                 }
             }
-            Ended::Retry(again) => self.connect(*again, now),
+            EndAction::Retry(again) => self.connect(*again, now),
         }
     }
 }
@@ -67,7 +67,7 @@ impl<Io: PortIo> Core<Io> {
 impl<Io: PortIo> Env<Io> {
     /// Takes the events of a stream over TCP, as far as it has credit for them, and until its end asks for something.
     #[inline]
-    pub(super) fn report(&mut self, slot: u32, conn: &mut Conn, now: Instant) -> Option<Ended> {
+    pub(super) fn report(&mut self, slot: u32, conn: &mut Conn, now: Instant) -> Option<EndAction> {
         let stopping = self.is_stopping();
         loop {
             if conn.pending.credit.waits && !stopping {
@@ -91,7 +91,7 @@ impl<Io: PortIo> Env<Io> {
         stream: &mut Stream<'_>,
         event: endpoint::Event,
         now: Instant,
-    ) -> Option<Ended> {
+    ) -> Option<EndAction> {
         match event {
             endpoint::Event::MpaRequest { private_data, revision, enhanced } => {
                 self.incoming(stream, private_data, Some(revision), enhanced);
@@ -103,7 +103,7 @@ impl<Io: PortIo> Env<Io> {
             endpoint::Event::Rdmap(event) => self.rdmap(stream, event, now),
             endpoint::Event::Closed { reason } => {
                 return match self.retries(stream.conn, &reason, now) {
-                    Some(again) => Some(Ended::Retry(again)),
+                    Some(again) => Some(EndAction::Retry(again)),
                     None => self.closed_tcp(stream, reason.into(), now),
                 };
             }
@@ -249,12 +249,12 @@ impl<Io: PortIo> Env<Io> {
         reason: &endpoint::CloseReason,
         now: Instant,
     ) -> Option<Box<Connect>> {
-        use endpoint::CloseReason as Ended;
+        use endpoint::CloseReason as Reason;
         let refused = matches!(
             reason,
-            Ended::PeerReset
-                | Ended::Startup(StartupError::Closed | StartupError::NotEnhanced)
-                | Ended::Startup(StartupError::Revision { .. })
+            Reason::PeerReset
+                | Reason::Startup(StartupError::Closed | StartupError::NotEnhanced)
+                | Reason::Startup(StartupError::Revision { .. })
         );
         if conn.stage != Stage::Starting {
             return None;
@@ -276,7 +276,7 @@ impl<Io: PortIo> Env<Io> {
         stream: &mut Stream<'_>,
         reason: CloseReason,
         now: Instant,
-    ) -> Option<Ended> {
+    ) -> Option<EndAction> {
         let endpoint = stream.conn.lower.connection()?.endpoint();
         let stats = StreamStats::Tcp(endpoint.stats());
         let time_wait = endpoint.connection().state() == State::TimeWait;
@@ -285,7 +285,7 @@ impl<Io: PortIo> Env<Io> {
             // TIME-WAIT needs little.
             carrier.endpoint_mut().relax(now);
         }
-        time_wait.then_some(Ended::TimeWait)
+        time_wait.then_some(EndAction::TimeWait)
     }
 
     /// A stream is over, after having done this.

@@ -73,7 +73,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// Whether an association has begun to shut down, or to close: it may give way then. One without a session so far
     /// will have none, and leaves its listener's backlog.
-    pub(super) fn look_whether_leaving(&mut self, at: u32) {
+    pub(super) fn check_leaving(&mut self, at: u32) {
         let Some(association) = self.associations.get_mut(at) else { return };
         let leaves = association.is_leaving();
         if core::mem::replace(&mut association.leaving, leaves) || !leaves {

@@ -1,4 +1,4 @@
-//! SCTP packets as they come: to their association, to a listener, or out of the blue.
+//! Received SCTP packets: for an association, for a listener, or out of the blue (RFC 9260 §8.4).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use crate::worker::{Core, Phase};
 
 /// Where a packet without an association came from.
 #[derive(Clone, Copy)]
-pub(super) struct Stranger {
+pub(super) struct Sender {
     pub(super) flow: FlowKey,
     pub(super) mac: Mac,
     /// Its UDP port, if it came in UDP.
     pub(super) udp: Option<u16>,
 }
 
-impl Stranger {
+impl Sender {
     pub(super) fn ends(&self) -> Ends {
         Ends { local: self.flow.local, remote: self.flow.remote }
     }
@@ -84,23 +84,17 @@ impl<Io: PortIo> Core<Io> {
             Err(_) => return self.env.control.counters().drops.count_sctp(Refused::BadHeader),
         };
         let flow = arrival.flow;
-        let from = Stranger { flow, mac: arrival.source_mac, udp };
+        let from = Sender { flow, mac: arrival.source_mac, udp };
         // The burst itself may have opened or ended the association meanwhile.
         let found = self.associations.find_from(arrival.slot, arrival.hash, &flow);
         match found.or_else(|| self.associations.by_tag(&flow, packet.tag())) {
-            Some(at) => self.give_packet(at, from, &packet, now),
-            None => self.sctp_stranger(from, &packet, now),
+            Some(at) => self.take_packet(at, from, &packet, now),
+            None => self.sctp_unknown(from, &packet, now),
         }
     }
 
     /// A packet, its checksum verified, for the association in `at`.
-    pub(super) fn give_packet(
-        &mut self,
-        at: u32,
-        from: Stranger,
-        packet: &Packet<'_>,
-        now: Instant,
-    ) {
+    pub(super) fn take_packet(&mut self, at: u32, from: Sender, packet: &Packet<'_>, now: Instant) {
         let Some(association) = self.associations.get_mut(at) else { return };
         let (carrier, env) = (&mut association.carrier, &mut self.env);
         env.control.counters().segments.add(1);
@@ -131,7 +125,7 @@ impl<Io: PortIo> Core<Io> {
     /// A packet that anybody can have sent, an INIT most often, is answered where it came from (RFC 9260 §5.1 B): if that
     /// is another UDP port than the association's packets go to, or none, the answer goes there, and nothing else
     /// does. A peer that has restarted behind a NAT gets its cookie like that.
-    fn answer_elsewhere(&mut self, at: u32, from: Stranger, now: Instant) {
+    fn answer_elsewhere(&mut self, at: u32, from: Sender, now: Instant) {
         let udp = self.associations.udp_ports(from.udp);
         let Some(association) = self.associations.get_mut(at) else { return };
         let (endpoint, own) = association.carrier.parts();
@@ -148,19 +142,15 @@ impl<Io: PortIo> Core<Io> {
 
     /// A packet of no association (RFC 9260 §5.1, §8.4): an INIT gets a cookie, a cookie an association,
     /// others what the rules say. All answers go to the link-layer address that the packet came from.
-    fn sctp_stranger(&mut self, from: Stranger, packet: &Packet<'_>, now: Instant) {
+    fn sctp_unknown(&mut self, from: Sender, packet: &Packet<'_>, now: Instant) {
         let at = usize::from(from.flow.interface);
-        let interface = &self.env.network.interface(at);
+        let interface = self.env.network.interface(at);
         let (local, remote) = (from.flow.local.ip(), from.flow.remote.ip());
         let Some(path) = Path::by(at, interface, local, remote, remote) else {
             return self.env.control.counters().drops.count(DropReason::NoRoute);
         };
-        let listener = self
-            .env
-            .admission
-            .listeners()
-            .find(Transport::Sctp, interface.id, from.flow.local)
-            .cloned();
+        let listeners = self.env.admission.listeners();
+        let listener = listeners.find(Transport::Sctp, interface.id, from.flow.local).cloned();
         let jar = listener.as_ref().and_then(|listener| match &listener.endpoint {
             EndpointConfig::Sctp(config) if self.env.phase == Phase::Running => {
                 let secrets = self.associations.secrets();
@@ -168,8 +158,8 @@ impl<Io: PortIo> Core<Io> {
             }
             _ => None,
         });
-        // What strangers can make us say to an address is bounded. Answers to INITs are not: who asks for a
-        // cookie may be the only one that is honest.
+        // Answers to unknown senders are bounded by address. Answers to INITs are not: the sender may be the one
+        // honest peer at its address.
         let unbounded = jar.is_some() && begins_with_init(packet);
         let mut path = SctpPath::new(path, self.associations.udp_ports(from.udp));
         path.set_mac(from.mac);
@@ -263,7 +253,7 @@ fn begins_with_init(packet: &Packet<'_>) -> bool {
     first.is_some_and(|chunk| chunk.kind == chunk_type::INIT)
 }
 
-/// Answers to strangers, within a limit: what is not answered takes nothing of it.
+/// Answers to unknown senders, within a limit: what is not answered takes nothing of it.
 struct Limited<'a, 'b, Io: PortIo> {
     packets: Packets<'a, Io>,
     limit: Option<(&'b mut PeerLimit, IpAddr, Instant)>,

@@ -1,5 +1,5 @@
-//! SCTP associations of one worker. A stream over SCTP is a session of an association; its [`Conn`] is an
-//! ordinary one, and what several of them share is here: the packets' way, the timer, the place in line.
+//! What a worker does with SCTP associations. A stream over SCTP is a session of an association: its [`Conn`] is as that
+//! of a stream over TCP, its packets go through the association's [`Carrier`], which the sessions share.
 //!
 //! ```text
 //!   INIT ---> (nothing kept: a cookie goes back) ---COOKIE ECHO---> association ---Initiate---> stream
@@ -11,6 +11,7 @@
 //! streams, those that have none any more or shut down as its streams, and each session takes a credit of its
 //! listener as a TCP connection does. Nothing is remembered of an INIT.
 //!
+//! [`Carrier`]: super::carrier::Carrier
 //! [`Conn`]: super::conn::Conn
 
 mod idle;

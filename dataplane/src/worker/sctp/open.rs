@@ -8,7 +8,7 @@ use sctp_lite::endpoint::{Endpoint, Open, OpenError, SessionId};
 use sctp_lite::sctp::{Cookie, Ends};
 use wire::sctp::Packet;
 
-use super::input::Stranger;
+use super::input::Sender;
 use crate::api::{
     Connect, ConnectError, DropReason, EndpointConfig, Event, ListenerConfig, ListenerId,
     SctpConfig, Transport,
@@ -32,7 +32,7 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn accept_association(
         &mut self,
         listener: &ListenerConfig,
-        from: Stranger,
+        from: Sender,
         cookie: &Cookie,
         packet: &Packet<'_>,
         now: Instant,
@@ -48,7 +48,7 @@ impl<Io: PortIo> Core<Io> {
             return Err(DropReason::EventRing);
         }
         let at = usize::from(from.flow.interface);
-        let interface = &self.env.network.interface(at);
+        let interface = self.env.network.interface(at);
         let path = Path::new(at, interface, from.flow.local, from.flow.remote);
         let path = path.ok_or(DropReason::NoRoute)?;
         let path = SctpPath::new(path, self.associations.udp_ports(from.udp));
@@ -66,7 +66,7 @@ impl<Io: PortIo> Core<Io> {
             association.listener = Some(listener.id);
             association.counts = Counts::Place;
         }
-        self.give_packet(slot, from, packet, now);
+        self.take_packet(slot, from, packet, now);
         Ok(())
     }
 
@@ -109,9 +109,9 @@ impl<Io: PortIo> Core<Io> {
         let session = Session { association, id, flow };
         let origin = Origin::Opening(Box::new(Opening { ticket, deadline, retry: None }));
         self.begin_session(session, origin, now);
-        self.serve_by(stream, service, echoed);
+        self.set_service(stream, service, echoed);
         for stag in stags {
-            self.lend_stag(stag, pd, stream, now);
+            self.bind_for_stream(stag, pd, stream, now);
         }
         Ok(())
     }

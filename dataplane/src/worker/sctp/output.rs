@@ -27,7 +27,7 @@ impl<Io: PortIo> Core<Io> {
         association.carrier.scheduled().taken(queue);
         let turn = self.env.poll(at, &mut association.carrier, now);
         self.report_association(at, now);
-        self.look_whether_leaving(at);
+        self.check_leaving(at);
         let Some(association) = self.associations.get_mut(at) else { return Turn::Done };
         // Its last packet was sent, or found no room for too long.
         if association.endpoint().is_done() {

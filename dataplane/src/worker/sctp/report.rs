@@ -25,7 +25,7 @@ impl<Io: PortIo> Core<Io> {
                 }
                 Event::Session(id, SessionEvent::Request { private_data, enhanced }) => {
                     let Some(slot) = self.take_session(at, id, now) else {
-                        self.turn_away(at, id, now);
+                        self.refuse_session(at, id, now);
                         continue;
                     };
                     if let Some((mut stream, env)) = self.resolve(slot) {
@@ -80,7 +80,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// RFC 5043 §6.4: a request that there is no room for gets a Terminate.
-    fn turn_away(&mut self, at: u32, id: SessionId, now: Instant) {
+    fn refuse_session(&mut self, at: u32, id: SessionId, now: Instant) {
         if let Some(association) = self.associations.get_mut(at) {
             let cx = &mut self.env.tables.session_context();
             association.endpoint_mut().abort_session(now, id, cx);

@@ -30,6 +30,7 @@ impl ControlLink {
     }
 
     /// The next command.
+    #[inline]
     pub(super) fn next_command(&mut self) -> Option<Command> {
         let command = self.commands.pop().ok()?;
         self.counters.commands.add(1);
@@ -37,6 +38,7 @@ impl ControlLink {
     }
 
     /// True when there is a command.
+    #[inline]
     pub(super) fn has_commands(&self) -> bool {
         !self.commands.is_empty()
     }
@@ -47,16 +49,19 @@ impl ControlLink {
     }
 
     /// A turn begins: moves waiting events to the ring, and looks what the control thread has taken.
+    #[inline]
     pub(super) fn begin_turn(&mut self) {
         self.events.begin_turn(&self.counters);
     }
 
     /// Wakes the control thread if there are new events.
+    #[inline]
     pub(super) fn notify(&mut self) {
         self.events.notify();
     }
 
     /// True when the ring has no more than the room that is kept for live streams.
+    #[inline]
     pub(super) fn is_short(&self) -> bool {
         self.events.is_short()
     }
@@ -100,6 +105,7 @@ impl ControlLink {
 
     /// Streams that wait for credit, if the control thread has taken events since they were looked at last. Those that
     /// still have none come back by [`keep_waiting`](Self::keep_waiting).
+    #[inline]
     pub(super) fn waiting_streams(&mut self) -> Option<Vec<StreamId>> {
         self.events.take_waiting()
     }

@@ -143,6 +143,7 @@ impl Events {
     }
 
     /// True when the ring has no more than the room that is kept for live streams.
+    #[inline]
     pub(super) fn is_short(&self) -> bool {
         self.room == 0
     }
@@ -153,6 +154,7 @@ impl Events {
     }
 
     /// Wakes the control thread if there is something new for it.
+    #[inline]
     pub(super) fn notify(&mut self) {
         if core::mem::take(&mut self.pushed) {
             self.control.notify();
@@ -193,6 +195,7 @@ impl Events {
     }
 
     /// They, if the control thread has taken events since they were asked for last.
+    #[inline]
     pub(super) fn take_waiting(&mut self) -> Option<Vec<StreamId>> {
         if self.waiting.is_empty() || self.looked == self.taken {
             return None;

@@ -148,9 +148,12 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn take_frames(&mut self, now: Instant) -> bool {
         let mut busy = false;
         for port in 0..self.env.ports.places() {
-            let Some(frames) = self.env.ports.receive(port, now) else { continue };
+            let Some(slot) = self.env.ports.get_mut(port) else { continue };
+            if !slot.receive(now) {
+                continue;
+            }
             busy = true;
-            let mut frames = frames.into_iter();
+            let mut frames = slot.take_arrived().into_iter();
             frames.as_slice().iter().take(STAGE).for_each(Frame::prefetch_headers);
             frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
             while frames.len() > 0 {

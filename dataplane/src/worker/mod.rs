@@ -316,16 +316,18 @@ impl<Io: PortIo> Core<Io> {
 
     fn fire_timers(&mut self, now: Instant) -> bool {
         let mut fired = 0;
-        for kind in [CarrierKind::Connection, CarrierKind::Association] {
-            let most = fired + TIMERS;
-            while fired < most {
-                let Some(slot) = self.env.schedules.of(kind).take_due(now) else { break };
-                fired += 1;
-                match kind {
-                    CarrierKind::Connection => self.timer(slot, now),
-                    CarrierKind::Association => self.association_timer(slot, now),
-                }
-            }
+        while fired < TIMERS {
+            let schedule = self.env.schedules.of(CarrierKind::Connection);
+            let Some(slot) = schedule.take_due(now) else { break };
+            fired += 1;
+            self.timer(slot, now);
+        }
+        let most = fired + TIMERS;
+        while fired < most {
+            let schedule = self.env.schedules.of(CarrierKind::Association);
+            let Some(at) = schedule.take_due(now) else { break };
+            fired += 1;
+            self.association_timer(at, now);
         }
         self.env.control.counters().timers.add(fired as u64);
         fired > 0

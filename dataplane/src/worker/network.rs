@@ -155,6 +155,7 @@ impl Network {
     }
 
     /// Forgets packets whose pieces did not come in time; returns how many.
+    #[inline]
     pub(super) fn expire_reassembly(&mut self, now: Instant) -> u64 {
         self.reassembly.expire(now)
     }
@@ -176,11 +177,13 @@ impl Network {
 
     /// Asks again for neighbours; calls `failed` with interface and address of those that do not answer. Returns how
     /// many were asked for.
+    #[inline]
     pub(super) fn poll(&mut self, now: Instant, failed: impl FnMut(usize, IpAddr)) -> u64 {
         self.stack.poll(now, &mut self.outbox, failed)
     }
 
     /// When the network has something to do.
+    #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let timers = [self.stack.poll_timeout(), self.reassembly.poll_timeout()];
         timers.into_iter().flatten().min()
@@ -192,6 +195,7 @@ impl Network {
     }
 
     /// Frames to send, with their ports.
+    #[inline]
     pub(super) fn outbox(&self) -> &Outbox {
         &self.outbox
     }

@@ -42,6 +42,7 @@ pub(super) enum Turn {
 impl<Io: PortIo> Core<Io> {
     /// Serves the carriers of one kind that are queued: first those that found no room before, each port's in their
     /// order, then those to which something has happened. Returns whether there was one.
+    #[inline(always)]
     pub(super) fn transmit(&mut self, kind: CarrierKind, now: Instant) -> bool {
         let before = self.env.control.counters().tx_frames.get();
         let mut busy = false;

@@ -22,6 +22,19 @@ impl<Io: PortIo> PortSlot<Io> {
     pub(crate) fn new(io: Io, facts: Arc<PortFacts>) -> Self {
         PortSlot { io, facts, arrived: ArrayVec::new() }
     }
+
+    /// Looks for frames. Returns whether there are any.
+    #[inline]
+    pub(super) fn receive(&mut self, now: Instant) -> bool {
+        self.io.receive(now, &mut self.arrived);
+        !self.arrived.is_empty()
+    }
+
+    /// The frames that have arrived.
+    #[inline]
+    pub(super) fn take_arrived(&mut self) -> ArrayVec<Io::Frame, BURST> {
+        core::mem::take(&mut self.arrived)
+    }
 }
 
 /// The ports, by place.
@@ -34,6 +47,7 @@ impl<Io: PortIo> Ports<Io> {
     }
 
     /// All ports, those without a queue of this worker included.
+    #[inline]
     pub(super) fn places(&self) -> usize {
         self.0.len()
     }
@@ -55,32 +69,17 @@ impl<Io: PortIo> Ports<Io> {
         self.0.iter().flatten().map(|slot| &slot.io)
     }
 
-    /// One burst of a port, if there is any frame.
-    #[inline]
-    pub(super) fn receive(
-        &mut self,
-        port: usize,
-        now: Instant,
-    ) -> Option<ArrayVec<Io::Frame, BURST>> {
-        let slot = self.0.get_mut(port)?.as_mut()?;
-        slot.io.receive(now, &mut slot.arrived);
-        if slot.arrived.is_empty() {
-            return None;
-        }
-        Some(core::mem::take(&mut slot.arrived))
-    }
-
     /// Looks for frames, which wait for the next turn. Returns whether there are any.
     pub(super) fn look(&mut self, now: Instant) -> bool {
         let mut arrived = false;
         for slot in self.0.iter_mut().flatten() {
-            slot.io.receive(now, &mut slot.arrived);
-            arrived |= !slot.arrived.is_empty();
+            arrived |= slot.receive(now);
         }
         arrived
     }
 
-    /// Gives what was sent to the devices. Returns whether they took all.
+    /// Passes what was sent to the devices. Returns whether they took all.
+    #[inline]
     pub(super) fn flush(&mut self) -> bool {
         let mut flushed = true;
         for slot in self.0.iter_mut().flatten() {

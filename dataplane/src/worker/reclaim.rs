@@ -30,8 +30,11 @@ pub(super) struct Cursor {
 impl<Io: PortIo> Core<Io> {
     /// Moves the cursor, if it is time.
     pub(super) fn reclaim(&mut self, now: Instant) {
+        if now < self.reclaim.moves_at {
+            return;
+        }
         let places = self.streams.places();
-        if now < self.reclaim.moves_at || places == 0 {
+        if places == 0 {
             return;
         }
         self.reclaim.moves_at = now + STEP;

@@ -61,6 +61,7 @@ impl Schedules {
     }
 
     /// When the next timer is due.
+    #[inline]
     pub(super) fn next_timer(&self) -> Option<Instant> {
         let timers = [self.connections.wheel.next(), self.associations.wheel.next()];
         timers.into_iter().flatten().min()
@@ -221,6 +222,7 @@ impl Schedule {
     }
 
     /// Takes out a carrier whose timer is due.
+    #[inline]
     pub(super) fn take_due(&mut self, now: Instant) -> Option<u32> {
         self.wheel.pop(now)
     }

@@ -36,6 +36,7 @@ impl Streams {
     }
 
     /// Slots that have ever been used.
+    #[inline]
     pub(super) fn places(&self) -> usize {
         self.slab.places()
     }

@@ -277,10 +277,10 @@ impl Connection {
         Info {
             state: self.state,
             emss: self.send.emss(),
-            srtt: self.send.rtt.srtt(),
-            rto: self.send.rtt.rto(&self.config),
-            cwnd: self.send.cc.cwnd(),
-            ssthresh: self.send.cc.ssthresh(),
+            srtt: self.send.recovery.rtt().srtt(),
+            rto: self.send.recovery.rtt().rto(&self.config),
+            cwnd: self.send.recovery.cc().cwnd(),
+            ssthresh: self.send.recovery.cc().ssthresh(),
             send_window: self.send.wnd.into(),
             flight: self.send.flight(),
             receive_window: self.recv.edge.since(self.recv.nxt),
@@ -296,7 +296,7 @@ impl Connection {
     /// The fraction of what is sent that meets congestion, where the congestion controller keeps an estimate of
     /// it (RFC 8257 §3.3).
     pub fn marked_fraction(&self) -> Option<f64> {
-        self.send.cc.marked_fraction()
+        self.send.recovery.cc().marked_fraction()
     }
 
     /// When the last segment of the peer that was not dropped arrived.
@@ -306,13 +306,13 @@ impl Connection {
 
     /// True while what was retransmitted after a time-out is not acknowledged.
     pub fn is_timing_out(&self) -> bool {
-        self.send.timeouts_in_a_row > 0
+        self.send.recovery.timeouts_in_a_row() > 0
     }
 
     /// True after several retransmissions without an answer: the neighbour entry or the route may be
     /// wrong (R1 of RFC 9293 §3.8.3, MUST-20 (b)).
     pub fn path_suspect(&self) -> bool {
-        self.send.timeouts_in_a_row >= R1
+        self.send.recovery.timeouts_in_a_row() >= R1
     }
 
     /// In TIME-WAIT, true when `seg` is a SYN that may open the connection anew: replace this connection
@@ -336,7 +336,10 @@ impl Connection {
         self.recv.relax();
         self.timers.relax();
         let silent = matches!(self.state, State::TimeWait | State::Closed);
-        if silent || now.saturating_since(self.send.last_sent) > self.send.rtt.rto(&self.config) {
+        if silent
+            || now.saturating_since(self.send.last_sent)
+                > self.send.recovery.rtt().rto(&self.config)
+        {
             self.send.relax();
         }
     }

@@ -105,7 +105,7 @@ impl Connection {
             Some(now.saturating_since(self.send.last_sent))
         };
         if let Some(rtt) = rtt {
-            self.send.rtt.sample(rtt, 1, &self.config);
+            self.send.recovery.rtt_mut().sample(rtt, 1, &self.config);
         }
     }
 
@@ -290,7 +290,7 @@ impl Connection {
         let marked = self.ecn.sends() && seg.flags.has(Flags::ECE);
         if self.ecn.measures() && ack > self.send.una {
             let acked = ack.since(self.send.una);
-            self.send.cc.on_echo(&Echo { ack, nxt: self.send.nxt, acked, marked });
+            self.send.recovery.on_echo(&Echo { ack, nxt: self.send.nxt, acked, marked });
         }
         if self.ecn.must_slow_down(seg, ack, self.send.nxt) {
             self.slow_down();

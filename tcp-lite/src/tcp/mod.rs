@@ -28,6 +28,7 @@ mod connection;
 mod cookie;
 mod drop_reason;
 mod ecn;
+mod in_flight;
 mod input;
 mod isn;
 mod loss_timer;
@@ -44,9 +45,7 @@ mod timeouts;
 mod timers;
 mod window;
 
-use transport::{
-    congestion, delivery, episode, frto, pacing, rack, ranges, recovery, rtt, seq, tlp, usage,
-};
+use transport::{congestion, delivery, pacing, rack, ranges, recovery, seq, tlp};
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,6 @@ use base::Instant;
 
 use super::congestion::Run;
 use super::connection::Connection;
-use super::frto::{Frto, NEW_SEGMENTS};
 use super::receiver::Receiver;
 use super::recovery::{Choice, NextSeg};
 use super::scoreboard::Resend;
@@ -116,7 +115,7 @@ impl Connection {
         }
         if !self.timers.is_set(Timer::Retransmit) {
             self.send.last_sent = now;
-            self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
+            self.timers.set(Timer::Retransmit, now + self.send.recovery.rtt().rto(&self.config));
         }
     }
 
@@ -131,14 +130,14 @@ impl Connection {
         if self.send.out.board.is_empty() && up.has_data() {
             // RFC 5681 §4.1: idle restart.
             let idle = now.saturating_since(self.send.last_sent);
-            if idle > self.send.rtt.rto(&self.config) {
-                self.send.cc.after_idle(self.config.initial_window);
+            if idle > self.send.recovery.rtt().rto(&self.config) {
+                self.send.recovery.cc_mut().after_idle(self.config.initial_window);
             }
         }
         if self.send.probe_due && self.send.wnd == 0 {
             self.send_probe(now, up, tx);
         }
-        if self.send.out.tlp.due {
+        if self.send.out.state.probe_due() {
             self.send_tail_probe(now, up, tx);
         }
         let (before, nxt, in_flight) = (self.send.last_sent, self.send.nxt, self.send.pipe());
@@ -156,10 +155,10 @@ impl Connection {
             self.stats.more().paced_waits += 1;
             self.timers.set(Timer::Pace, at);
         }
-        if self.send.cc.wants_runs() && self.send.pipe() > in_flight {
+        if self.send.recovery.cc().wants_runs() && self.send.pipe() > in_flight {
             let bytes = self.send.pipe() - in_flight;
             let app_limited = stopped_by == Sent::Declined && !up.has_data();
-            self.send.cc.on_sent(&Run { now, bytes, in_flight, app_limited });
+            self.send.recovery.cc_mut().on_sent(&Run { now, bytes, in_flight, app_limited });
         }
         let limited = stopped_by == Sent::CwndFull;
         if limited || self.send.last_sent != before {
@@ -170,13 +169,9 @@ impl Connection {
 
     /// RFC 2861 §3.2, RFC 7661 §4.3.
     fn note_usage(&mut self, now: Instant, limited: bool) {
-        let send = &mut self.send;
-        let pipe = send.pipe();
-        send.out.usage.note(now, limited, pipe, send.una, send.nxt);
-        let rto = send.rtt.rto(&self.config);
-        if let Some(used) = send.out.usage.unused_for(now, rto) {
-            send.cc.on_unused(used, self.config.initial_window);
-        }
+        let config = &self.config;
+        let (recovery, state, board) = self.send.parts();
+        recovery.note_usage(state, &board, (now, limited), || config.initial_window, config);
     }
 
     /// The next segment: lost ones first, then new ones (RFC 6675 §4, NextSeg).
@@ -189,21 +184,20 @@ impl Connection {
         let has_data = self.state.may_send() && up.has_data();
         let lost = self.next_lost_in_window();
         let room = self.room_for_new();
-        let asking = self.send.episode.as_ref().filter(|e| e.frto == Frto::NewData);
         let choice = Choice {
             cwnd_open: self.send.cwnd_open(),
-            force: self.send.force,
+            force: self.send.recovery.forces(),
             lost: lost.is_some(),
             new: has_data && room != SendRoom::Closed,
-            asking: asking.map(|episode| episode.frto_new),
+            asking: self.send.recovery.asking(),
         };
         let next = choice.next();
         if self.fin_is_next(has_data, next) {
             return self.send_fin(now, up, tx);
         }
-        let paced = matches!(next, NextSeg::Lost | NextSeg::New) && !self.send.force;
+        let paced = matches!(next, NextSeg::Lost | NextSeg::New) && !self.send.recovery.forces();
         if paced
-            && let Some(at) = self.send.out.pacer.wait(now)
+            && let Some(at) = self.send.out.state.paced_until(now)
             && self.send.pace(&self.config).is_some()
         {
             return Sent::Paced(at);
@@ -214,12 +208,8 @@ impl Connection {
             (NextSeg::CwndFull, _) => Sent::CwndFull,
             _ => Sent::Declined,
         };
-        if sent == Sent::Declined
-            && choice.asking == Some(NEW_SEGMENTS)
-            && let Some(episode) = &mut self.send.episode
-        {
+        if sent == Sent::Declined && choice.asking.is_some() && self.send.recovery.decline_frto() {
             // RFC 5682 §2.1 step 2b: no new data after all, recovery as usual.
-            episode.frto = Frto::Off;
             return self.send_next(now, up, tx);
         }
         sent
@@ -383,9 +373,7 @@ impl Connection {
         self.send.nxt = self.send.nxt.plus(octets);
         self.send.probe_due = false;
         self.send.on_sent(now, octets, &self.config);
-        if let Some(episode) = &mut self.send.episode {
-            episode.frto_new = episode.frto_new.saturating_sub(1);
-        }
+        self.send.recovery.on_new_sent();
         self.ack_went_out(false);
         if fin {
             self.send.fin_sent = true;
@@ -437,12 +425,12 @@ impl Connection {
         self.head(now, resend.start, flags, window, out);
         tx.commit(header_len + resend.len);
         self.send.out.board.resent(resend, now, probe);
-        self.send.force = false;
+        self.send.recovery.on_resend();
         self.send.on_sent(now, resend.len as u64 + u64::from(resend.fin), &self.config);
-        if let Some(episode) = &mut self.send.episode
+        if !self.send.recovery.is_settled()
             && let Some((range, sends)) = self.send.out.board.sends_at(resend.index)
         {
-            episode.on_resent(now, range, sends);
+            self.send.recovery.on_resent(now, range, sends);
         }
         self.stats.segments_out += 1;
         self.stats.more().segments_retransmitted += 1;
@@ -464,7 +452,7 @@ impl Connection {
         tx: &mut impl TxBatch,
     ) {
         if self.send.out.board.is_empty() || self.send.wnd == 0 {
-            self.send.out.tlp.due = false;
+            self.send.out.state.forget_probe();
             return;
         }
         let mut sent = Sent::Declined;
@@ -482,11 +470,11 @@ impl Connection {
         match sent {
             Sent::Yes => {
                 self.send.last_sent = now;
-                self.send.out.tlp.sent(self.send.nxt, again);
+                self.send.out.state.probe_sent(self.send.nxt, again);
                 self.stats.more().tail_loss_probes += 1;
             }
             Sent::BatchFull => return,
-            _ => self.send.out.tlp.due = false,
+            _ => self.send.out.state.forget_probe(),
         }
         self.restart_rto(now);
     }
@@ -526,7 +514,7 @@ impl Connection {
         } else if has_data && self.state.may_send() && !self.timers.is_set(Timer::Persist) {
             // Nothing in flight and nothing sent: the window is closed or silly.
             let wait = match self.send.usable() {
-                0 => self.send.rtt.rto(&self.config),
+                0 => self.send.recovery.rtt().rto(&self.config),
                 _ => OVERRIDE,
             };
             self.timers.set(Timer::Persist, now + wait);

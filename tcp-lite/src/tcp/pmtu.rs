@@ -220,7 +220,7 @@ impl Connection {
             return;
         }
         let evident = self.send.out.board.shorter_arrived();
-        let fall = fall(self.send.timeouts_in_a_row, evident, u32::MAX);
+        let fall = fall(self.send.recovery.timeouts_in_a_row(), evident, u32::MAX);
         let longest = self.send.out.board.head().map_or(0, |head| head.len);
         let is_long = longest > self.send.payload_of(self.path.floor());
         let Some(fall) = fall.filter(|_| is_long) else { return };
@@ -229,7 +229,7 @@ impl Connection {
             self.use_path_mss();
             // What was lost was too long: the shorter one is new to the path, and no reason to wait for
             // what others in a row made of the time-out (RFC 6298 §5.5). At most twice in a row.
-            self.send.rtt.forget_backoff();
+            self.send.recovery.rtt_mut().forget_backoff();
         }
     }
 
@@ -247,9 +247,10 @@ impl Connection {
             ProbeFate::Lost(payload) => {
                 self.stats.more().path_mtu_probes_lost += 1;
                 // RFC 4821 §7.6.4: losses beside it leave it open why it was lost.
-                let alone = self.send.out.phase == Phase::Open || self.send.out.board.len() == 1;
-                let segments = self.send.cc.cwnd() / self.send.emss().max(1) as u64;
-                let round_trip = self.send.rtt.srtt().unwrap_or(Duration::from_secs(1));
+                let alone =
+                    self.send.out.state.phase() == Phase::Open || self.send.out.board.len() == 1;
+                let segments = self.send.recovery.cc().cwnd() / self.send.emss().max(1) as u64;
+                let round_trip = self.send.recovery.rtt().srtt().unwrap_or(Duration::from_secs(1));
                 let next = now + pause(round_trip, segments, timed_out);
                 let raise_at = now + self.config.path_mtu_raise;
                 let mss = self.send.mss_of(payload);
@@ -267,13 +268,13 @@ impl Connection {
         let found = self.path.found.as_ref()?;
         if !self.config.path_mtu_probing
             || found.probe.is_some()
-            || self.send.out.phase != Phase::Open
+            || self.send.out.state.phase() != Phase::Open
             || found.search.is_at_limit()
         {
             return None;
         }
         let payload = self.send.payload_of(found.search.probe(now)?);
-        let open = self.send.pipe() + payload as u64 <= self.send.cc.cwnd();
+        let open = self.send.pipe() + payload as u64 <= self.send.recovery.cc().cwnd();
         let usable = self.send.usable() >= payload as u64;
         (payload > self.send.emss() && open && usable).then_some(payload)
     }

@@ -17,7 +17,6 @@ use std::collections::VecDeque;
 
 use base::Instant;
 
-pub(crate) use self::detect::Detected;
 use self::record::{AGAIN, FIN, LOST, PROBE, Record, SACKED};
 use super::delivery::{By, Delivery, Transmission};
 use super::ranges::{Range, Ranges};

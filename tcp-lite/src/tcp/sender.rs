@@ -2,20 +2,15 @@
 //! `acks`.
 
 use base::{Blank, Instant, Lazy};
+use transport::loss_recovery::{FlightState, LossRecovery};
 
 use super::config::Config;
 use super::congestion::Congestion;
-use super::episode::Episode;
-use super::pacing::{self, Pace, Pacer};
-use super::rack::Rack;
-use super::recovery::Phase;
-use super::rtt::RttEstimator;
+use super::pacing::{self, Pace};
 use super::scoreboard::Scoreboard;
 use super::segment::TIMESTAMPS_LEN;
 use super::seq::{ExtSeq, SeqNumber};
 use super::timers::LossTimer;
-use super::tlp::TailLoss;
-use super::usage::Usage;
 
 /// The send half of a connection.
 #[derive(Debug)]
@@ -30,17 +25,11 @@ pub(crate) struct Sender {
     pub(crate) max_wnd: u32,
     /// What matters only while something is in flight.
     pub(crate) out: Lazy<Outstanding>,
-    pub(crate) cc: Congestion,
-    pub(crate) rtt: RttEstimator,
+    pub(crate) recovery: LossRecovery,
     /// Effective MSS: octets of payload in a segment.
     pub(super) emss: u32,
     /// The peer uses SACK.
     pub(crate) sack: bool,
-    /// The first retransmission of a recovery goes whatever the congestion window.
-    pub(crate) force: bool,
-    pub(crate) rack: Rack,
-    /// The present loss episode, or the last one while it can still prove spurious.
-    pub(crate) episode: Option<Box<Episode>>,
     /// What the retransmission timer is set for.
     pub(crate) loss_timer: LossTimer,
     /// A probe of a closed window, or a small segment against silly window avoidance, is due.
@@ -52,8 +41,6 @@ pub(crate) struct Sender {
     pub(crate) fin_sent: bool,
     /// The upper layer has to hear of the effective MSS.
     pub(crate) emss_news: bool,
-    /// Time-outs in a row without progress.
-    pub(crate) timeouts_in_a_row: u32,
     /// When data was sent last.
     pub(crate) last_sent: Instant,
     /// When the peer acknowledged something new last, or something was sent with nothing in flight.
@@ -73,21 +60,16 @@ pub(crate) struct Sender {
     options_len: u8,
 }
 
-base::near!(Sender: out, rack);
+base::near!(Sender: out, recovery);
 
 /// What matters only while something is in flight: it is blank in a connection that is idle.
 #[derive(Clone, Debug)]
 pub(crate) struct Outstanding {
     pub(crate) board: Scoreboard,
-    pub(crate) phase: Phase,
+    /// What loss recovery keeps of it.
+    pub(crate) state: FlightState,
     /// When the retransmission timer expires unless another one of [`LossTimer`] stands in for it.
     pub(crate) rto_at: Instant,
-    /// When to look again for what may be lost (RFC 8985 §6.2).
-    pub(crate) reorder_at: Option<Instant>,
-    /// How much of the congestion window is used.
-    pub(crate) usage: Usage,
-    pub(crate) tlp: TailLoss,
-    pub(crate) pacer: Pacer,
     /// Octets that duplicate acknowledgements without SACK say have left the network.
     pub(super) reno_sacked: u64,
     /// What was in flight before the first duplicate acknowledgement (RFC 5681 §3.2 (2)).
@@ -102,12 +84,8 @@ impl Blank for Outstanding {
     fn blank() -> &'static Self {
         static BLANK: Outstanding = Outstanding {
             board: Scoreboard::new(),
-            phase: Phase::Open,
+            state: FlightState::new(),
             rto_at: Instant::ZERO,
-            reorder_at: None,
-            usage: Usage::new(),
-            tlp: TailLoss::new(),
-            pacer: Pacer::new(),
             reno_sacked: 0,
             flight_before_dups: 0,
             recover: ExtSeq::NONE,
@@ -119,7 +97,7 @@ impl Blank for Outstanding {
 impl Outstanding {
     /// Nothing is in flight, and no answer to a probe is to come.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.board.is_empty() && self.tlp.is_quiet()
+        self.board.is_empty() && self.state.is_probe_quiet()
     }
 }
 
@@ -132,20 +110,18 @@ impl Sender {
             wnd: 0,
             max_wnd: 0,
             out: Lazy::new(),
-            cc: congestion(config, usize::from(mss), config.initial_window),
-            rtt: RttEstimator::new(config),
+            recovery: LossRecovery::new(
+                congestion(config, usize::from(mss), config.initial_window),
+                config,
+            ),
             emss: u32::from(mss),
             sack: false,
-            force: false,
-            rack: Rack::new(),
-            episode: None,
             loss_timer: LossTimer::Rto,
             probe_due: false,
             probing: false,
             fin_queued: false,
             fin_sent: false,
             emss_news: false,
-            timeouts_in_a_row: 0,
             last_sent: now,
             progress_at: now,
             shift: 0,
@@ -165,11 +141,11 @@ impl Sender {
         self.una = self.iss().plus(1);
         self.nxt = self.una;
         if syn_lost {
-            self.rtt.after_syn_loss();
+            self.recovery.rtt_mut().after_syn_loss();
         }
         // RFC 5681 §3.1: one segment when the SYN was lost.
         let segments = if syn_lost { 1 } else { config.initial_window };
-        self.cc = congestion(config, self.emss(), segments);
+        self.recovery.restart(congestion(config, self.emss(), segments));
         self.emss_news = true;
     }
 
@@ -213,14 +189,14 @@ impl Sender {
     /// A peer that reports by SACK all but the first segment keeps the congestion window open: the send window
     /// bounds what is kept for it (RFC 9293 §3.9.1.2, send queue limits).
     pub(crate) fn usable(&self) -> u64 {
-        let own = self.una.plus(self.cc.send_window());
+        let own = self.una.plus(self.recovery.cc().send_window());
         self.right_edge().min(own).since(self.nxt)
     }
 
     /// True when the congestion window takes a full segment (RFC 6675 §5 (C)).
     pub(crate) fn cwnd_open(&self) -> bool {
         let pipe = self.pipe();
-        pipe == 0 || pipe + u64::from(self.emss) <= self.cc.cwnd()
+        pipe == 0 || pipe + u64::from(self.emss) <= self.recovery.cc().cwnd()
     }
 
     /// How fast to send, if paced.
@@ -228,25 +204,22 @@ impl Sender {
         if !config.pacing {
             return None;
         }
-        let trips = (self.rtt.srtt(), self.rack.min_rtt());
-        self.cc.pace(u64::from(self.emss), trips)
+        self.recovery.pace(self.emss.into())
     }
 
     /// True where the acknowledgements clock what is sent, one by one: receivers that delay them for two
     /// segments answer at once to one that is pushed, and what they let go does not reach a full queue in
     /// pairs. On short paths it would only keep them from merging segments.
     pub(crate) fn wants_single_acks(&self) -> bool {
-        self.rtt.srtt().is_some_and(|srtt| srtt >= pacing::MIN_RTT)
+        self.recovery.rtt().srtt().is_some_and(|srtt| srtt >= pacing::MIN_RTT)
     }
 
     /// A segment of `octets` was sent.
     pub(crate) fn on_sent(&mut self, now: Instant, octets: u64, config: &Config) {
         if let Some(pace) = self.pace(config) {
-            self.out.pacer.on_sent(now, octets, pace);
+            self.out.state.on_paced(now, octets, pace);
         }
-        if let Some(episode) = &mut self.episode {
-            episode.prr.on_sent(octets);
-        }
+        self.recovery.on_sent(octets);
     }
 
     /// Sequence number of a segment without data: SND.NXT, or where the peer's window ends when that is
@@ -268,8 +241,7 @@ impl Sender {
         if self.out.is_quiet() && self.una == self.nxt {
             self.longest_acked = self.longest_acked();
             self.out.release();
-            self.rack.relax();
-            self.cc.relax();
+            self.recovery.relax();
         }
     }
 
@@ -295,7 +267,7 @@ impl Sender {
         let shrank = emss < self.emss();
         if emss != self.emss() {
             self.emss = emss as u32;
-            self.cc.set_smss(emss);
+            self.recovery.cc_mut().set_smss(emss);
             self.emss_news = true;
         }
         if shrank && let Some(out) = self.out.get_mut() {

@@ -35,16 +35,15 @@ impl Connection {
             self.delete(CloseReason::Timeout);
             return;
         }
-        if self.passive && self.send.timeouts_in_a_row >= self.config.syn_ack_retries {
+        if self.passive && self.send.recovery.timeouts_in_a_row() >= self.config.syn_ack_retries {
             self.delete(CloseReason::Timeout);
             return;
         }
         self.syn_lost = true;
         self.ecn.withdraw();
         self.syn_due = true;
-        self.send.timeouts_in_a_row += 1;
-        self.send.rtt.back_off();
-        self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
+        self.send.recovery.on_silence();
+        self.timers.set(Timer::Retransmit, now + self.send.recovery.rtt().rto(&self.config));
     }
 
     /// Nothing in flight, data waiting, the window closed or silly.
@@ -56,7 +55,7 @@ impl Connection {
             return self.reset_after_silence();
         }
         self.send.probe_due = true;
-        self.timers.set(Timer::Persist, now + self.send.rtt.rto(&self.config));
+        self.timers.set(Timer::Persist, now + self.send.recovery.rtt().rto(&self.config));
     }
 
     /// RFC 6429 §4: the owner's bound on a window that stays closed.

@@ -10,23 +10,10 @@ use core::time::Duration;
 
 use base::Instant;
 
-use super::rate::RateSample;
+use super::rate::{RateSample, Run};
 use super::window::Window;
 use crate::pacing::Pace;
 use crate::seq::ExtSeq;
-
-/// A transmit run: what one poll of the sender sent, all of it at the same time.
-#[derive(Clone, Copy, Debug)]
-pub struct Run {
-    /// When it was sent.
-    pub now: Instant,
-    /// Bytes that it put into the network, retransmissions counted.
-    pub bytes: u64,
-    /// Bytes in flight before it.
-    pub in_flight: u64,
-    /// It ended because there was nothing more to send, with room in the window.
-    pub app_limited: bool,
-}
 
 /// Whether an acknowledgement may raise the window (RFC 5681 §3.1, RFC 7661 §4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -24,8 +24,8 @@ use self::window::Window;
 use crate::pacing::Pace;
 use crate::seq::ExtSeq;
 
-pub use self::controller::{Acked, Cause, Echo, Growth, Lost, Run};
-pub use self::rate::RateSample;
+pub use self::controller::{Acked, Cause, Echo, Growth, Lost};
+pub use self::rate::{RateSample, Run};
 
 /// Declares the controllers: those that an operator chooses by their name, and those for tests only. The first
 /// token is a dollar sign, for the macro that this one declares.

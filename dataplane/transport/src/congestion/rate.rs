@@ -15,10 +15,21 @@ use std::collections::VecDeque;
 
 use base::Instant;
 
-use super::controller::Run;
-
 /// Most runs remembered. What is sent beyond gives no sample.
 const MAX_RUNS: usize = 256;
+
+/// A transmit run: what one poll of the sender sent, all of it at the same time.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// When it was sent.
+    pub now: Instant,
+    /// Bytes that it put into the network, retransmissions counted.
+    pub bytes: u64,
+    /// Bytes in flight before it.
+    pub in_flight: u64,
+    /// It ended because there was nothing more to send, with room in the window.
+    pub app_limited: bool,
+}
 
 /// What an acknowledgement says of the path's rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

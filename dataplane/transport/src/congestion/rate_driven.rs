@@ -10,7 +10,8 @@ use core::time::Duration;
 
 use base::Instant;
 
-use super::controller::{Acked, Controller, Run};
+use super::controller::{Acked, Controller};
+use super::rate::Run;
 use super::window::Window;
 use crate::pacing::Pace;
 

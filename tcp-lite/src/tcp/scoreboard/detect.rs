@@ -5,23 +5,13 @@ use std::collections::VecDeque;
 
 use base::Instant;
 use transport::detect::{Fate, InFlight, detect};
+use transport::loss_recovery::Detected;
 
 use super::super::delivery::Transmission;
 use super::super::rack::Judgement;
 use super::super::seq::{ExtSeq, SeqNumber};
 use super::Scoreboard;
 use super::record::{AGAIN, LOST, PROBE, Record, SACKED};
-
-/// What was found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Detected {
-    /// Segments that are lost and were not before.
-    pub(crate) segments: u64,
-    /// Of these, such that are a sign of congestion: all but probes of the path MTU.
-    pub(crate) congestion: u64,
-    /// When to look again (RFC 8985 §6.2: the reordering timer).
-    pub(crate) again_at: Option<Instant>,
-}
 
 /// The scoreboard while it is searched.
 struct Search<'a, F> {

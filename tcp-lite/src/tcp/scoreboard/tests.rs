@@ -5,6 +5,7 @@ use core::time::Duration;
 use super::*;
 use crate::tcp::rack::Judgement;
 use proptest::prelude::*;
+use transport::loss_recovery::Detected;
 
 const LEN: u64 = 100;
 

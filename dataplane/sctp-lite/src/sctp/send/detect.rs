@@ -7,20 +7,12 @@ use std::collections::VecDeque;
 use base::Instant;
 use transport::delivery::Transmission;
 use transport::detect::{Fate, InFlight, detect};
+use transport::loss_recovery::Detected;
 use transport::rack::Judgement;
 use transport::seq::ExtSeq;
 
 use super::board::Board;
 use super::record::{AGAIN, LOST, SACKED};
-
-/// What was found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Detected {
-    /// Chunks that are lost and were not before.
-    pub(super) chunks: u64,
-    /// When to look again (RFC 8985 §6.2: the reordering timer).
-    pub(super) again_at: Option<Instant>,
-}
 
 /// The board while it is searched.
 struct Search<'a, F> {
@@ -39,7 +31,8 @@ impl Board {
     ) -> Detected {
         let mut search = Search { board: self, chunks: 0, lost };
         let again_at = detect(&mut search, judgement);
-        Detected { chunks: search.chunks, again_at }
+        let chunks = search.chunks;
+        Detected { segments: chunks, congestion: chunks, again_at }
     }
 
     /// T3-rtx has expired: the oldest chunk is lost, and what has been on its way for long enough (RFC 8985

@@ -34,15 +34,11 @@ use std::sync::Arc;
 
 use base::Instant;
 use transport::congestion::Congestion;
-use transport::episode::Episode;
-use transport::pacing::{Pace, Pacer};
-use transport::rack::Rack;
+use transport::loss_recovery::{FlightState, LossRecovery};
+use transport::pacing::Pace;
 use transport::ranges::Range;
 use transport::recovery::Phase;
-use transport::rtt::RttEstimator;
 use transport::seq::{ExtSeq, SeqNumber};
-use transport::tlp::TailLoss;
-use transport::usage::Usage;
 use wire::sctp::{COMMON_HEADER_LEN, DATA_HEADER_LEN, SACK_FIXED_LEN, Tsn};
 
 use self::board::Board;
@@ -62,15 +58,9 @@ const OVERHEAD: usize = COMMON_HEADER_LEN + DATA_HEADER_LEN + SACK_FIXED_LEN;
 #[derive(Debug)]
 pub struct Sender {
     board: Board,
-    phase: Phase,
-    cc: Congestion,
-    rtt: RttEstimator,
-    rack: Rack,
-    tlp: TailLoss,
-    pacer: Pacer,
-    usage: Usage,
-    /// The present loss episode, or the last one while it can still prove spurious.
-    episode: Option<Box<Episode>>,
+    recovery: LossRecovery,
+    /// What loss recovery keeps of what is in flight.
+    state: FlightState,
     timers: Timers,
     /// The a_rwnd that the peer has told last.
     a_rwnd: u64,
@@ -79,16 +69,12 @@ pub struct Sender {
     /// Longest message that an empty packet carries.
     most: usize,
     most_news: bool,
-    /// The first retransmission of a recovery goes whatever the congestion window.
-    force: bool,
     /// A probe of a closed window is due.
     probe_due: bool,
     /// The window was probed and has not opened since.
     probing: bool,
     /// Packets that may leave at once: Max.Burst, and as many as were acknowledged since the last one left.
     burst: u64,
-    /// Time-outs in a row without progress.
-    timeouts_in_a_row: u32,
     /// Probes of a closed window in a row without any answer.
     probes_unanswered: u32,
     /// A SACK came since the last time-out.
@@ -119,24 +105,16 @@ impl Sender {
         let smss = packet_len.saturating_sub(COMMON_HEADER_LEN).max(DATA_HEADER_LEN + 4);
         Sender {
             board: Board::new(una),
-            phase: Phase::Open,
-            cc: congestion(config, smss),
-            rtt: RttEstimator::new(config),
-            rack: Rack::new(),
-            tlp: TailLoss::new(),
-            pacer: Pacer::new(),
-            usage: Usage::new(),
-            episode: None,
+            recovery: LossRecovery::new(congestion(config, smss), config),
+            state: FlightState::new(),
             timers: Timers::default(),
             a_rwnd: u64::from(a_rwnd),
             packet_len,
             most: most(packet_len),
             most_news: true,
-            force: false,
             probe_due: false,
             probing: false,
             burst: u64::from(config.max_burst),
-            timeouts_in_a_row: 0,
             probes_unanswered: 0,
             heard: false,
             reneging: 0,
@@ -160,12 +138,12 @@ impl Sender {
 
     /// Time-outs in a row without progress, and probes of a closed window in a row without an answer.
     pub fn timeouts_in_a_row(&self) -> u32 {
-        self.timeouts_in_a_row.saturating_add(self.probes_unanswered)
+        self.recovery.timeouts_in_a_row().saturating_add(self.probes_unanswered)
     }
 
     /// True while nothing is thought to be lost.
     pub fn is_lossless(&self) -> bool {
-        self.phase == Phase::Open
+        self.state.phase() == Phase::Open
             && !self.board.awaits_retransmission()
             && self.probes_unanswered == 0
     }
@@ -177,7 +155,7 @@ impl Sender {
 
     /// The next time-out is as if the last ones had not been.
     pub fn forget_backoff(&mut self) {
-        self.rtt.forget_backoff();
+        self.recovery.rtt_mut().forget_backoff();
     }
 
     /// Messages that are sent and not acknowledged.
@@ -197,7 +175,7 @@ impl Sender {
 
     /// Congestion window, octets of DATA chunks.
     pub fn cwnd(&self) -> u64 {
-        self.cc.cwnd()
+        self.recovery.cc().cwnd()
     }
 
     /// Octets of DATA chunks that are thought to be in the network.
@@ -207,12 +185,12 @@ impl Sender {
 
     /// Smoothed round trip, once measured.
     pub fn srtt(&self) -> Option<Duration> {
-        self.rtt.srtt()
+        self.recovery.rtt().srtt()
     }
 
     /// RTO: also of T1 and T2, and part of the interval of HEARTBEATs (RFC 9260 §8.3).
     pub fn rto(&self) -> Duration {
-        self.rtt.rto(&self.config)
+        self.recovery.rtt().rto(&self.config)
     }
 
     /// What was counted.
@@ -222,8 +200,8 @@ impl Sender {
 
     /// A round trip was measured by a HEARTBEAT (RFC 9260 §8.3), or by a handshake without retransmission.
     pub fn measured(&mut self, rtt: Duration) {
-        self.rtt.sample(rtt, 1, &self.config);
-        self.tlp.measured();
+        self.recovery.rtt_mut().sample(rtt, 1, &self.config);
+        self.state.measured();
     }
 
     /// The path carries SCTP packets of `len` octets from now on (RFC 9260 §7.3): what was longer is lost.
@@ -235,7 +213,8 @@ impl Sender {
         self.packet_len = len;
         self.most = most(len);
         self.most_news = true;
-        self.cc.set_smss(self.smss());
+        let smss = self.smss();
+        self.recovery.cc_mut().set_smss(smss);
         if shrank {
             self.board.mark_longer_lost(self.most);
         }
@@ -263,9 +242,7 @@ impl Sender {
         if !self.config.pacing {
             return None;
         }
-        let smss = self.smss() as u64;
-        let trips = (self.rtt.srtt(), self.rack.min_rtt());
-        self.cc.pace(smss, trips)
+        self.recovery.pace(self.smss() as u64)
     }
 
     /// Tells the source what changed.

@@ -6,34 +6,35 @@
 //! [`Core::handle_loaded`], [`Core::handle_reports`], [`Core::handle_timeout`]; then
 //! [`Core::finish_turn`] once; then [`Core::commands`] and [`Core::poll_load`] until they are empty.
 
+mod accept;
+mod connect;
+mod drain;
 mod listen;
+mod queries;
+pub(super) mod reload;
+mod route;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use dataplane::memory::Memory;
-use dataplane::{Command, Counters, Event, SctpConfig, Ticket, WorkerId};
+use dataplane::{Command, Counters, Event, Ticket, WorkerId};
 use ddp::StreamId;
 use ddp::rdmap::Outcome;
 
-use super::connect::Purpose;
-pub(super) use super::connect::{SctpKind, TcpKind};
-use super::counters::Totals;
+use self::reload::ReloadPlan;
 use super::env::{Env, Facts, Phase};
-use super::jobs::Job;
+use super::jobs::Jobs;
 use super::links::Links;
 use super::listeners::Listeners;
 use super::loader::{Finished, Load, Loaded};
-use super::pending::{Found, Loading, SinkOf, StreamsFor, Then};
+use super::pending::{Found, Loading, StreamsFor, Then};
 use super::ports::PortView;
-use super::refused::Refused;
 use super::regions::Regions;
-use super::reload::ReloadPlan;
-use super::streams::Stream;
+use super::streams::{Streams, on_ddp_error};
 use super::tickets::Complete;
-use super::verbs::PendingPing;
-use crate::api::{Answer, ApiError, Call, EventKind, EventLog, RegionInfo, Reply, Request};
+use crate::api::{Answer, ApiError, Call, EventKind, EventLog, RegionInfo, Reply, Request, Via};
 use crate::config::{Config, RegionSection};
 use crate::files::{Report, Writer};
 use crate::service::Input;
@@ -69,23 +70,9 @@ pub struct Core {
     pub(super) links: Links,
     pub(super) regions: Regions,
     pub(super) listeners: Listeners,
-    pub(super) streams: HashMap<StreamId, Stream>,
-    pub(super) jobs: BTreeMap<u64, Job>,
-    /// How connections are opened, for each way that was asked for.
-    pub(super) tcp: Vec<(TcpKind, Arc<tcp_lite::endpoint::EndpointConfig>)>,
-    /// How associations are opened, for each way that was asked for.
-    pub(super) sctp: Vec<(SctpKind, Arc<SctpConfig>)>,
-    /// Untagged messages on their way to a file: tag to stream and queue.
-    pub(super) appending: HashMap<u64, (StreamId, u32)>,
-    /// What ended streams did, per worker.
-    pub(super) totals: Vec<Totals>,
-    /// Streams that are left alone until a moment, and what they are for then.
-    pub(super) settling: Vec<(Instant, StreamId, Purpose)>,
-    /// Messages that ending streams refused, and whose posters wait for the cause.
-    pub(super) refused: Vec<Refused>,
-    /// Runs of pings, by their stream.
-    pub(super) pings: HashMap<StreamId, PendingPing>,
-    pub(super) reload: Option<Box<ReloadPlan>>,
+    pub(super) streams: Streams,
+    pub(super) jobs: Jobs,
+    reload: Option<Box<ReloadPlan>>,
 }
 
 impl Core {
@@ -115,15 +102,8 @@ impl Core {
             regions: Regions::new(&facts.config.listeners),
             env: Env::new(facts, setup.log, setup.writer, setup.shm),
             listeners: Listeners::new(),
-            streams: HashMap::new(),
-            jobs: BTreeMap::new(),
-            tcp: Vec::new(),
-            sctp: Vec::new(),
-            appending: HashMap::new(),
-            totals: vec![Totals::default(); workers],
-            settling: Vec::new(),
-            refused: Vec::new(),
-            pings: HashMap::new(),
+            streams: Streams::new(workers),
+            jobs: Jobs::default(),
             reload: None,
         };
         for (section, loaded) in regions {
@@ -200,21 +180,40 @@ impl Core {
                 self.list_streams(StreamsFor::One(StreamId(id.0), answer));
             }
             Request::CloseStream { id, abort } => {
-                self.close_stream(StreamId(id.0), abort, answer);
+                self.streams.close(&mut self.env, StreamId(id.0), abort, answer);
             }
             Request::Associations => self.list_streams(StreamsFor::Associations(answer)),
             Request::Association(id) => {
                 self.list_streams(StreamsFor::Association(StreamId(id.0), answer));
             }
             Request::Stats => self.list_streams(StreamsFor::Stats(answer)),
-            Request::Connect(spec) => self.connect(spec, answer),
-            Request::Put(spec) => answer.send(self.put(spec, now).map(Reply::Job)),
-            Request::Get(spec) => answer.send(self.get(spec, now).map(Reply::Job)),
-            Request::Ping(spec) => self.ping(spec, answer),
-            Request::Atomic(spec) => self.atomic(spec, answer, now),
-            Request::Send(spec) => self.send(spec, answer, now),
-            Request::Jobs => answer.send(Ok(Reply::Jobs(self.job_infos(now)))),
-            Request::Job(id) => answer.send(self.job_info(id, now).map(Reply::Job)),
+            Request::Connect(spec) => self.connect(spec, answer, now),
+            Request::Put(spec) => {
+                let peer = self.peer_of(&spec.via, false);
+                let job = self.start_job(now, |jobs, env, out| jobs.put(env, spec, peer, out));
+                answer.send(job.map(Reply::Job));
+            }
+            Request::Get(spec) => {
+                let peer = self.peer_of(&spec.via, true);
+                let job = self.start_job(now, |jobs, env, out| jobs.get(env, spec, peer, out));
+                answer.send(job.map(Reply::Job));
+            }
+            Request::Ping(spec) => {
+                self.with_jobs(now, |jobs, _, out| jobs.ping(spec, answer, out));
+            }
+            Request::Atomic(spec) => {
+                let usable = self.peer_of(&spec.via, true).map(drop);
+                self.with_jobs(now, |jobs, _, out| jobs.atomic(spec, usable, answer, now, out));
+            }
+            Request::Send(spec) => {
+                let usable = match &spec.via {
+                    Via::Connect(_) => Ok(()),
+                    Via::Stream(id) => self.streams.is_open(StreamId(id.0)),
+                };
+                self.with_jobs(now, |jobs, _, out| jobs.send(spec, usable, answer, now, out));
+            }
+            Request::Jobs => answer.send(Ok(Reply::Jobs(self.jobs.infos(now)))),
+            Request::Job(id) => answer.send(self.jobs.info(id, now).map(Reply::Job)),
             Request::CancelJob(id) => answer.send(self.cancel_job(id, now).map(Reply::Job)),
             Request::Reload => self.reload_from_file(Some(answer)),
         }
@@ -225,22 +224,27 @@ impl Core {
         match event {
             Event::Incoming { .. } => self.on_incoming(event),
             Event::Established { .. } => self.on_established(event, now),
-            Event::ConnectFailed { ticket, reason } => self.on_connect_failed(ticket, reason),
+            Event::ConnectFailed { ticket, reason } => self.on_connect_failed(ticket, reason, now),
             Event::Retrying { ticket, reason } => self.on_retrying(ticket, &reason),
             Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp } => {
                 self.regions.on_tagged(&mut self.env, stream, stag, to, len, rsvd_ulp);
-                if self.streams.get(&stream).is_some_and(|known| known.slot.is_some()) {
+                if self.streams.has_slot(stream) {
                     self.serve(stream, Input::Written { len }, now);
                 }
             }
             Event::Untagged { stream, qn, msn, data, .. } => {
-                self.on_untagged(stream, qn, msn, data);
+                self.on_untagged(stream, (qn, msn), data, now);
             }
-            Event::Sent { ticket, .. } => self.on_posted(ticket, Ok(Outcome::Sent), now),
+            Event::Sent { ticket, .. } => {
+                let posted = self.streams.on_posted(&mut self.env, ticket, Ok(Outcome::Sent));
+                self.on_posted(posted, now);
+            }
             Event::PostFailed { stream, ticket, reason } => {
-                self.on_post_failed(stream, ticket, reason, now);
+                let streams = &mut self.streams;
+                let posted = streams.on_post_failed(&mut self.env, stream, ticket, reason, now);
+                self.on_posted(posted, now);
             }
-            Event::Error { stream, error } => self.on_stream_error(stream, &error),
+            Event::Error { stream, error } => on_ddp_error(&mut self.env, stream, &error),
             Event::Closed { stream, reason, stats } => {
                 self.on_closed(stream, &reason, &stats, now);
             }
@@ -254,9 +258,7 @@ impl Core {
                 self.on_streams(ticket, Found { streams, associations }, last, now);
             }
             Event::AssociationClosed { association, stats } => {
-                if let Some(totals) = self.totals.get_mut(usize::from(association.worker())) {
-                    totals.add_association(&stats);
-                }
+                self.streams.on_association_closed(association.worker(), &stats);
             }
             Event::Neighbours { ticket, neighbours } => {
                 if let Some(Then::Neighbours { found, .. }) = self.env.tickets.get_mut(ticket.0) {
@@ -287,15 +289,24 @@ impl Core {
         let Finished { id, result } = finished;
         match self.env.take_loading(id) {
             Some(Loading::Region) => self.on_region_loaded(id, result),
-            Some(Loading::Put { job }) => self.on_staged(job, result, now),
-            Some(Loading::Get { job }) => self.on_sink_made(job, result),
-            Some(Loading::Save { job }) => self.on_saved(job, result.map(drop)),
-            Some(Loading::Ping(stream)) => self.on_ping_memory(stream, result),
+            Some(Loading::Put { job }) => {
+                self.with_jobs(now, |jobs, _, out| jobs.on_staged(job, result, out))
+            }
+            Some(Loading::Get { job }) => {
+                let made = result.map(|loaded| (loaded.memory, 0)).map_err(ApiError::unavailable);
+                self.with_jobs(now, |jobs, _, out| jobs.on_sink_made(job, made, out));
+            }
+            Some(Loading::Save { job }) => {
+                self.with_jobs(now, |jobs, _, out| jobs.on_saved(job, result.map(drop), out));
+            }
+            Some(Loading::Ping(stream)) => {
+                self.with_jobs(now, |jobs, _, out| jobs.on_ping_memory(stream, result, out));
+            }
             Some(Loading::Clear { stream, exclusive }) => {
                 self.on_cleared(stream, &exclusive, result.map(drop));
             }
             Some(Loading::ClearSlot(taken)) => self.on_slot_cleared(&taken, result.map(drop)),
-            Some(Loading::ClearFor(plan)) => self.on_cleared_for(plan, result.map(drop)),
+            Some(Loading::ClearFor(plan)) => self.on_cleared_for(plan, result.map(drop), now),
             Some(Loading::Reload) => self.on_reload_loaded(id, result),
             None => self.env.tally.unexpected_events += 1,
         }
@@ -305,7 +316,7 @@ impl Core {
     pub fn handle_reports(&mut self) {
         while let Some(report) = self.env.writer.poll_report() {
             match report {
-                Report::Appended { tag } => self.on_appended(tag),
+                Report::Appended { tag } => self.streams.on_appended(&mut self.env, tag),
                 Report::Synced { .. } => {}
                 Report::Failed { reason, .. } => self.env.warn(reason),
                 Report::Closed { file, result, .. } => {
@@ -323,12 +334,10 @@ impl Core {
         };
         [
             drain,
-            self.next_send_deadline(),
-            self.next_look_at_links(),
+            self.jobs.poll_timeout(),
+            self.links.poll_timeout(&self.env.facts),
             self.listeners.poll_timeout(),
-            self.next_ping_deadline(),
-            self.next_settled(),
-            self.next_refused_deadline(),
+            self.streams.poll_timeout(),
         ]
         .into_iter()
         .flatten()
@@ -337,11 +346,14 @@ impl Core {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.expire_sends(now);
-        self.service_timeouts(now);
-        self.expire_pings(now);
+        self.with_jobs(now, |jobs, _, out| jobs.expire_sends(now, out));
+        let actions = self.listeners.handle_timeout(now);
+        self.act(actions);
+        self.with_jobs(now, |jobs, _, out| jobs.expire_pings(now, out));
         self.use_settled(now);
-        self.expire_refused(now);
+        for posted in self.streams.expire_refused(&mut self.env, now) {
+            self.on_posted(Some(posted), now);
+        }
         self.look_at_links(now);
         self.drain_timeout(now);
     }
@@ -360,8 +372,9 @@ impl Core {
             }
             Then::Bound { stream } => self.accept(stream),
             Then::SlotFreed { taken } => self.regions.on_slot_freed(&mut self.env, taken),
-            Then::SinkReady(SinkOf::Job(job)) => self.on_sink_ready(job, result, now),
-            Then::SinkReady(SinkOf::Ping(stream)) => self.on_ping_ready(stream, result, now),
+            Then::SinkReady(of) => self.with_jobs(now, |jobs, env, out| {
+                jobs.on_sink_ready(env, of, result, now, out);
+            }),
             Then::SinkRemoved { stag } => self.regions.on_sink_removed(stag),
             Then::Nothing => {}
             Then::ConnectReady(plan) => self.send_connect(*plan),

@@ -1,13 +1,11 @@
 //! What the control thread waits for, and whose it is: answers of workers ([`Then`], [`Post`]) and memory
 //! that is being made ([`Loading`]).
 
-use dataplane::ListenerId;
 use dataplane::memory::Memory;
-use ddp::StreamId;
+use dataplane::{InterfaceId, ListenerId, WorkerId};
+use ddp::{PdId, StreamId};
 
-use super::connect::ConnectPlan;
-use super::verbs::PendingAtomic;
-use crate::api::Answer;
+use crate::api::{Answer, ApiError, ConnectSpec};
 use crate::config::ServiceKind;
 use crate::service::Slot;
 
@@ -93,20 +91,50 @@ pub(super) enum StreamsFor {
     Stats(Answer),
 }
 
+/// An active open on its way.
+pub(super) struct ConnectPlan {
+    pub spec: ConnectSpec,
+    pub purpose: Purpose,
+    pub interface: InterfaceId,
+    pub worker: WorkerId,
+    pub pd: PdId,
+    /// Start Keys instead of frames (the draft's revision 0).
+    pub start_key: bool,
+}
+
+/// What a stream is opened for.
+pub(super) enum Purpose {
+    /// An API client that keeps it.
+    Keep(Answer),
+    Task(Task),
+}
+
+/// A task of the jobs, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Task {
+    /// A file that is put or fetched.
+    Job(u64),
+    /// A message of an API client.
+    Send(u64),
+    /// Rounds of rping.
+    Ping(u64),
+    /// An atomic operation of an API client.
+    Atomic(u64),
+}
+
 /// Whose message was posted.
 pub(super) enum Post {
     /// An echo of a message of this queue, whose buffer goes back.
     Echo { qn: u32 },
-    /// A part of a job, so many octets.
-    Job { job: u64, octets: u64 },
-    /// An API client's message.
-    Send(Box<super::sends::PendingSend>),
+    /// A task's; `octets` of a job are in it.
+    Task { task: Task, octets: u64 },
     /// An operation of a listener's service.
     Service(AfterPost),
-    /// An API client's atomic operation.
-    Atomic(Box<PendingAtomic>),
-    /// A Send of a run of pings.
-    Ping,
+}
+
+/// The end of a stream for those who wanted something of it.
+pub(super) fn has_ended(error: ApiError) -> ApiError {
+    ApiError { message: format!("the stream has ended: {}", error.message), ..error }
 }
 
 /// What memory is being made for.

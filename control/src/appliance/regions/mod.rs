@@ -12,10 +12,10 @@
 //! told gets error 1/02 even if it knows the number (RFC 5041 §8.2). Octets are placed only while
 //! every check passes on the worker; memory is freed when all of them have let go.
 
+mod binding;
 mod domains;
-mod lent;
+mod per_stream;
 mod region;
-mod serve;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,7 +26,7 @@ use ddp::RegionMemory as _;
 use ddp::{PdId, Stag, StreamId};
 
 use self::domains::Domains;
-pub(super) use self::lent::Sink;
+pub(super) use self::per_stream::Sink;
 use self::region::Region;
 use self::region::RegionState;
 use super::env::Env;

@@ -5,7 +5,7 @@ use ddp::rdmap::Terminate;
 
 use dataplane::PostFailure;
 
-use super::super::refused::CAUSE_WAIT;
+use super::super::streams::CAUSE_WAIT;
 use super::rdmap::{OPENED, establish, offer, posts, rdmap_spec};
 use super::*;
 use crate::api::{
@@ -55,7 +55,7 @@ impl Bench {
     }
 
     fn job(&mut self, id: u64) -> JobInfo {
-        self.core.job_info(id, self.now).unwrap()
+        self.core.jobs.info(id, self.now).unwrap()
     }
 }
 

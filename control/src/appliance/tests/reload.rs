@@ -1,6 +1,6 @@
 //! What a changed file changes.
 
-use super::super::reload::difference;
+use super::super::core::reload::difference;
 use super::*;
 use crate::api::{ErrorKind, ReloadReport};
 

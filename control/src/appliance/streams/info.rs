@@ -1,12 +1,12 @@
-//! From what layers count and know to the API's objects. Names are stable.
+//! Streams and associations as operators see them.
 
 use dataplane::{StreamInfo as WorkerStream, StreamParams};
 use ddp::last_message::LastMessage;
 
-use super::counters::{live_counters, of_association};
-use super::streams::Stream;
+use super::stream::Stream;
 use crate::advert::Advertised;
 use crate::api::{AssociationInfo, MpaInfo, PeerRegion, StreamId, StreamInfo};
+use crate::appliance::counters::{live_counters, of_association};
 use crate::config::access_word;
 use crate::transport::Transport;
 
@@ -44,7 +44,7 @@ fn micros(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-pub(super) fn association(info: &dataplane::AssociationInfo) -> AssociationInfo {
+pub(in crate::appliance) fn association(info: &dataplane::AssociationInfo) -> AssociationInfo {
     AssociationInfo {
         id: StreamId(info.association.0),
         worker: u32::from(info.association.worker()),

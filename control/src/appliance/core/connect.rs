@@ -1,112 +1,42 @@
 //! The active side: streams that are opened from here.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dataplane::memory::ring::Kind;
 use dataplane::{
-    CloseReason, Command, Connect, ConnectError, EndpointConfig, InterfaceId, SctpConfig, Service,
-    Ticket, WorkerId,
+    CloseReason, Command, Connect, ConnectError, Event, InterfaceId, Service, Ticket, WorkerId,
 };
 use ddp::{PdId, StreamId, VersionPolicy};
 use tcp_lite::mpa;
 
-use super::core::Core;
-use super::endpoints::{connect_endpoint, connect_sctp, opened_ulp, own_queues};
-use super::loader::Wanted;
-use super::pending::{Loading, NOBODY, Then};
-use super::sends::PendingSend;
-use super::streams::{State, Stream, new_stream};
-use super::verbs::{PendingAtomic, PendingPing};
-use crate::advert::{self};
+use super::Core;
+use crate::advert;
 use crate::api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
+use crate::appliance::endpoints::opened_ulp;
+use crate::appliance::env::api_id;
+use crate::appliance::loader::Wanted;
+use crate::appliance::pending::{ConnectPlan, Loading, NOBODY, Purpose, StreamsFor, Task, Then};
+use crate::appliance::streams::{Ends, must_settle};
 use crate::config::MAX_DEPTH;
 use crate::transport::Transport;
 
 /// Time for all of an active open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Ways to open streams that are remembered, and as many to open associations.
-const KINDS: usize = 16;
-/// What ways to open an association differ in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct SctpKind {
-    /// The peer's UDP port; `None` without encapsulation.
-    udp_port: Option<u16>,
-    /// The peer-to-peer model of RFC 6581.
-    peer_to_peer: bool,
-}
-
-impl SctpKind {
-    fn of(spec: &ConnectSpec) -> SctpKind {
-        SctpKind { udp_port: spec.udp_port, peer_to_peer: spec.rdmap.peer_to_peer }
-    }
-}
-
-/// What ways to open a connection differ in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct TcpKind {
-    /// MPA's revision that is asked for first.
-    revision: u8,
-    /// Start Keys of the draft instead of frames.
-    start_key: bool,
-    /// Markers are asked for.
-    markers: bool,
-    /// CRC is asked for.
-    crc: bool,
-    /// What kind of peer it is.
-    peer: mpa::Peer,
-    /// The peer-to-peer model of RFC 6581.
-    peer_to_peer: bool,
-    /// A second attempt with revision 1.
-    retry_revision_1: bool,
-}
-
-impl TcpKind {
-    fn of(spec: &ConnectSpec, peer: mpa::Peer, start_key: bool) -> TcpKind {
-        TcpKind {
-            revision: spec.revision(),
-            start_key,
-            markers: spec.markers(),
-            crc: spec.mpa.crc,
-            peer,
-            peer_to_peer: spec.rdmap.peer_to_peer,
-            retry_revision_1: spec.rdmap.retry_revision_1,
-        }
-    }
-}
-
-/// An active open on its way.
-pub(super) struct ConnectPlan {
-    pub spec: ConnectSpec,
-    pub purpose: Purpose,
-    interface: InterfaceId,
-    worker: WorkerId,
-    pd: PdId,
-    /// Start Keys instead of frames (the draft's revision 0).
-    start_key: bool,
-}
-
-/// What a stream is opened for.
-pub(super) enum Purpose {
-    /// To stand.
-    Keep(Answer),
-    /// A file.
-    Job(u64),
-    /// One message.
-    Send(Box<PendingSend>),
-    /// Rounds of rping.
-    Ping(Box<PendingPing>),
-    /// One atomic operation.
-    Atomic(Box<PendingAtomic>),
-}
-
 impl Core {
-    pub(super) fn connect(&mut self, spec: ConnectSpec, answer: Answer) {
-        self.open(spec, Purpose::Keep(answer), false);
+    /// Opens a stream that stands until it is closed.
+    pub(super) fn connect(&mut self, spec: ConnectSpec, answer: Answer, now: Instant) {
+        self.open(spec, Purpose::Keep(answer), false, now);
     }
 
     /// Opens a stream; whoever it is for is told of a failure.
-    pub(super) fn open(&mut self, spec: ConnectSpec, purpose: Purpose, start_key: bool) {
+    pub(super) fn open(
+        &mut self,
+        spec: ConnectSpec,
+        purpose: Purpose,
+        start_key: bool,
+        now: Instant,
+    ) {
         match self.plan(&spec) {
             Ok((interface, worker, pd)) => {
                 let regions = spec.regions.clone();
@@ -118,30 +48,35 @@ impl Core {
                 } else {
                     let dirty = self.regions.dirty(&exclusive, plan.spec.ulp == UlpChoice::Rdmap);
                     if dirty.is_empty() {
-                        self.lend(plan, &exclusive);
+                        self.bind_for_peer(plan, &exclusive);
                     } else {
                         self.env.load(Wanted::Clear(dirty), Loading::ClearFor(plan));
                     }
                 }
             }
-            Err(error) => self.connect_refused(purpose, error),
+            Err(error) => self.connect_refused(purpose, error, now),
         }
     }
 
-    pub(super) fn on_cleared_for(&mut self, plan: Box<ConnectPlan>, result: Result<(), String>) {
+    pub(super) fn on_cleared_for(
+        &mut self,
+        plan: Box<ConnectPlan>,
+        result: Result<(), String>,
+        now: Instant,
+    ) {
         let gone = |name: &&String| !self.regions.is_live(name);
         let gone = plan.spec.regions.iter().find(gone);
         let gone = gone.map_or(Ok(()), |name| Err(format!("region `{name}` is gone")));
         if let Err(reason) = result.and(gone) {
             self.regions.release(&mut self.env, &plan.spec.regions, NOBODY);
-            return self.connect_refused(plan.purpose, ApiError::unavailable(reason));
+            return self.connect_refused(plan.purpose, ApiError::unavailable(reason), now);
         }
         let exclusive = self.regions.reserve(&plan.spec.regions);
-        self.lend(plan, &exclusive);
+        self.bind_for_peer(plan, &exclusive);
     }
 
     /// Lets the peer of an active open reach its regions.
-    fn lend(&mut self, plan: Box<ConnectPlan>, exclusive: &[String]) {
+    fn bind_for_peer(&mut self, plan: Box<ConnectPlan>, exclusive: &[String]) {
         // Its number is not known yet: nobody may use the region until the worker has given it one.
         self.regions.bind_written(&mut self.env, exclusive, NOBODY, Then::ConnectReady(plan));
     }
@@ -157,7 +92,7 @@ impl Core {
         }
         check_spec(spec)?;
         let interface = self.interface_for(spec)?;
-        if let Some(refusal) = self.refused_by_link(interface) {
+        if let Some(refusal) = self.links.refuse(&self.env.facts, interface) {
             return Err(refusal);
         }
         let pd = self.regions.domain_of(&spec.regions)?;
@@ -208,11 +143,8 @@ impl Core {
         let stags = self.regions.exclusive_stags(&plan.spec.regions);
         let private_data = if advertised.is_empty() { vec![] } else { advert::encode(&advertised) };
         let version = if plan.start_key { VersionPolicy::V0 } else { VersionPolicy::V1 };
-        let peer = mpa::Peer::from_name(&plan.spec.rdmap.peer).unwrap_or_default();
-        let endpoint = match plan.spec.transport {
-            Transport::Tcp => EndpointConfig::Tcp(self.tcp_for(&plan.spec, peer, plan.start_key)),
-            Transport::Sctp => EndpointConfig::Sctp(self.sctp_for(&plan.spec)),
-        };
+        let config = &self.env.facts.config;
+        let endpoint = self.streams.endpoint(config, &plan.spec, plan.start_key);
         let ulp = opened_ulp(&plan.spec, version);
         let mut connect = Connect {
             ticket: Ticket(0),
@@ -232,40 +164,6 @@ impl Core {
         self.env.tell(worker.0, Command::Connect(Box::new(connect)));
     }
 
-    /// What streams that are opened in the same way share, as those of a listener do.
-    fn tcp_for(
-        &mut self,
-        spec: &ConnectSpec,
-        peer: mpa::Peer,
-        start_key: bool,
-    ) -> Arc<tcp_lite::endpoint::EndpointConfig> {
-        let key = TcpKind::of(spec, peer, start_key);
-        if let Some((_, config)) = self.tcp.iter().find(|(known, _)| *known == key) {
-            return Arc::clone(config);
-        }
-        let config = Arc::new(connect_endpoint(&self.env.facts.config, spec, peer, start_key));
-        if self.tcp.len() >= KINDS {
-            self.tcp.remove(0);
-        }
-        self.tcp.push((key, Arc::clone(&config)));
-        config
-    }
-
-    /// How an association is opened: the same object for the same wishes, so that streams to one peer share
-    /// associations.
-    fn sctp_for(&mut self, spec: &ConnectSpec) -> Arc<SctpConfig> {
-        let key = SctpKind::of(spec);
-        if let Some((_, config)) = self.sctp.iter().find(|(known, _)| *known == key) {
-            return Arc::clone(config);
-        }
-        let config = Arc::new(connect_sctp(&self.env.facts.config, spec));
-        if self.sctp.len() >= KINDS {
-            self.sctp.remove(0);
-        }
-        self.sctp.push((key, Arc::clone(&config)));
-        config
-    }
-
     /// The peer does not speak MPA revision 2 (RFC 6581 §10); the same open goes on with revision 1.
     pub(super) fn on_retrying(&mut self, ticket: Ticket, reason: &CloseReason) {
         let Some(Then::Connected(plan)) = self.env.tickets.get_mut(ticket.0) else {
@@ -276,7 +174,7 @@ impl Core {
         self.env.warn(format!("{remote}: MPA revision 2 failed, trying revision 1: {reason}"));
     }
 
-    pub(super) fn on_connect_failed(&mut self, ticket: Ticket, reason: ConnectError) {
+    pub(super) fn on_connect_failed(&mut self, ticket: Ticket, reason: ConnectError, now: Instant) {
         let Some(Then::Connected(plan)) = self.env.tickets.cancel(ticket.0) else {
             self.env.tally.unexpected_events += 1;
             return;
@@ -301,28 +199,27 @@ impl Core {
             | ConnectError::Session(_) => ApiError::bad_request(sentence),
             _ => ApiError::unavailable(sentence),
         };
-        self.connect_refused(purpose, error);
+        self.connect_refused(purpose, error, now);
     }
 
-    pub(super) fn connect_refused(&mut self, purpose: Purpose, error: ApiError) {
+    /// There is no stream: who it was for is told.
+    pub(super) fn connect_refused(&mut self, purpose: Purpose, error: ApiError, now: Instant) {
         match purpose {
             Purpose::Keep(answer) => answer.send(Err(error)),
-            Purpose::Job(job) => self.fail_job(job, error),
-            Purpose::Send(send) => send.answer.send(Err(error)),
-            Purpose::Ping(ping) => ping.answer.send(Err(error)),
-            Purpose::Atomic(atomic) => atomic.answer.send(Err(error)),
+            Purpose::Task(task) => {
+                self.with_jobs(now, |jobs, _, out| jobs.on_refused(task, error, out));
+            }
         }
     }
 
     /// A stream that was opened from here stands: it gets its entry and its regions.
-    pub(super) fn adopt(
+    fn adopt(
         &mut self,
         id: StreamId,
         plan: ConnectPlan,
         private_data: &[u8],
         local: SocketAddr,
         remote: SocketAddr,
-        now: Instant,
     ) -> Purpose {
         self.env.tally.connected += 1;
         let ConnectPlan { spec, interface, purpose, pd, .. } = plan;
@@ -335,16 +232,68 @@ impl Core {
             }
         };
         self.regions.adopt(&mut self.env, &spec.regions, id);
-        let job = match &purpose {
-            Purpose::Job(job) => Some(*job),
-            _ => None,
-        };
-        let fresh = new_stream(interface, local, remote, State::Established, pd);
-        let stream =
-            Stream { regions: spec.regions, peer_regions, queues: own_queues(), job, ..fresh };
-        let rdmap = spec.ulp == UlpChoice::Rdmap;
-        self.streams.insert(id, Stream { since: now, rdmap, ..stream });
+        let ends = Ends { interface, local, remote };
+        self.streams.insert_opened(id, ends, pd, spec, peer_regions);
+        if let Purpose::Task(Task::Job(job)) = purpose {
+            self.streams.claim(id, job);
+        }
         purpose
+    }
+
+    pub(super) fn on_established(&mut self, event: Event, now: Instant) {
+        let Event::Established { stream: id, ticket, private_data, params, local, remote } = event
+        else {
+            return;
+        };
+        let plan = match ticket {
+            Some(ticket) => match self.env.tickets.cancel(ticket.0) {
+                Some(Then::Connected(plan)) => Some(*plan),
+                _ => {
+                    self.env.tally.unexpected_events += 1;
+                    self.env.tell(id.worker(), Command::Close { stream: id, abort: true });
+                    return;
+                }
+            },
+            None => None,
+        };
+        let settles = plan.as_ref().is_some_and(|plan| must_settle(&plan.spec));
+        let purpose = plan.map(|plan| self.adopt(id, plan, &private_data, local, remote));
+        let Some((regions, listener)) = self.streams.on_established(id, params, now) else {
+            self.env.tally.unexpected_events += 1;
+            return;
+        };
+        let listener = listener.and_then(|l| self.listeners.name_of(l)).map(str::to_owned);
+        let (stream, remote) = (api_id(id), remote.to_string());
+        self.env.log.push(EventKind::StreamEstablished { stream, listener, remote });
+        self.regions.announce(&mut self.env, &regions, id, Kind::Opened);
+        match purpose {
+            Some(purpose) if settles => self.streams.settle(id, purpose, now),
+            Some(purpose) => self.begin(id, purpose, now),
+            None => {}
+        }
+    }
+
+    pub(super) fn use_settled(&mut self, now: Instant) {
+        for (id, purpose) in self.streams.settled(now) {
+            if self.streams.contains(id) {
+                self.begin(id, purpose, now);
+            } else {
+                let error = ApiError::peer_refused("the stream has ended");
+                self.connect_refused(purpose, error, now);
+            }
+        }
+    }
+
+    /// Does what a stream was opened for.
+    fn begin(&mut self, id: StreamId, purpose: Purpose, now: Instant) {
+        match purpose {
+            // The client has gone away and will never learn the stream's number.
+            Purpose::Keep(answer) if answer.is_abandoned() => {
+                self.env.tell(id.worker(), Command::Close { stream: id, abort: false });
+            }
+            Purpose::Keep(answer) => self.list_streams(StreamsFor::One(id, answer)),
+            Purpose::Task(task) => self.begin_task(id, task, now),
+        }
     }
 }
 

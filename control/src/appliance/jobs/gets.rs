@@ -14,36 +14,25 @@ use dataplane::memory::Memory;
 use ddp::rdmap::WorkRequest;
 use ddp::{Access, Cookie, Stag, StreamId, TaggedOffset};
 
-use super::connect::Purpose;
-use super::core::Core;
-use super::jobs::{Job, MESSAGE, Need, Work, place};
-use super::loader::{Loaded, Wanted};
-use super::pending::{Loading, Post, SinkOf};
-use super::regions::Sink;
-use crate::api::{ApiError, GetSink, GetSpec, JobInfo, JobState, PutTarget, UlpChoice, Via};
+use super::job::{Fetch, Job, Work};
+use super::place::{Need, place};
+use super::transfers::{MESSAGE, NewJob, Transfers};
+use crate::advert::Advertised;
+use crate::api::{ApiError, GetSink, GetSpec, JobState, PutTarget, UlpChoice, Via};
+use crate::appliance::effect::{Effect, Effects};
+use crate::appliance::env::Env;
+use crate::appliance::loader::Wanted;
+use crate::appliance::pending::{Loading, SinkOf, Task};
 
-/// What a job that gets has besides other jobs.
-pub(super) struct Fetch {
-    sink: GetSink,
-    length: Option<u64>,
-    /// The job's own name for the memory that the Reads go to.
-    stag: Option<Stag>,
-    /// Offset of the first octet in that memory.
-    offset: u64,
-}
-
-impl Fetch {
-    /// The region that the octets go to, if it is one.
-    pub(super) fn region(&self) -> Option<&str> {
-        match &self.sink {
-            GetSink::Region { name, .. } => Some(name),
-            GetSink::File(_) => None,
-        }
-    }
-}
-
-impl Core {
-    pub(super) fn get(&mut self, spec: GetSpec, now: Instant) -> Result<JobInfo, ApiError> {
+impl Transfers {
+    /// Octets are to be got. `peer`: who is at the other end of the stream that the job uses, if it may.
+    pub(super) fn get(
+        &mut self,
+        env: &mut Env,
+        spec: GetSpec,
+        peer: Result<String, ApiError>,
+        out: &mut Effects,
+    ) -> Result<u64, ApiError> {
         let GetSpec { via, source, length, sink } = spec;
         let file = match &sink {
             GetSink::File(file) if !file.is_absolute() => {
@@ -60,23 +49,34 @@ impl Core {
             return Err(ApiError::bad_request("RDMA Reads need ulp rdmap"));
         }
         let fetch = Fetch { sink, length, stag: None, offset: 0 };
-        let id = self.new_job(file, via.clone(), source, Work::Get(fetch))?;
+        let (target, work) = (source, Work::Get(fetch));
+        let wanted = NewJob { file, via: via.clone(), target, work, peer };
+        let id = self.new_job(env, wanted, out)?;
         match via {
             Via::Connect(connect) => {
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.state = JobState::Connecting;
                 }
-                self.open(connect, Purpose::Job(id), false);
+                let (spec, task) = (Box::new(connect), Task::Job(id));
+                out.push(Effect::Open { spec, task, start_key: false });
             }
-            Via::Stream(stream) => self.get_connected(id, StreamId(stream.0)),
+            Via::Stream(stream) => {
+                let (task, stream) = (Task::Job(id), StreamId(stream.0));
+                out.push(Effect::Begin { task, stream });
+            }
         }
-        self.job_info(id, now)
+        Ok(id)
     }
 
     /// The stream stands: how much is to be fetched is known, and memory for it is made.
-    pub(super) fn get_connected(&mut self, id: u64, stream: StreamId) {
-        let known = self.streams.get(&stream);
-        let regions = known.map(|stream| stream.peer_regions.clone()).unwrap_or_default();
+    pub(super) fn begin_get(
+        &mut self,
+        env: &mut Env,
+        id: u64,
+        stream: StreamId,
+        regions: &[Advertised],
+        out: &mut Effects,
+    ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.stream = Some(stream);
         let Work::Get(fetch) = &mut job.work else { return };
@@ -89,14 +89,14 @@ impl Core {
         };
         let total = fetch.length.unwrap_or(rest);
         let sink = fetch.sink.clone();
-        let placed = place(&job.target, total, &regions, Need::Read);
-        let limit = self.env.facts.config.limits.region_memory;
+        let placed = place(&job.target, total, regions, Need::Read);
+        let limit = env.facts.config.limits.region_memory;
         match placed {
-            Err(error) => return self.fail_job(id, error),
+            Err(error) => return self.fail(id, error, out),
             Ok(_) if total > limit => {
                 let sentence =
                     format!("{total} octets are more than limits.region_memory ({limit})");
-                return self.fail_job(id, ApiError::bad_request(sentence));
+                return self.fail(id, ApiError::bad_request(sentence), out);
             }
             Ok((stag, to)) => (job.stag, job.to) = (stag, to),
         }
@@ -104,56 +104,66 @@ impl Core {
         job.state = JobState::Staging;
         match sink {
             GetSink::File(_) => {
-                self.env.load(Wanted::Scratch(total), Loading::Get { job: id });
+                env.load(Wanted::Scratch(total), Loading::Get { job: id });
             }
             GetSink::Region { name, offset } => {
-                match self.regions.sink_memory(&name, offset, total) {
-                    Ok(memory) => self.add_sink(id, memory, offset),
-                    Err(error) => self.fail_job(id, error),
-                }
+                out.push(Effect::UseRegion { job: id, name, offset, total });
             }
         }
     }
 
-    pub(super) fn on_sink_made(&mut self, id: u64, result: Result<Loaded, String>) {
+    /// There is memory for what is to be got, or none.
+    pub(super) fn on_sink_made(
+        &mut self,
+        id: u64,
+        result: Result<(Memory, u64), ApiError>,
+        out: &mut Effects,
+    ) {
         match result {
-            Ok(loaded) => self.add_sink(id, loaded.memory, 0),
-            Err(sentence) => self.fail_job(id, ApiError::unavailable(sentence)),
+            Ok((memory, offset)) => self.add_sink(id, memory, offset, out),
+            Err(error) => self.fail(id, error, out),
         }
     }
 
-    fn add_sink(&mut self, id: u64, memory: Memory, offset: u64) {
-        let pd = |stream| self.streams.get(&stream).map(|known| known.pd);
+    fn add_sink(&mut self, id: u64, memory: Memory, offset: u64, out: &mut Effects) {
         let job = self.jobs.get_mut(&id).filter(|job| !job.state.is_final());
         // Without it, it was given up meanwhile.
         let Some(job) = job else { return };
-        let Some((stream, pd)) = job.stream.and_then(|s| Some((s, pd(s)?))) else { return };
+        let Some(stream) = job.stream else { return };
+        job.memory = Some(memory.clone());
+        if let Work::Get(fetch) = &mut job.work {
+            fetch.offset = offset;
+        }
         let (of, access, len) = (SinkOf::Job(id), Access::NONE, job.total.max(1));
-        let sink = Sink { of, stream, pd, memory: memory.clone(), offset, len, access };
-        match self.regions.add_sink(&mut self.env, sink) {
-            Ok(stag) => {
-                job.memory = Some(memory);
-                if let Work::Get(fetch) = &mut job.work {
-                    fetch.stag = Some(stag);
-                    fetch.offset = offset;
-                }
-            }
-            Err(error) => self.fail_job(id, error),
+        out.push(Effect::AddSink { of, stream, memory, offset, len, access });
+    }
+
+    /// The memory's name.
+    pub(super) fn on_sink_added(&mut self, id: u64, stag: Stag) {
+        if let Some(Work::Get(fetch)) = self.jobs.get_mut(&id).map(|job| &mut job.work) {
+            fetch.stag = Some(stag);
         }
     }
 
-    pub(super) fn on_sink_ready(&mut self, id: u64, result: Result<(), String>, now: Instant) {
+    pub(super) fn on_sink_ready(
+        &mut self,
+        env: &mut Env,
+        id: u64,
+        result: Result<(), String>,
+        now: Instant,
+        out: &mut Effects,
+    ) {
         if let Err(reason) = result {
-            return self.fail_job(id, ApiError::internal(reason));
+            return self.fail(id, ApiError::internal(reason), out);
         }
         let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_final()) else { return };
         job.state = JobState::Running;
         job.started = Some(now);
-        self.feed_job(id, now);
+        self.feed(env, id, now, out);
     }
 
     /// Posts the next Read of a job.
-    pub(super) fn post_read(&mut self, id: u64) {
+    pub(super) fn post_read(&mut self, id: u64, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Work::Get(fetch) = &job.work else { return };
         let (Some(stream), Some(sink_stag)) = (job.stream, fetch.stag) else { return };
@@ -167,42 +177,44 @@ impl Core {
             cookie: Cookie::of(0),
         };
         job.advance(len);
-        self.post_rdmap(stream, request, Some(sink_stag), Post::Job { job: id, octets: len });
+        let (region, task) = (Some(sink_stag), Task::Job(id));
+        out.push(Effect::Post { stream, request, region, task, octets: len });
     }
 
     /// Every octet is there: a file is written, and waits for nobody.
-    pub(super) fn save_if_file(&mut self, id: u64) -> bool {
+    pub(super) fn save_if_file(&mut self, env: &mut Env, id: u64) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
         let Work::Get(Fetch { sink: GetSink::File(path), .. }) = &job.work else { return false };
         let Some(memory) = job.memory.clone() else { return false };
         let wanted = Wanted::Save { memory, len: job.total, path: path.clone() };
         job.state = JobState::Saving;
-        self.env.load(wanted, Loading::Save { job: id });
+        env.load(wanted, Loading::Save { job: id });
         true
     }
 
-    pub(super) fn on_saved(&mut self, id: u64, result: Result<(), String>) {
+    /// The file is written, or could not be.
+    pub(super) fn on_saved(&mut self, id: u64, result: Result<(), String>, out: &mut Effects) {
         let saving = |job: &&mut Job| job.state == JobState::Saving;
         if self.jobs.get_mut(&id).filter(saving).is_none() {
             return;
         }
         match result {
-            Ok(()) => self.end_job(id, JobState::Done, None),
-            Err(sentence) => self.fail_job(id, ApiError::bad_request(sentence)),
+            Ok(()) => self.end(id, JobState::Done, None, out),
+            Err(sentence) => self.fail(id, ApiError::bad_request(sentence), out),
         }
     }
 
     /// The job is over: its name for the memory goes, and the octets of a region are known to have changed.
-    pub(super) fn end_fetch(&mut self, id: u64) {
+    pub(super) fn end_fetch(&mut self, id: u64, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Work::Get(fetch) = &mut job.work else { return };
         let sink = fetch.sink.clone();
         let (stag, from, len) = (fetch.stag.take(), fetch.offset, job.acknowledged);
         if let Some(stag) = stag {
-            self.regions.remove_sink(&mut self.env, stag);
+            out.push(Effect::RemoveSink(stag));
         }
         if let GetSink::Region { name, .. } = sink {
-            self.regions.on_fetched(&mut self.env, name, from, len);
+            out.push(Effect::Fetched { region: name, offset: from, octets: len });
         }
     }
 }

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use dataplane::Command;
 
-use super::core::Core;
-use super::env::Phase;
+use super::Core;
 use crate::api::EventKind;
+use crate::appliance::env::Phase;
 
 impl Core {
     /// Ends in order within the configured time. A second call changes nothing.
@@ -17,7 +17,7 @@ impl Core {
         let deadline = now + self.env.facts.config.management.drain_timeout;
         self.env.phase = Phase::Draining { deadline, asked: false, drained: 0 };
         self.env.log.push(EventKind::Draining);
-        tracing::info!("draining: {} streams, {} jobs", self.streams.len(), self.running_jobs());
+        tracing::info!("draining: {} streams, {} jobs", self.streams.len(), self.jobs.running());
         for name in self.listeners.names() {
             self.listeners.remove(&mut self.env, &name, None);
         }
@@ -34,7 +34,7 @@ impl Core {
 
     /// Jobs have ended: streams may be closed.
     pub(super) fn drain_step(&mut self, now: Instant) {
-        let jobs = self.running_jobs();
+        let jobs = self.jobs.running();
         if let Phase::Draining { deadline, asked, .. } = &mut self.env.phase
             && !*asked
             && (jobs == 0 || now >= *deadline)

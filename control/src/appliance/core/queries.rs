@@ -5,16 +5,16 @@ use std::time::Instant;
 use dataplane::{Command, CounterKind, NeighbourInfo};
 use ddp::StreamId;
 
-use super::core::Core;
-use super::counters::{self, Totals};
-use super::env::{Phase, api_id};
-use super::pending::{Found, StreamsFor, Then};
-use super::render;
-use super::streams::State;
+use super::Core;
 use crate::api::{
     Answer, ApiError, Counters, PortStats, Reply, Stats, Status, StreamInfo, WorkerInfo,
     WorkerStats,
 };
+use crate::appliance::counters::{self, Totals};
+use crate::appliance::env::{Phase, api_id};
+use crate::appliance::pending::{Found, StreamsFor, Then};
+use crate::appliance::ports::PortView;
+use crate::appliance::streams::association;
 use crate::config::Idle;
 
 /// Totals of streams that [`Stats::control`] always has.
@@ -49,7 +49,7 @@ impl Core {
             ports: self.env.facts.config.ports.len() as u32,
             regions: self.regions.len() as u32,
             listeners: self.listeners.len() as u32,
-            streams: self.established() as u32,
+            streams: self.streams.established() as u32,
             notes: self.env.facts.notes.clone(),
         }
     }
@@ -99,8 +99,7 @@ impl Core {
     pub(super) fn on_streams_listed(&mut self, wanted: StreamsFor, found: Found, now: Instant) {
         match wanted {
             StreamsFor::List(answer) => {
-                let mut ids: Vec<StreamId> = self.streams.keys().copied().collect();
-                ids.sort_unstable();
+                let ids = self.streams.ids();
                 let infos = ids.into_iter().filter_map(|id| self.stream_info(id, &found, now));
                 answer.send(Ok(Reply::Streams(infos.collect())));
             }
@@ -111,8 +110,7 @@ impl Core {
                 answer.send(info.map(Reply::Stream).ok_or_else(missing));
             }
             StreamsFor::Associations(answer) => {
-                let mut infos: Vec<_> =
-                    found.associations.iter().map(render::association).collect();
+                let mut infos: Vec<_> = found.associations.iter().map(association).collect();
                 infos.sort_unstable_by_key(|info| info.id.0);
                 answer.send(Ok(Reply::Associations(infos)));
             }
@@ -120,7 +118,7 @@ impl Core {
                 let info = found.associations.iter().find(|info| info.association == id);
                 let shown = api_id(id);
                 let missing = || ApiError::not_found(format!("there is no association {shown}"));
-                let info = info.map(|info| Reply::Association(render::association(info)));
+                let info = info.map(|info| Reply::Association(association(info)));
                 answer.send(info.ok_or_else(missing));
             }
             StreamsFor::Stats(answer) => answer.send(Ok(Reply::Stats(self.stats(&found)))),
@@ -128,30 +126,13 @@ impl Core {
     }
 
     fn stream_info(&self, id: StreamId, found: &Found, now: Instant) -> Option<StreamInfo> {
-        let known = self.streams.get(&id)?;
-        let found = found.streams.iter().find(|found| found.stream == id);
-        let listener = known.listener.and_then(|id| self.listeners.name_of(id)).map(str::to_owned);
-        Some(render::stream(id, known, found, listener, now))
+        let listener = self.streams.listener_of(id).and_then(|l| self.listeners.name_of(l));
+        self.streams.info(id, found, listener.map(str::to_owned), now)
     }
 
     fn stats(&self, found: &Found) -> Stats {
-        let mut per_worker = self.totals.clone();
-        for info in &found.associations {
-            let worker = usize::from(info.association.worker());
-            if let Some(totals) = per_worker.get_mut(worker) {
-                totals.add_association(&info.stats);
-            }
-        }
-        for info in &found.streams {
-            // An ended one that waits for its last segments has been added when it ended.
-            if self.streams.contains_key(&info.stream)
-                && let Some(totals) = per_worker.get_mut(usize::from(info.stream.worker()))
-            {
-                totals.add_live(&info.stats);
-            }
-        }
-        let ports: Vec<PortStats> =
-            self.env.facts.ports.iter().map(super::ports::PortView::stats).collect();
+        let per_worker = self.streams.totals(found);
+        let ports: Vec<PortStats> = self.env.facts.ports.iter().map(PortView::stats).collect();
         let mut all = Totals::default();
         per_worker.iter().for_each(|totals| all.merge(totals));
         let mut control = self.control_counters();
@@ -216,12 +197,12 @@ impl Core {
             found.streams.iter().map(|info| value(&counters::held(&info.stats))).sum::<u64>()
         };
         [
-            ("streams", self.established() as u64),
+            ("streams", self.streams.established() as u64),
             ("associations", found.associations.len() as u64),
             ("regions", self.regions.len() as u64),
             ("region_memory", self.regions.memory()),
             ("listeners", self.listeners.len() as u64),
-            ("jobs", self.running_jobs() as u64),
+            ("jobs", self.jobs.running() as u64),
             ("held_bytes", sum(|held| held.held)),
             ("unlocatable_bytes", sum(|held| held.unlocatable)),
             ("kept_bytes", sum(|held| held.kept)),
@@ -229,9 +210,5 @@ impl Core {
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
-    }
-
-    fn established(&self) -> usize {
-        self.streams.values().filter(|stream| stream.state == State::Established).count()
     }
 }

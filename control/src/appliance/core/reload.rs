@@ -11,11 +11,11 @@ use std::collections::HashMap;
 
 use dataplane::Sources;
 
-use super::core::Core;
-use super::listeners::check_interface_of;
-use super::loader::{Loaded, Wanted};
-use super::pending::Loading;
+use super::Core;
 use crate::api::{Answer, ApiError, EventKind, ReloadReport, Reply};
+use crate::appliance::listeners::check_interface_of;
+use crate::appliance::loader::{Loaded, Wanted};
+use crate::appliance::pending::Loading;
 use crate::config::{Config, ListenerSection, RegionSection};
 
 /// A reload on its way.
@@ -31,7 +31,7 @@ pub(super) struct ReloadPlan {
 
 /// What is different in the file.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Difference {
+pub(in crate::appliance) struct Difference {
     pub regions_added: Vec<RegionSection>,
     pub regions_removed: Vec<String>,
     pub listeners_added: Vec<ListenerSection>,
@@ -55,7 +55,7 @@ impl Core {
     }
 
     /// Applies what can change.
-    pub(super) fn reload(&mut self, config: Config, answer: Option<Answer>) {
+    pub(in crate::appliance) fn reload(&mut self, config: Config, answer: Option<Answer>) {
         if !self.env.is_running() {
             let error = ApiError::unavailable("the appliance is draining");
             return self.refuse_reload(answer, error);
@@ -202,7 +202,7 @@ impl Core {
 }
 
 /// Compares two configurations.
-pub(super) fn difference(old: &Config, new: &Config) -> Difference {
+pub(in crate::appliance) fn difference(old: &Config, new: &Config) -> Difference {
     let mut found = Difference::default();
     for region in &new.regions {
         match old.regions.iter().find(|r| r.name == region.name) {

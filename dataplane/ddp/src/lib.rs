@@ -19,6 +19,7 @@ mod counters;
 pub mod enhanced;
 mod error;
 pub mod last_message;
+pub mod lifecycle;
 pub mod llp;
 pub mod memory;
 mod message;

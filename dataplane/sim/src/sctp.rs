@@ -10,7 +10,7 @@ use ddp::{
     StagTable, StreamConfig, StreamId, UlpConfig, VecMemory,
 };
 use sctp_lite::endpoint::{
-    CloseReason, Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId, State,
+    CloseReason, Endpoint, EndpointConfig, Event, Open, SctpReason, SessionEvent, SessionId, State,
 };
 use sctp_lite::sctp::{self, Arrived, DropReason, Ends, Listener, Secrets};
 use wire::sctp::{COMMON_HEADER_LEN as FIRST_CHUNK, Packet as SctpPacket, chunk_type};
@@ -436,7 +436,7 @@ impl End for SctpHost {
     fn fault(&self) -> Option<String> {
         let wrong = |stream: &Stream| {
             let reason = stream.closed.as_ref()?;
-            matches!(reason, CloseReason::Session(_) | CloseReason::Ddp(_))
+            matches!(reason, CloseReason::Lower(SctpReason::Session(_)) | CloseReason::Ddp(_))
                 .then(|| format!("a session ended: {reason}"))
         };
         self.streams.iter().find_map(wrong)

@@ -249,12 +249,14 @@ impl<Io: PortIo> Env<Io> {
         reason: &endpoint::CloseReason,
         now: Instant,
     ) -> Option<Box<Connect>> {
-        use endpoint::CloseReason as Reason;
+        use endpoint::TcpReason as Reason;
         let refused = matches!(
             reason,
-            Reason::PeerReset
-                | Reason::Startup(StartupError::Closed | StartupError::NotEnhanced)
-                | Reason::Startup(StartupError::Revision { .. })
+            endpoint::CloseReason::Lower(
+                Reason::PeerReset
+                    | Reason::Startup(StartupError::Closed | StartupError::NotEnhanced)
+                    | Reason::Startup(StartupError::Revision { .. })
+            )
         );
         if conn.stage != Stage::Starting {
             return None;

@@ -11,7 +11,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// # Errors
     /// Before Full Operation, after a close, on a stream of RDMAP, and as [`ddp::Stream::post`] says.
     pub fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
-        if self.state != State::Established {
+        if self.state() != State::Established {
             return Err(PostError::Closed);
         }
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.post(message)
@@ -23,7 +23,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// As there.
     #[inline]
     pub fn post_lent(&mut self, message: Message<&M>) -> Result<(), PostError> {
-        if self.state != State::Established {
+        if self.state() != State::Established {
             return Err(PostError::Closed);
         }
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_lent(message)
@@ -34,7 +34,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// # Errors
     /// Before Full Operation, after a close, on a stream of bare DDP, and as [`ddp::rdmap::Stream::post`] says.
     pub fn post_rdmap(&mut self, request: WorkRequest<M>) -> Result<(), PostError> {
-        if self.state != State::Established {
+        if self.state() != State::Established {
             return Err(PostError::Closed);
         }
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_rdmap(request)

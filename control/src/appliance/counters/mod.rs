@@ -153,7 +153,10 @@ mod tests {
         stats.tcp.octets_retransmitted = 10;
         stats.mpa_rx.held_max = 7;
         let mut totals = Totals::default();
-        totals.add(&StreamStats::Tcp(stats), &tcp_lite::endpoint::CloseReason::PeerReset.into());
+        totals.add(
+            &StreamStats::Tcp(stats),
+            &tcp_lite::endpoint::CloseReason::from(tcp_lite::endpoint::TcpReason::PeerReset).into(),
+        );
         stats.mpa_rx.held_max = 5;
         totals.add_live(&StreamStats::Tcp(stats));
         let mut sum = Totals::default();

@@ -199,7 +199,7 @@ fn a_stream_that_ends_meanwhile_fails_the_job_and_takes_the_sink_with_it() {
     let spec = to_file(&bench, box_at(0), None);
     let id = get(&mut bench, spec.clone()).unwrap().id;
     establish(&mut bench, &[offer("box", "r")]);
-    bench.closed(OPENED.0, CloseReason::PeerReset);
+    bench.closed(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
     bench.load_all();
     assert!(added(&bench.all_commands()).is_empty(), "nobody would use it");
     assert_eq!(job(&mut bench, id).state, JobState::Failed);
@@ -210,7 +210,7 @@ fn a_stream_that_ends_meanwhile_fails_the_job_and_takes_the_sink_with_it() {
     establish(&mut bench, &[offer("box", "r")]);
     let (sink, posted) = sink_ready(&mut bench);
     assert_eq!(reads(&posted, sink.stag).len(), 1);
-    bench.closed(OPENED.0, CloseReason::PeerReset);
+    bench.closed(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
     let info = job(&mut bench, id);
     assert_eq!((info.state, info.refused), (JobState::Failed, true));
     assert_eq!(removed(&bench.acknowledge_all()), [sink.stag; WORKERS]);

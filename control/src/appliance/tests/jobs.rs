@@ -148,7 +148,7 @@ fn a_stream_that_ends_early_fails_the_job() {
     let id = put(&mut bench, 10, target(0));
     connect(&mut bench);
     assert_eq!(posted(&bench.all_commands()).len(), 1);
-    bench.closed(5, CloseReason::PeerReset);
+    bench.closed(5, CloseReason::Lower(TcpReason::PeerReset));
     let info = job(&mut bench, id);
     assert_eq!((info.state, info.refused), (JobState::Failed, true));
     assert!(info.error.unwrap().contains("reset by the peer"));

@@ -117,7 +117,7 @@ fn a_stream_that_ended_by_itself_keeps_its_reason() {
     link(&mut bench, 0, false);
     bench.now += Duration::from_secs(2);
     link(&mut bench, 0, false);
-    bench.closed(1, CloseReason::PeerReset);
+    bench.closed(1, CloseReason::Lower(TcpReason::PeerReset));
     let told = |kind: &EventKind| matches!(kind, EventKind::StreamClosed { reason, .. } if reason.contains("reset"));
     assert!(bench.has_logged(told));
 }

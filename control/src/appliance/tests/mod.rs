@@ -43,7 +43,7 @@ use dataplane::{
     Ticket, WorkerId,
 };
 use ddp::{StagEntry, StreamId};
-use tcp_lite::endpoint::{CloseReason, EndpointStats, UlpKind};
+use tcp_lite::endpoint::{CloseReason, EndpointStats, TcpReason, UlpKind};
 use tcp_lite::mpa::Revision;
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::oneshot::error::TryRecvError;

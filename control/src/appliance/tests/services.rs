@@ -218,7 +218,7 @@ fn an_operation_that_is_refused_ends_the_stream_and_a_flushed_one_follows_its_en
     let reason = PostFailure::Flushed;
     bench.event(Event::PostFailed { stream: StreamId(2), ticket: second, reason });
     assert!(bench.all_commands().is_empty(), "its end is on its way");
-    bench.closed(2, CloseReason::PeerReset);
+    bench.closed(2, CloseReason::Lower(TcpReason::PeerReset));
     assert!(errors(&bench).is_empty());
     bench.event(Event::PostFailed { stream: ONE, ticket: first, reason: PostFailure::NoRegion });
     assert_eq!(closes(&bench.acknowledge(), ONE), [false]);

@@ -493,8 +493,9 @@ fn a_second_attempt_with_revision_one_is_told() {
     let mut bench = bench();
     let mut pending = bench.call(Request::Connect(connect_spec(&[])));
     let ticket = connecting(bench.acknowledge()).ticket;
-    bench.event(Event::Retrying { ticket, reason: CloseReason::PeerReset.into() });
-    let reason = CloseReason::PeerReset;
+    bench
+        .event(Event::Retrying { ticket, reason: CloseReason::Lower(TcpReason::PeerReset).into() });
+    let reason = CloseReason::Lower(TcpReason::PeerReset);
     let expected = format!("10.0.0.9:5000: MPA revision 2 failed, trying revision 1: {reason}");
     assert!(
         bench.has_logged(|k| matches!(k, EventKind::Warning { message } if *message == expected))
@@ -503,6 +504,7 @@ fn a_second_attempt_with_revision_one_is_told() {
     bench.event(Event::ConnectFailed { ticket, reason: ConnectError::Timeout });
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Timeout);
     // Nobody waits for it any more.
-    bench.event(Event::Retrying { ticket, reason: CloseReason::PeerReset.into() });
+    bench
+        .event(Event::Retrying { ticket, reason: CloseReason::Lower(TcpReason::PeerReset).into() });
     assert_eq!(bench.core.env.tally.unexpected_events, 1);
 }

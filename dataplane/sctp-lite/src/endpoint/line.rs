@@ -1,15 +1,16 @@
 //! One session with the DDP stream in it.
 
 use super::config::EndpointConfig;
-use super::event::{CloseReason, SessionId, SessionStats, StreamParams};
+use super::event::{CloseReason, SctpReason, SessionId, SessionStats, StreamParams};
 use super::{Context, Event, SessionEvent, State};
 use crate::session::{self, Heard, Said, Session};
 use base::Instant;
 use ddp::enhanced::{Agreed, EnhancedRepr, Readiness, answer, settle};
+use ddp::lifecycle::{Expired, FinalError, Lifecycle, Shutdown};
 use ddp::llp::{OrderKey, UlpduSink, UlpduSource};
 use ddp::{
-    Failure, OnPeerClose, Open, PdId, PeerId, RegionMemory, Stag, StreamId, Ulp, UlpConfig,
-    UlpEvent, UlpKind,
+    OnPeerClose, Open, PdId, PeerId, RegionMemory, Stag, StreamId, Ulp, UlpConfig, UlpEvent,
+    UlpKind,
 };
 use std::collections::VecDeque;
 
@@ -33,7 +34,7 @@ pub(super) struct Env<'a> {
 pub(super) struct Line<M: RegionMemory> {
     pub(super) id: SessionId,
     pub(super) session: Session,
-    pub(super) state: State,
+    life: Lifecycle<SctpReason>,
     /// The owner knows of it.
     pub(super) known: bool,
     /// What the Initiate says of Reads, if it is an enhanced one.
@@ -41,11 +42,6 @@ pub(super) struct Line<M: RegionMemory> {
     /// The active side's, until it is answered.
     open: Option<Box<(StreamId, Open)>>,
     pub(super) full: Option<Box<Full<M>>>,
-    pub(super) deadline: Option<Instant>,
-    /// The session's progress when the deadline of a teardown was set: more of it moves it.
-    progress: u64,
-    peer_closed: bool,
-    reason: Option<Box<CloseReason>>,
     /// In the endpoint's queue of lines that may have something to send.
     pub(super) ready: bool,
     /// In its queue of lines that something has happened to.
@@ -67,17 +63,6 @@ pub(super) struct Full<M: RegionMemory> {
     agreed: Option<Agreed>,
 }
 
-/// What a stream says at its end.
-#[derive(Clone, Copy)]
-enum LastWord {
-    /// Nothing.
-    None,
-    /// What the ULP's protocol found wrong, if anything.
-    Found,
-    /// An error of the start-up with this code.
-    Startup(u8),
-}
-
 impl<M: RegionMemory> Full<M> {
     /// The next thing that the ULP should know.
     pub(super) fn poll_event(&mut self) -> Option<SessionEvent> {
@@ -93,15 +78,11 @@ impl<M: RegionMemory> Line<M> {
         Line {
             id,
             session,
-            state,
+            life: Lifecycle::new(state),
             known: true,
             asked: None,
             open: None,
             full: None,
-            deadline: None,
-            progress: 0,
-            peer_closed: false,
-            reason: None,
             ready: false,
             touched: false,
             talking: false,
@@ -128,28 +109,35 @@ impl<M: RegionMemory> Line<M> {
 
     /// The association is up: the Initiate is on its way.
     pub(super) fn begin(&mut self, env: &Env<'_>) {
-        if self.state == State::Connecting {
-            self.state = State::Startup;
-            self.deadline = Some(env.now + env.config.session.answer_timeout);
-        }
+        self.life.connected(env.now + env.config.session.answer_timeout);
     }
 
     /// The passive side: the owner is asked.
     pub(super) fn request(&mut self, said: Said, env: &mut Env<'_>) {
         self.asked = said.enhanced;
-        self.deadline = Some(env.now + env.config.session.answer_timeout);
+        self.life.set_deadline(env.now + env.config.session.answer_timeout);
         let Said { private_data, enhanced } = said;
         self.event(SessionEvent::Request { private_data, enhanced }, env);
     }
 
+    /// Where it is in its life.
+    pub(super) fn state(&self) -> State {
+        self.life.state()
+    }
+
+    /// When it wants [`deadline_passed`](Self::deadline_passed).
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.life.deadline()
+    }
+
     /// Its owner knows of it, and it is not over.
     pub(super) fn is_live(&self) -> bool {
-        self.known && self.state != State::Closed
+        self.known && self.state() != State::Closed
     }
 
     /// What its peer sends may become events.
     pub(super) fn takes_text(&self) -> bool {
-        matches!(self.state, State::Readying | State::Established | State::Closing)
+        self.life.is_receiving()
     }
 
     fn event(&self, event: SessionEvent, env: &mut Env<'_>) {
@@ -169,13 +157,15 @@ impl<M: RegionMemory> Line<M> {
         let (mut said, mut agreed) = (None, None);
         match self.asked.map(|asked| answer(&asked, ulp.depths(), &env.config.session.enhanced)) {
             Some(Ok(answer)) => (said, agreed) = (Some(answer.0), Some(answer.1)),
-            Some(Err(why)) => return self.reject(CloseReason::Unsuitable(why), &[], env.config),
+            Some(Err(why)) => {
+                return self.reject(SctpReason::Unsuitable(why).into(), &[], env.config);
+            }
             None => {}
         }
         self.session.accept(&Said { private_data: private_data.to_vec(), enhanced: said });
         self.enter_full(id, pd, ulp, agreed, env, cx);
         if agreed.is_some_and(|agreed| matches!(agreed.readiness, Readiness::Awaits(_))) {
-            self.state = State::Readying;
+            self.life.await_ready();
         } else {
             self.established(Vec::new(), env);
         }
@@ -212,10 +202,10 @@ impl<M: RegionMemory> Line<M> {
                 let (private_data, enhanced) = (said.private_data.clone(), said.enhanced);
                 self.over(CloseReason::RejectedByPeer { private_data, enhanced });
             }
-            Heard::TurnedAway => self.over(CloseReason::TurnedAway),
+            Heard::TurnedAway => self.over(SctpReason::TurnedAway.into()),
             Heard::Cancelled => {
                 self.session.end();
-                self.over(CloseReason::Cancelled);
+                self.over(SctpReason::Cancelled.into());
             }
             Heard::PeerDone => self.peer_done(env),
         }
@@ -237,7 +227,8 @@ impl<M: RegionMemory> Line<M> {
             Ok(_) => self.established(said.private_data.clone(), env),
             // RFC 6581 §9.1, §9.2: the peer is told so in a Terminate.
             Err(why) => {
-                self.fail_with(CloseReason::Unsuitable(why), LastWord::Startup(why.code()), env);
+                let error = startup_error(why.code());
+                self.fail_with(SctpReason::Unsuitable(why).into(), error, env);
             }
         }
     }
@@ -260,8 +251,7 @@ impl<M: RegionMemory> Line<M> {
 
     fn established(&mut self, private_data: Vec<u8>, env: &mut Env<'_>) {
         let Some(params) = self.params(env.mulpdu) else { return };
-        self.state = State::Established;
-        self.deadline = None;
+        self.life.established();
         self.event(SessionEvent::Established { private_data, params }, env);
     }
 
@@ -275,7 +265,7 @@ impl<M: RegionMemory> Line<M> {
     /// The first segment of an active side in the peer-to-peer model has been delivered: whatever it is,
     /// this end may send now.
     fn look_whether_ready(&mut self, env: &mut Env<'_>) {
-        if self.state != State::Readying || !self.session.is_begun() {
+        if self.state() != State::Readying || !self.session.is_begun() {
             return;
         }
         if let Some(full) = &mut self.full {
@@ -288,7 +278,7 @@ impl<M: RegionMemory> Line<M> {
     pub(super) fn settle(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         self.look_at_errors(env, cx);
         self.look_whether_ready(env);
-        let done = match self.state {
+        let done = match self.state() {
             State::Failing => self.full.is_none() || self.session.is_own_done(),
             State::Closing => self.session.is_free(),
             _ => false,
@@ -300,16 +290,13 @@ impl<M: RegionMemory> Line<M> {
 
     /// Errors that the order has reached.
     fn look_at_errors(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
-        if !matches!(self.state, State::Readying | State::Established | State::Closing) {
+        if !self.life.is_receiving() {
             return;
         }
         let Some(full) = &self.full else { return };
-        if let Some(error) = full.stream.error() {
-            self.fail_with(CloseReason::of_ulp(error), LastWord::Found, env);
-        } else if let Some(said) = full.stream.terminated_by_peer() {
-            // RFC 5040 §6.2.1: closed gracefully; nothing is said to it.
-            let why = CloseReason::Terminated(Box::new(said.clone()));
-            self.fail_with(why, LastWord::Found, env);
+        if let Some(why) = CloseReason::of_stream(&full.stream) {
+            // RFC 5040 §6.2.1: after the peer's Terminate a graceful close, without an answer to it.
+            self.fail_with(why, FinalError::Found, env);
         } else if let Some(why) = full.stream.failure() {
             self.abort(CloseReason::DdpFailed(why), env, cx);
         }
@@ -317,14 +304,14 @@ impl<M: RegionMemory> Line<M> {
 
     /// The peer's Terminate is in order.
     fn peer_done(&mut self, env: &mut Env<'_>) {
-        if !matches!(self.state, State::Readying | State::Established | State::Closing) {
+        if !self.life.is_receiving() {
             return;
         }
-        self.peer_closed = true;
+        self.life.peer_closed();
         if let Some(full) = &mut self.full {
             full.stream.peer_closed();
         }
-        let readying = self.state == State::Readying;
+        let readying = self.state() == State::Readying;
         if readying || env.config.on_peer_close == OnPeerClose::Finish {
             self.shutdown(CloseReason::PeerShutdown, env);
         }
@@ -338,47 +325,42 @@ impl<M: RegionMemory> Line<M> {
 
     /// Closes gracefully.
     pub(super) fn shutdown(&mut self, why: CloseReason, env: &Env<'_>) {
-        match self.state {
-            State::Connecting | State::Startup | State::Deciding => {
+        match self.life.shutdown(why) {
+            Shutdown::StartupEnds => {
                 self.session.end();
-                self.over(why);
             }
-            State::Readying | State::Established => {
-                self.because(if self.peer_closed { CloseReason::PeerShutdown } else { why });
-                self.state = State::Closing;
+            Shutdown::Begins => {
                 self.session.close();
-                self.be_patient(env);
+                self.wait_for_peer(env);
             }
-            State::Closing | State::Failing | State::Closed => {}
+            Shutdown::NoChange => {}
         }
     }
 
     /// Ends it at once: what is outstanding still arrives, nothing more is sent but a Terminate, and what
     /// comes is thrown away.
     pub(super) fn abort(&mut self, why: CloseReason, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
-        if self.state == State::Closed {
+        if self.state() == State::Closed {
             return;
         }
-        self.because(why);
+        self.life.because(why);
         self.session.end();
         self.finish(env, cx);
     }
 
     /// This end cannot go on for a reason of its own (RFC 6581 §8 code 5).
     pub(super) fn fail(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
-        match self.state {
-            State::Readying | State::Established | State::Closing => {
-                self.fail_with(CloseReason::Local, LastWord::Startup(CODE_LOCAL), env);
-            }
-            _ => self.abort(CloseReason::Local, env, cx),
+        if self.life.is_receiving() {
+            self.fail_with(SctpReason::Local.into(), startup_error(CODE_LOCAL), env);
+        } else {
+            self.abort(SctpReason::Local.into(), env, cx);
         }
     }
 
     /// The peer's messages fit no legal sequence: a Terminate, without a word (RFC 5043 §6.1).
     pub(super) fn illegal(&mut self, error: session::SessionError) {
-        self.reason = None;
         self.session.end();
-        self.over(CloseReason::Session(error));
+        self.life.fail_by_error(SctpReason::Session(error).into());
         if let Some(full) = &mut self.full {
             full.stream.close_now();
         }
@@ -386,101 +368,84 @@ impl<M: RegionMemory> Line<M> {
 
     /// An error: the one last message or the RDMAP Terminate, then the session's (RFC 5041 §7.1,
     /// RFC 5040 §6.2.1, RFC 5043 §6.2).
-    fn fail_with(&mut self, why: CloseReason, word: LastWord, env: &Env<'_>) {
-        // A graceful close that was under way is none any more.
-        self.reason = None;
+    fn fail_with(&mut self, why: CloseReason, error: FinalError, env: &Env<'_>) {
         if let Some(full) = &mut self.full {
-            match word {
-                LastWord::Found if env.config.last_message => full.stream.post_error(),
-                LastWord::Startup(code) if env.config.last_message => {
-                    full.stream.post_llp_error(ETYPE_STARTUP, code);
-                }
-                _ => full.stream.close_now(),
-            }
+            error.post(&mut full.stream, env.config.last_message);
         }
         self.session.stop();
-        self.over(why);
-        self.be_patient(env);
+        self.life.fail_by_error(why);
+        self.wait_for_peer(env);
     }
 
     /// Nothing more is taken.
     pub(super) fn over(&mut self, why: CloseReason) {
-        self.because(why);
-        self.state = State::Failing;
-        self.deadline = None;
+        self.life.fail(why);
     }
 
     /// The deadline has passed.
-    pub(super) fn out_of_patience(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
-        self.deadline = None;
-        match self.state {
-            State::Startup | State::Deciding => {
+    pub(super) fn deadline_passed(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        match self.life.expired(self.session.progress()) {
+            Expired::Startup => {
                 self.session.end();
-                self.over(CloseReason::AnswerTimeout);
+                self.over(SctpReason::AnswerTimeout.into());
             }
-            State::Readying => self.fail_with(CloseReason::AnswerTimeout, LastWord::None, env),
-            State::Closing | State::Failing if self.session.progress() > self.progress => {
-                self.be_patient(env);
+            Expired::Readying => {
+                self.fail_with(SctpReason::AnswerTimeout.into(), FinalError::None, env);
             }
-            State::Closing | State::Failing => {
+            Expired::Progress => self.wait_for_peer(env),
+            Expired::Teardown => {
                 // RFC 5043 §6.2: one Terminate is enough, and the peer has it.
                 let enough = self.session.is_own_done();
-                if !enough && self.reason.as_deref().is_some_and(CloseReason::is_graceful) {
-                    self.reason = Some(Box::new(CloseReason::PeerLingers));
+                if !enough && self.life.reason().is_some_and(CloseReason::is_graceful) {
+                    self.life.replace_reason(CloseReason::PeerLingers);
                 }
                 self.abort(CloseReason::PeerLingers, env, cx);
             }
-            State::Connecting | State::Established | State::Closed => {}
+            Expired::NoChange => {}
         }
     }
 
     /// The association is gone, for this reason.
     pub(super) fn lost(&mut self, why: CloseReason, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
-        if self.state == State::Closed {
+        if self.state() == State::Closed {
             return;
         }
         let enough = self.session.is_own_done() || self.session.is_peer_done();
-        if self.state == State::Closing && !(why.is_graceful() || enough) {
+        if self.state() == State::Closing && !(why.is_graceful() || enough) {
             // It had begun gracefully and did not end so.
-            self.reason = None;
+            self.life.replace_reason(why);
+        } else {
+            self.life.because(why);
         }
-        self.because(why);
         self.finish(env, cx);
     }
 
     /// The peer uses the streams for another session, so it has all of this one.
     pub(super) fn superseded(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
-        if self.state == State::Closed {
+        if self.state() == State::Closed {
             return;
         }
         if let Some(full) = &mut self.full {
             full.stream.peer_closed();
         }
-        self.because(CloseReason::PeerShutdown);
+        self.life.because(CloseReason::PeerShutdown);
         self.finish(env, cx);
     }
 
     /// It is over for its owner; what is outstanding is kept for the peer.
     fn finish(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
-        self.state = State::Closed;
-        self.deadline = None;
         self.open = None;
-        let reason = self.reason.as_deref().cloned().unwrap_or(CloseReason::LocalAbort);
-        if let Some(mut full) = self.full.take() {
+        if let Some(full) = &self.full {
             self.session.keep_all(&full.stream);
-            if !reason.is_graceful() || full.stream.outstanding() > 0 {
-                let aborted = reason == CloseReason::LocalAbort;
-                full.stream.fail(if aborted { Failure::Aborted } else { Failure::LlpLost });
-            }
-            full.stream.release(cx.buffers);
-            while let Some(event) = full.poll_event() {
-                self.event(event, env);
-            }
-            self.full = Some(full);
+        }
+        self.life.close(self.full.as_mut().map(|full| &mut full.stream), cx.buffers);
+        while let Some(event) = self.full.as_mut().and_then(|full| full.poll_event()) {
+            self.event(event, env);
         }
         let stats = Box::new(self.stats());
         self.full = None;
         if self.known {
+            let reason = self.life.close_reason();
             self.event(SessionEvent::Closed { reason, stats }, env);
         }
     }
@@ -495,7 +460,7 @@ impl<M: RegionMemory> Line<M> {
 
     /// True when a message of it is to be written.
     pub(super) fn has_data(&self) -> bool {
-        if self.state == State::Connecting {
+        if self.state() == State::Connecting {
             return false;
         }
         let source = self.full.as_ref().map(|full| &full.stream);
@@ -518,19 +483,20 @@ impl<M: RegionMemory> Line<M> {
 
     /// A graceful close waits for the responses of what was posted before it, if they can still come.
     pub(super) fn awaits(&self) -> bool {
-        let full = self.full.as_ref().filter(|_| self.state == State::Closing && !self.peer_closed);
+        let waits = self.state() == State::Closing && !self.life.is_peer_closed();
+        let full = self.full.as_ref().filter(|_| waits);
         full.is_some_and(|full| full.stream.awaits_response())
     }
 
-    /// The first cause stays.
-    fn because(&mut self, why: CloseReason) {
-        self.reason.get_or_insert_with(|| Box::new(why));
+    fn wait_for_peer(&mut self, env: &Env<'_>) {
+        let progress = self.session.progress();
+        self.life.wait_for_peer(env.now, env.config.teardown_timeout, progress);
     }
+}
 
-    fn be_patient(&mut self, env: &Env<'_>) {
-        self.progress = self.session.progress();
-        self.deadline = Some(env.now + env.config.teardown_timeout);
-    }
+/// An error of the start-up with this code (RFC 6581 §8).
+fn startup_error(code: u8) -> FinalError {
+    FinalError::Llp { error_type: ETYPE_STARTUP, code }
 }
 
 /// What an Initiate says of Reads: bare DDP has none to negotiate.

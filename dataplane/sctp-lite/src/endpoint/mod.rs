@@ -28,8 +28,11 @@ mod post;
 mod upper;
 
 pub use config::EndpointConfig;
+pub use ddp::lifecycle::State;
 pub use ddp::{Context, OnPeerClose, Open, Origin, UlpConfig, UlpKind};
-pub use event::{CloseReason, Event, SessionEvent, SessionId, SessionStats, StreamParams};
+pub use event::{
+    CloseReason, Event, SctpReason, SessionEvent, SessionId, SessionStats, StreamParams,
+};
 pub use upper::AdaptationStats;
 
 use crate::sctp::{self, Accepted, Association, Cookie, Ends, Secrets};
@@ -41,43 +44,6 @@ use std::sync::Arc;
 use thiserror::Error;
 use upper::{Up, Upper};
 use wire::sctp::{Packet, Tag};
-
-/// Where a session is in its life.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum State {
-    /// The association's handshake.
-    Connecting,
-    /// The Initiate awaits its answer.
-    Startup,
-    /// A request awaits [`Endpoint::accept_session`] or [`Endpoint::reject_session`].
-    Deciding,
-    /// Accepted: the active side's ready-to-receive message is expected (RFC 6581 §9.2).
-    Readying,
-    /// Segments flow.
-    Established,
-    /// A graceful close is on its way: what comes is still placed.
-    Closing,
-    /// After an error or a reject: what comes is thrown away.
-    Failing,
-    /// Over.
-    Closed,
-}
-
-impl State {
-    /// A stable name for people and for machine-readable output.
-    pub const fn name(self) -> &'static str {
-        match self {
-            State::Connecting => "connecting",
-            State::Startup => "startup",
-            State::Deciding => "deciding",
-            State::Readying => "readying",
-            State::Established => "established",
-            State::Closing => "closing",
-            State::Failing => "failing",
-            State::Closed => "closed",
-        }
-    }
-}
 
 /// Why a request could not be answered as asked; nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -454,7 +420,7 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Where a session is in its life; `None` when it is over.
     pub fn session_state(&self, session: SessionId) -> Option<State> {
-        self.upper.line(session).map(|line| line.state)
+        self.upper.line(session).map(|line| line.state())
     }
 
     /// The DDP stream of a session, to look at, once it is accepted.
@@ -509,7 +475,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     fn closed(&mut self, reason: sctp::CloseReason, cx: &mut Context<'_, M>) {
-        let why = CloseReason::of_sctp(&reason, self.peer_first);
+        let why = SctpReason::of_sctp(&reason, self.peer_first);
         self.upper.lost(why.clone(), self.now, cx);
         self.upper.events.push_back(Event::Down { reason: why });
     }

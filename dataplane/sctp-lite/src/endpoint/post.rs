@@ -67,7 +67,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
         // Nothing to settle: who tries again with every turn must not be called again at once.
         let done = self.upper.quietly(session.stream, self.now, |line, _| {
-            let open = !to_send || line.state == State::Established;
+            let open = !to_send || line.state() == State::Established;
             let full = line.full.as_mut().filter(|_| open);
             full.map_or(Err(PostError::Closed), |full| f(&mut full.stream))
         });

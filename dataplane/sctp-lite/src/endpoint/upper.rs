@@ -13,7 +13,7 @@
 mod up;
 
 use super::config::EndpointConfig;
-use super::event::{CloseReason, SessionId};
+use super::event::{CloseReason, SctpReason, SessionId};
 use super::line::{Env, Line, asked};
 use super::{AnswerError, Context, Event, OpenError, State};
 use crate::seam::{Received, Taken};
@@ -112,14 +112,14 @@ impl<M: RegionMemory> Upper<M> {
             let pairs = self.pairs;
             self.with(stream, now, |line, env| match stream < pairs {
                 true => line.begin(env),
-                false => line.over(CloseReason::TurnedAway),
+                false => line.over(SctpReason::TurnedAway.into()),
             });
         }
     }
 
     /// The association begins anew (RFC 9260 §5.2.4, action A): nothing of the old one is left.
     pub(super) fn restarted(&mut self, now: Instant, pairs: u16, cx: &mut Context<'_, M>) {
-        self.lost(CloseReason::PeerRestart, now, cx);
+        self.lost(SctpReason::PeerRestart.into(), now, cx);
         self.up(now, pairs);
     }
 
@@ -163,7 +163,7 @@ impl<M: RegionMemory> Upper<M> {
 
     /// True when silence of the peer counts: a session is established.
     pub(super) fn may_idle(&self) -> bool {
-        self.live > 0 && self.live_lines().any(|line| line.state == State::Established)
+        self.live > 0 && self.live_lines().any(|line| line.state() == State::Established)
     }
 
     /// No session is begun any more.
@@ -279,7 +279,7 @@ impl<M: RegionMemory> Upper<M> {
 
     /// That a request awaits an answer, which has room for these private data.
     fn deciding(&self, session: SessionId, private_data: &[u8]) -> Result<(), AnswerError> {
-        let line = self.line(session).filter(|line| line.state == State::Deciding);
+        let line = self.line(session).filter(|line| line.state() == State::Deciding);
         let enhanced = line.ok_or(AnswerError::NoRequest)?.is_enhanced();
         Ok(PrivateDataTooLong::check(private_data, enhanced)?)
     }
@@ -376,12 +376,13 @@ impl<M: RegionMemory> Upper<M> {
         let result = f(line, &mut Env { config, peer, events, now, mulpdu });
         self.live -= usize::from(was_live && !line.is_live());
         line.count_kept(&mut self.kept);
-        if line.timer != line.deadline {
+        let deadline = line.deadline();
+        if line.timer != deadline {
             if let Some(timer) = line.timer {
                 self.timers.remove(&(timer, stream));
             }
-            line.timer = line.deadline;
-            self.timers.extend(line.deadline.map(|deadline| (deadline, stream)));
+            line.timer = deadline;
+            self.timers.extend(deadline.map(|deadline| (deadline, stream)));
         }
         Some(result)
     }
@@ -402,7 +403,7 @@ impl<M: RegionMemory> Upper<M> {
     fn settled(&mut self, stream: u16) {
         let Some(line) = self.line_at(stream) else { return };
         line.touched = false;
-        if line.state != State::Closed {
+        if line.state() != State::Closed {
             if !line.talking && !line.paused && line.full.is_some() {
                 line.talking = true;
                 self.talking.push_back(stream);
@@ -437,7 +438,7 @@ impl<M: RegionMemory> Upper<M> {
             self.timers.remove(&(at, stream));
             self.with(stream, now, |line, env| {
                 line.timer = None;
-                line.out_of_patience(env, cx);
+                line.deadline_passed(env, cx);
             });
         }
     }
@@ -553,7 +554,7 @@ impl<M: RegionMemory> Upper<M> {
     /// RFC 5043 §6.4: true when one more session is too many.
     fn is_full(&self) -> bool {
         let limits = &self.config.session;
-        let pending = self.lines().filter(|line| line.state == State::Deciding).count();
+        let pending = self.lines().filter(|line| line.state() == State::Deciding).count();
         self.closing
             || pending >= usize::from(limits.max_pending)
             || self.occupied() >= usize::from(limits.max_sessions)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ddp::rdmap::{self, AtomicOp, Outcome, WorkRequest};
 use ddp::{Access, Cookie, RegionMemory, Source, Stag, StreamId, TaggedOffset};
-use tcp_lite::endpoint::{CloseReason, EndpointConfig, UlpConfig};
+use tcp_lite::endpoint::{CloseReason, EndpointConfig, TcpReason, UlpConfig};
 use tcp_lite::mpa::{self, Enhanced, EnhancedRepr, Revision, Revisions, RtrSet};
 
 use super::wire_pair::*;
@@ -440,7 +440,10 @@ fn a_peer_without_revision_two_is_tried_with_revision_one() {
                     _ => None,
                 })
             });
-            assert_eq!(reason, ConnectError::Closed(CloseReason::PeerReset.into()));
+            assert_eq!(
+                reason,
+                ConnectError::Closed(CloseReason::Lower(TcpReason::PeerReset).into())
+            );
             continue;
         }
         let retrying = net.until("the second attempt", |net| {
@@ -449,7 +452,7 @@ fn a_peer_without_revision_two_is_tried_with_revision_one() {
                 _ => None,
             })
         });
-        assert_eq!(retrying, (ticket, CloseReason::PeerReset.into()));
+        assert_eq!(retrying, (ticket, CloseReason::Lower(TcpReason::PeerReset).into()));
         let revision = net.until("a request", |net| {
             net.hosts[1].take(|e| match e {
                 Event::Incoming { revision, enhanced: None, stream, .. } => {
@@ -702,7 +705,7 @@ fn an_accept_that_cannot_be_done_is_a_local_error() {
     let accept = Command::Accept { stream, pd, private_data, ulp: ulp(), service };
     b.net.hosts[1].tell(0, |_| accept);
     let reason = b.end(1);
-    assert_eq!(reason, CloseReason::Startup(mpa::StartupError::Local));
+    assert_eq!(reason, CloseReason::Lower(TcpReason::Startup(mpa::StartupError::Local)));
     assert_eq!(reason.numbers(), Some((2, 0, 5)));
 }
 

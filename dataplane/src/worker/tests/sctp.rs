@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ddp::rdmap::{Outcome, WorkRequest};
 use ddp::{Access, Cookie, MESSAGE_QUEUE, RegionMemory, Source, Stag, StreamId, TaggedOffset};
-use sctp_lite::endpoint::{CloseReason, EndpointConfig};
+use sctp_lite::endpoint::{CloseReason, EndpointConfig, SctpReason};
 use sctp_lite::sctp;
 
 use super::paths::{divert, icmp};
@@ -174,7 +174,10 @@ fn sessions_take_credits_as_connections_do() {
         net.open_as(0, 0, 1, remote, shared.clone());
     }
     let ticket = net.hosts[0].connect_as(0, remote, shared.clone());
-    assert_eq!(failure(&mut net, ticket), ConnectError::Closed(CloseReason::TurnedAway.into()));
+    assert_eq!(
+        failure(&mut net, ticket),
+        ConnectError::Closed(CloseReason::Lower(SctpReason::TurnedAway).into())
+    );
     assert_eq!(net.hosts[1].count("no_credit"), 1);
     let listener = api::ListenerId(PORT.into());
     net.hosts[1].tell(0, |_| Command::Credits { listener, more: 1 });
@@ -304,7 +307,7 @@ fn a_stop_aborts_associations() {
     let mut net = pair();
     open(&mut net);
     net.hosts[0].tell(0, |_| Command::Stop);
-    assert!(matches!(closed(&mut net, 1), CloseReason::PeerAbort { .. }));
+    assert!(matches!(closed(&mut net, 1), CloseReason::Lower(SctpReason::PeerAbort { .. })));
     assert!(net.hosts[0].cores[0].is_stopped());
 }
 
@@ -430,7 +433,10 @@ fn a_removed_listener_takes_no_more_sessions() {
     let ticket = net.hosts[1].tell(0, |ticket| Command::RemoveListener { listener, ticket });
     net.wait_done(1, ticket).unwrap();
     let ticket = net.hosts[0].connect_as(0, remote, shared);
-    assert_eq!(failure(&mut net, ticket), ConnectError::Closed(CloseReason::TurnedAway.into()));
+    assert_eq!(
+        failure(&mut net, ticket),
+        ConnectError::Closed(CloseReason::Lower(SctpReason::TurnedAway).into())
+    );
     write(&mut net, here, 5000);
     let ticket = net.hosts[0].connect_as(0, remote, config());
     assert_eq!(failure(&mut net, ticket), ConnectError::Closed(CloseReason::ConnectRefused.into()));
@@ -467,7 +473,7 @@ fn a_host_that_does_not_speak_sctp() {
     assert_eq!(net.hosts[0].count("icmp_not_in_flight"), 1);
     assert_eq!(net.hosts[0].count("associations"), 1);
     net.hosts[0].arrive(icmp(3, 2, 0, &frame));
-    assert_eq!(closed(&mut net, 0), CloseReason::NoSctp);
+    assert_eq!(closed(&mut net, 0), CloseReason::Lower(SctpReason::NoSctp));
     net.settle();
     assert_eq!(net.hosts[0].count("associations"), 0);
 }

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sctp_lite::endpoint::{CloseReason, EndpointConfig};
+use sctp_lite::endpoint::{CloseReason, EndpointConfig, SctpReason};
 use sctp_lite::sctp;
 use wire::sctp::chunk_type;
 
@@ -92,7 +92,7 @@ fn a_server_cannot_keep_an_association() {
         let tag = u32::from_be_bytes(packet[50..54].try_into().unwrap());
         let chunk = with_host_name(chunk_type::INIT_ACK, 7, len);
         net.hosts[0].arrive(frame(2, 1, (PORT, port), tag, &chunk, None));
-        let fault = CloseReason::SctpFault(sctp::Fault::InitAck);
+        let fault = CloseReason::Lower(SctpReason::SctpFault(sctp::Fault::InitAck));
         assert_eq!(failure(&mut net, ticket), ConnectError::Closed(fault.into()));
         net.settle();
         let answer = taken.borrow().last().expect("an ABORT").clone();

@@ -165,7 +165,10 @@ fn responder_is_never_told() {
     let mut net = Net::new(Raw::connect(), Node::responder_of(config, rdmap(1, 1)));
     net.a.say(&request(0x10, 2, b"\x80\x01\x80\x01"));
     net.run();
-    assert_eq!(net.b.reason(), Some(CloseReason::Startup(mpa::StartupError::Timeout)));
+    assert_eq!(
+        net.b.reason(),
+        Some(CloseReason::Lower(TcpReason::Startup(mpa::StartupError::Timeout)))
+    );
     assert_eq!(net.a.up.received, reply(0x10, 2, b"\x80\x01\x80\x01"));
     assert!(!net.b.is_established());
     net.b.assert_nothing_left();
@@ -213,7 +216,7 @@ fn reject_for_want_of_reads() {
     let mut net = Net::new(a, Node::responder_of(config, rdmap(8, 8)));
     net.run();
     let error = mpa::StartupError::InsufficientIrd { offered: 2, needed: 3 };
-    assert_eq!(net.b.reason(), Some(CloseReason::Startup(error)));
+    assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::Startup(error))));
     assert_eq!(net.b.reason().and_then(|reason| reason.numbers()), Some((2, 0, 6)));
     let enhanced = Some(EnhancedRepr { ird: 2, ord: 3, rtr: None });
     let private_data = Vec::new();

@@ -201,7 +201,10 @@ fn terminate_first() {
     // The responder takes no Reads, so it offers what the initiator cannot send.
     let mut net = Net::new(a, Node::responder_of(two(None, Peer::Standard), rdmap(0, 1)));
     net.run();
-    assert_eq!(net.a.reason(), Some(CloseReason::Startup(mpa::StartupError::NoRtr)));
+    assert_eq!(
+        net.a.reason(),
+        Some(CloseReason::Lower(TcpReason::Startup(mpa::StartupError::NoRtr)))
+    );
     let reason = net.b.reason().expect("it is over");
     assert_eq!((reason.name(), reason.numbers()), ("terminated_by_peer", Some((2, 0, 7))));
     assert_eq!(reason.origin(), Origin::Peer);

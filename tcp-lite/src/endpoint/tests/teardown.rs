@@ -53,7 +53,9 @@ fn crc_error_tears_down_gently() {
     net.run();
     let reason = net.b.reason().expect("closed");
     assert_eq!((reason.numbers(), reason.name()), (Some((2, 0, 2)), "mpa_error"));
-    assert!(matches!(reason, CloseReason::Mpa(error) if matches!(error.fault, Fault::Crc { .. })));
+    assert!(
+        matches!(reason, CloseReason::Lower(TcpReason::Mpa(error)) if matches!(error.fault, Fault::Crc { .. }))
+    );
     assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
     net.b.assert_nothing_left();
 }
@@ -289,7 +291,7 @@ fn a_peer_that_lingers() {
     net.a.ep().shutdown(now);
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::PeerLingers));
-    assert_eq!(net.b.reason(), Some(CloseReason::PeerReset));
+    assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::PeerReset)));
     net.b.assert_nothing_left();
 }
 
@@ -301,7 +303,7 @@ fn abort_flushes() {
     net.a.with(|ep, cx| ep.abort(cx));
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::LocalAbort));
-    assert_eq!(net.b.reason(), Some(CloseReason::PeerReset));
+    assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::PeerReset)));
     assert!(net.a.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(42) }));
     assert!(matches!(net.a.events.last(), Some(Event::Closed { .. })), "nothing follows Closed");
     net.a.assert_nothing_left();
@@ -347,10 +349,10 @@ fn reasons_are_told_apart() {
         CloseReason::LocalAbort,
         CloseReason::Idle,
         CloseReason::PeerLingers,
-        CloseReason::PeerReset,
+        CloseReason::Lower(TcpReason::PeerReset),
         CloseReason::ConnectRefused,
-        CloseReason::TcpTimeout,
-        CloseReason::Startup(mpa::StartupError::Timeout),
+        CloseReason::Lower(TcpReason::TcpTimeout),
+        CloseReason::Lower(TcpReason::Startup(mpa::StartupError::Timeout)),
         CloseReason::RejectedByPeer { private_data: Vec::new(), enhanced: None },
         CloseReason::RejectedHere,
         CloseReason::DdpFailed(ddp::Failure::DataAfterClose),
@@ -358,8 +360,8 @@ fn reasons_are_told_apart() {
     let names: std::collections::HashSet<_> = reasons.iter().map(|r| r.name()).collect();
     let words: std::collections::HashSet<_> = reasons.iter().map(|r| r.to_string()).collect();
     assert_eq!((names.len(), words.len()), (reasons.len(), reasons.len()));
-    assert_eq!(CloseReason::TcpTimeout.numbers(), Some((2, 0, 1)));
-    assert_eq!(CloseReason::TcpTimeout.origin(), Origin::Network);
+    assert_eq!(CloseReason::Lower(TcpReason::TcpTimeout).numbers(), Some((2, 0, 1)));
+    assert_eq!(CloseReason::Lower(TcpReason::TcpTimeout).origin(), Origin::Network);
     assert_eq!(CloseReason::RejectedHere.origin(), Origin::Local);
-    assert_eq!(CloseReason::PeerReset.origin(), Origin::Peer);
+    assert_eq!(CloseReason::Lower(TcpReason::PeerReset).origin(), Origin::Peer);
 }

@@ -114,7 +114,7 @@ fn messages_in_pieces() {
         host.acknowledge_all();
     }
     let error = SessionError::Short { seen: 0 };
-    assert_eq!(host.reason(session), Some(CloseReason::Session(error)));
+    assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
 }
 
 /// One session's faults are no other session's.
@@ -126,7 +126,10 @@ fn a_peer_hurts_its_own_session() {
     host.hear_raw(0, 99, false, &[b"nonsense"]);
     host.pull();
     host.acknowledge_all();
-    assert_eq!(host.reason(first), Some(CloseReason::Session(SessionError::Ordered)));
+    assert_eq!(
+        host.reason(first),
+        Some(CloseReason::Lower(SctpReason::Session(SessionError::Ordered)))
+    );
     assert_eq!(host.hear_write(1, 1, 0, b"good"), Taken::Yes);
     assert_eq!(host.memory.to_vec()[..4], *b"good");
     assert_eq!(host.reason(second), None);

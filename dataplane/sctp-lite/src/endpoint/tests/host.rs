@@ -156,7 +156,8 @@ impl Host {
     ) -> Result<(), PostError> {
         let now = self.now;
         let posted = self.upper.with(session.stream, now, |line, _| {
-            let full = line.full.as_mut().filter(|_| line.state == State::Established);
+            let open = line.state() == State::Established;
+            let full = line.full.as_mut().filter(|_| open);
             full.and_then(|full| full.stream.as_ddp_mut().map(|stream| stream.post(message)))
         });
         posted.flatten().unwrap_or(Err(PostError::Closed))

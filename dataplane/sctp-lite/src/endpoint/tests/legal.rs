@@ -164,7 +164,7 @@ fn turned_away() {
     let session = host.open(b"");
     host.pull();
     assert_eq!(host.hear(0, 0, Function::Terminate, b""), Taken::Yes);
-    assert_eq!(host.reason(session), Some(CloseReason::TurnedAway));
+    assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::TurnedAway)));
     assert_eq!(host.says(), []);
     host.acknowledge_all();
     host.assert_nothing_left();
@@ -177,7 +177,7 @@ fn unanswered() {
     let session = host.open(b"");
     host.pull();
     host.wait(SECOND * 10);
-    assert_eq!(host.reason(session), Some(CloseReason::AnswerTimeout));
+    assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::AnswerTimeout)));
     // RFC 5043 §6.6: the Terminate waits for the acknowledgement.
     assert_eq!(host.says(), []);
     host.acknowledge_all();
@@ -192,7 +192,7 @@ fn unanswered() {
     host.policy = Policy::Wait;
     host.hear(0, 0, Function::Initiate, b"");
     host.wait(SECOND * 10);
-    assert_eq!(host.reason(host.session(0)), Some(CloseReason::AnswerTimeout));
+    assert_eq!(host.reason(host.session(0)), Some(CloseReason::Lower(SctpReason::AnswerTimeout)));
     assert_eq!(host.says(), [(0, 0, Function::Terminate, vec![])]);
     host.acknowledge_all();
     host.assert_nothing_left();
@@ -212,7 +212,7 @@ fn cancelled() {
     host.policy = Policy::Wait;
     host.hear(0, 0, Function::Initiate, b"");
     assert_eq!(host.hear(0, 1, Function::Terminate, b""), Taken::Yes);
-    assert_eq!(host.reason(host.session(0)), Some(CloseReason::Cancelled));
+    assert_eq!(host.reason(host.session(0)), Some(CloseReason::Lower(SctpReason::Cancelled)));
     assert_eq!(host.says(), [(0, 0, Function::Terminate, vec![])]);
     host.acknowledge_all();
     host.assert_nothing_left();

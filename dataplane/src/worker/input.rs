@@ -1,31 +1,20 @@
 //! The receive half of a turn: frames from the ports and from other workers, in stages over a burst.
 
 use std::net::SocketAddr;
-use std::ops::Range;
 
-use arrayvec::ArrayVec;
 use base::Instant;
-use tcp_lite::tcp::{Flags, Segment, reset_for};
 
-use super::batch::Batch;
-use super::conn::{Conn, Origin};
-use super::event::MANY;
-use super::listen::Progress;
-use super::lower::Lower;
-use super::schedule::CarrierKind;
-use super::{Core, Env, MESSAGES};
+use super::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
+use super::{Core, MESSAGES};
 use crate::api::DropReason;
-use crate::flow::{FlowHash, FlowKey};
-use crate::io::{BURST, Frame, PortIo};
+use crate::flow::FlowKey;
+use crate::io::{Frame, PortIo};
 use crate::mesh::Message;
 use crate::net::Notice;
-use crate::net::alike;
-use crate::net::checksum;
-use crate::net::demux::{self, Kind, L4Check, TCP, demux};
+use crate::net::demux::{self, Kind, L4Check, demux};
 use crate::net::ecn;
 use crate::net::icmp::Quote;
-use crate::net::neighbour::{Claim, ClaimOutcome, Mac};
-use crate::net::path::Path;
+use crate::net::neighbour::{Claim, ClaimOutcome};
 use crate::net::reassembly::{Fragment, Outcome};
 use crate::port::{ChecksumBy, RxChecksum};
 
@@ -34,114 +23,6 @@ const STAGE: usize = 8;
 
 /// How many frames ahead of its turn one is prefetched.
 const AHEAD: usize = 2;
-
-/// A frame as it came, or what fragments were put together to.
-pub(super) enum Packet<F> {
-    Frame(F),
-    Whole(Vec<u8>),
-}
-
-impl<F: Frame> Packet<F> {
-    pub(super) fn octets(&self) -> &[u8] {
-        match self {
-            Packet::Frame(frame) => frame.octets(),
-            Packet::Whole(octets) => octets,
-        }
-    }
-
-    fn prefetch(&self) {
-        if let Packet::Frame(frame) = self {
-            frame.prefetch();
-        }
-    }
-
-    /// What the device says of the checksum: nothing of a packet that it never saw whole.
-    fn checksum(&self) -> RxChecksum {
-        match self {
-            Packet::Frame(frame) => frame.checksum(),
-            Packet::Whole(_) => RxChecksum::Unknown,
-        }
-    }
-
-    fn hash(&self) -> Option<u32> {
-        match self {
-            Packet::Frame(frame) => frame.hash(),
-            Packet::Whole(_) => None,
-        }
-    }
-
-    /// To be taken by another worker.
-    pub(super) fn message(self, port: usize) -> Message<F> {
-        match self {
-            Packet::Frame(frame) => Message::Frame { port, frame },
-            Packet::Whole(octets) => Message::Whole { port, octets },
-        }
-    }
-}
-
-/// A segment or an SCTP packet on its way through the stages.
-pub(super) struct Arrival<F> {
-    pub(super) frame: Packet<F>,
-    /// The port it came in by.
-    pub(super) port: u16,
-    pub(super) flow: FlowKey,
-    pub(super) hash: FlowHash,
-    /// Where in the frame it is.
-    pub(super) span: Range<usize>,
-    pub(super) source_mac: Mac,
-    pub(super) carries: Carries,
-    /// Of its stream or association.
-    pub(super) slot: Option<u32>,
-}
-
-/// What an arrival is.
-#[derive(Clone, Copy)]
-pub(super) enum Carries {
-    /// A TCP segment.
-    Segment {
-        /// Its packet was marked on the way (RFC 3168).
-        ce: bool,
-        /// Software has to look at its checksum.
-        unverified: bool,
-    },
-    /// An SCTP packet.
-    Packet {
-        /// The peer's UDP port, if it came in UDP.
-        udp: Option<u16>,
-    },
-}
-
-impl<F> Arrival<F> {
-    pub(super) fn is_sctp(&self) -> bool {
-        matches!(self.carries, Carries::Packet { .. })
-    }
-}
-
-pub(super) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
-
-/// Takes a frame whose headers are the same as those of the last arrival, from the same port: it is of the same flow
-/// then, and this worker owns it still. Returns any other.
-#[inline]
-pub(super) fn recognise<F: Frame>(
-    port: usize,
-    frame: Packet<F>,
-    unverified: bool,
-    arrivals: &mut Arrivals<F>,
-) -> Option<Packet<F>> {
-    // Frames from other workers are of any port, and what tells interfaces apart is the port.
-    let alike = arrivals
-        .last()
-        .filter(|last| usize::from(last.port) == port && !last.is_sctp())
-        .and_then(|last| {
-            let span = alike::segment(frame.octets(), last.frame.octets(), last.span.start)?;
-            Some((last.flow, last.hash, last.source_mac, span))
-        });
-    let Some((flow, hash, source_mac, span)) = alike else { return Some(frame) };
-    let carries = Carries::Segment { ce: ecn::is_marked(frame.octets()), unverified };
-    let port = port as u16;
-    arrivals.push(Arrival { frame, port, flow, hash, span, source_mac, carries, slot: None });
-    None
-}
 
 impl<Io: PortIo> Core<Io> {
     /// One burst of each port. Returns whether there was any frame.
@@ -226,7 +107,7 @@ impl<Io: PortIo> Core<Io> {
                 }
             },
         };
-        let Some(frame) = recognise(port, frame, unverified, arrivals) else { return };
+        let Some(frame) = take_alike(port, frame, unverified, arrivals) else { return };
         let packet = match demux(frame.octets(), port, L4Check::Good, self.env.network.interfaces())
         {
             Ok(packet) => packet,
@@ -362,52 +243,9 @@ impl<Io: PortIo> Core<Io> {
                 }
             }
             match arrival.carries {
-                Carries::Segment { ce, unverified } => self.input(arrival, ce, unverified, now),
+                Carries::Segment { ce, unverified } => self.segment(arrival, ce, unverified, now),
                 Carries::Packet { udp } => self.sctp_packet(arrival, udp, now),
             }
-        }
-    }
-
-    fn input(&mut self, arrival: &Arrival<Io::Frame>, ce: bool, unverified: bool, now: Instant) {
-        let octets = &arrival.frame.octets()[arrival.span.clone()];
-        let (source, destination) = (arrival.flow.remote.ip(), arrival.flow.local.ip());
-        if unverified && checksum::segment(source, destination, TCP, octets) != 0 {
-            return self.env.control.counters().drops.count(DropReason::L4Checksum);
-        }
-        let mut segment = Segment { ce, ..Segment::default() };
-        if let Err(reason) = segment.read(octets) {
-            return self.env.control.counters().drops.count_tcp(reason);
-        }
-        // The burst itself may have opened or ended the stream meanwhile, and another's hash may be the same.
-        let found = self.streams.connection(arrival.slot, arrival.hash, &arrival.flow);
-        let Some((slot, conn)) = found else {
-            return self.no_stream(arrival.flow, arrival.source_mac, &segment, None, now);
-        };
-        let Some(carrier) = conn.lower.connection() else { return };
-        if carrier.endpoint().connection().may_reopen(&segment) {
-            // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place. The burst that brought this
-            // SYN may have ended the old one, and nobody has heard of it yet.
-            let last = carrier.endpoint().connection().snd_nxt();
-            self.report_all(slot, now);
-            self.forget(slot);
-            let source_mac = arrival.source_mac;
-            return self.no_stream(arrival.flow, source_mac, &segment, Some(last), now);
-        }
-        let taken = self.env.take_segment(slot, conn, &segment, now);
-        self.after_segment(slot, taken, now);
-    }
-
-    /// What a segment that was taken calls for at once.
-    #[inline]
-    pub(super) fn after_segment(&mut self, slot: u32, taken: Taken, now: Instant) {
-        if taken.reports {
-            // Of a stream without credit nothing more is taken, before it has more of them.
-            self.report(slot, now);
-        }
-        if taken.answer
-            && let Some(carrier) = self.streams.carrier_mut(slot)
-        {
-            self.env.send(slot, carrier, now);
         }
     }
 
@@ -450,69 +288,5 @@ impl<Io: PortIo> Core<Io> {
             Ok(_) => {}
             Err(reason) => self.env.control.counters().drops.count(reason),
         }
-    }
-
-    /// Answers a segment without a stream with a reset, to the link-layer address that it came from.
-    pub(super) fn refuse(&mut self, flow: &FlowKey, mac: Mac, segment: &Segment<'_>, now: Instant) {
-        if segment.flags.has(Flags::RST) {
-            return;
-        }
-        if !self.env.network.resets().take(flow.remote.ip(), now) {
-            return self.env.control.counters().drops.count(DropReason::RateLimited);
-        }
-        let at = usize::from(flow.interface);
-        let interface = self.env.network.interface(at);
-        let (local, remote) = (flow.local.ip(), flow.remote.ip());
-        let Some(mut path) = Path::by(at, interface, local, remote, remote) else { return };
-        path.set_mac(mac);
-        let Some(slot) = self.env.ports.get_mut(interface.port) else { return };
-        let how = slot.facts.tx_checksum;
-        let mut batch = Batch::new(&mut slot.io, &path, how, 1, self.env.control.counters());
-        if reset_for(segment, &mut batch) {
-            self.env.control.counters().resets_sent.add(1);
-        } else {
-            self.env.control.counters().drops.count(DropReason::TxFull);
-        }
-    }
-}
-
-/// What a segment that was taken calls for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
-    /// Its stream has many events.
-    reports: bool,
-    /// Its stream is to answer now.
-    answer: bool,
-}
-
-impl<Io: PortIo> Env<Io> {
-    /// Gives a segment to its stream.
-    #[inline]
-    pub(super) fn take_segment(
-        &mut self,
-        slot: u32,
-        conn: &mut Conn,
-        segment: &Segment<'_>,
-        now: Instant,
-    ) -> Taken {
-        self.control.counters().segments.add(1);
-        let Lower::Tcp(carrier) = &mut conn.lower else {
-            return Taken { reports: false, answer: false };
-        };
-        let acknowledged = carrier.bytes_acknowledged();
-        let taken = carrier.endpoint_mut().input(now, segment, &mut self.tables.context());
-        if let Err(reason) = taken {
-            self.control.counters().drops.count_tcp(reason);
-        }
-        if let Origin::Accepted { progress: progress @ Progress::Unproven, .. } = &mut conn.origin
-            && carrier.endpoint().connection().state().is_synchronized()
-        {
-            *progress = Progress::Starting;
-            self.admission.listeners_mut().proven(carrier.peer(), conn.id);
-        }
-        let answer = carrier.packet_taken(acknowledged, &mut self.network, now);
-        let reports = carrier.endpoint().pending_events() >= MANY;
-        carrier.make_ready(slot, self.schedules.of(CarrierKind::Connection));
-        Taken { reports, answer }
     }
 }

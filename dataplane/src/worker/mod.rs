@@ -22,6 +22,7 @@
 
 mod accept;
 mod admission;
+mod arrival;
 mod associations;
 mod batch;
 mod by_age;
@@ -50,6 +51,7 @@ mod reclaim;
 mod report;
 mod schedule;
 mod sctp;
+mod segment;
 mod streams;
 mod tables;
 pub(crate) mod thread;

@@ -17,7 +17,7 @@ use crate::net::limit::PeerLimit;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 use crate::net::sctp_path::SctpPath;
-use crate::worker::input::{Arrival, Arrivals, Carries, Packet as Carried};
+use crate::worker::arrival::{Arrival, Arrivals, Carries, Packet as Carried};
 use crate::worker::packets::Packets;
 use crate::worker::schedule::CarrierKind;
 use crate::worker::{Core, Phase};

@@ -122,6 +122,8 @@ pub(super) struct Carrier<E: CarrierEndpoint> {
     path_len: u16,
     /// Bytes kept of what it has sent, as the worker's budget has it.
     kept: Kept,
+    /// For when its timer is set in the wheel; the true deadline may be later, never earlier.
+    timer: MaybeInstant,
     /// When the worker tries again to reach the next hop, or gives up to send a last packet.
     retry_at: MaybeInstant,
 }
@@ -141,6 +143,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
             confirmed: now,
             path_len,
             kept: Kept::NOTHING,
+            timer: MaybeInstant::NONE,
             retry_at: MaybeInstant::NONE,
         }
     }
@@ -252,14 +255,14 @@ impl<E: CarrierEndpoint> Carrier<E> {
         let waits = self.is_waiting() || (E::TIMERS_WAIT && retry.is_some());
         let endpoint = if waits { None } else { self.endpoint.poll_timeout() };
         if let Some(at) = endpoint.into_iter().chain(retry).chain(deadline).min() {
-            schedule.set_timer(slot, &mut self.scheduled, at);
+            schedule.set_timer(slot, &mut self.timer, at);
         }
     }
 
     /// Its timer has fired. Returns whether the time to try again has come.
     #[inline]
     pub(super) fn timer_fired(&mut self, now: Instant) -> bool {
-        self.scheduled.timer_fired();
+        self.timer = MaybeInstant::NONE;
         let retries = self.retry_at.get().is_some_and(|at| at <= now);
         if retries {
             self.retry_at = MaybeInstant::NONE;

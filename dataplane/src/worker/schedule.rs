@@ -94,9 +94,10 @@ pub(super) struct Scheduled {
     ready: bool,
     blocked: bool,
     waiting: bool,
-    /// For when its timer is set in the wheel; the true deadline may be later, never earlier.
-    timer: MaybeInstant,
 }
+
+// It is in every stream, where a larger one would be padded.
+const _: () = assert!(size_of::<Scheduled>() == 3);
 
 impl Scheduled {
     /// It waits for its next hop's link-layer address and is not polled.
@@ -123,12 +124,6 @@ impl Scheduled {
     /// It was taken out of those that wait for a next hop.
     pub(super) fn waiting_taken(&mut self) {
         self.waiting = false;
-    }
-
-    /// Its timer has fired.
-    #[inline]
-    pub(super) fn timer_fired(&mut self) {
-        self.timer = MaybeInstant::NONE;
     }
 }
 
@@ -211,12 +206,12 @@ impl Schedule {
         }
     }
 
-    /// Sets a carrier's timer in the wheel. One that is set for an earlier time stays: it finds nothing to do when it
-    /// fires, which is cheaper than to move it with every acknowledgement.
+    /// Sets a carrier's timer in the wheel. One that is set for an earlier time, as `timer` says, stays: it finds
+    /// nothing to do when it fires, which is cheaper than to move it with every acknowledgement.
     #[inline]
-    pub(super) fn set_timer(&mut self, slot: u32, carrier: &mut Scheduled, at: Instant) {
-        if carrier.timer.get().is_none_or(|set| at < set) {
-            carrier.timer = Some(at).into();
+    pub(super) fn set_timer(&mut self, slot: u32, timer: &mut MaybeInstant, at: Instant) {
+        if timer.get().is_none_or(|set| at < set) {
+            *timer = Some(at).into();
             self.wheel.set(slot, at);
         }
     }

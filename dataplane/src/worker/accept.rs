@@ -32,7 +32,7 @@ const FIRST_PORT: u16 = 32768;
 const PORTS: u16 = 28232;
 /// Ports that are tried; with `n` workers one of `n` fits.
 const PORT_TRIES: u16 = 4096;
-/// After this a stream asks again for a next hop that did not answer.
+/// After this a stream resolves a next hop again that did not answer.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl<Io: PortIo> Core<Io> {
@@ -131,14 +131,14 @@ impl<Io: PortIo> Core<Io> {
             && let Some(slot) = self.streams.oldest_time_wait()
         {
             self.env.control.counters().time_wait_recycled.add(1);
-            // Nobody has heard of its end if this very burst brought it.
+            // Its end is not reported yet if this burst brought it.
             self.report_all(slot, now);
             self.forget(slot);
         }
         self.streams.vacancy().map(|(_, id)| id)
     }
 
-    /// Opens a stream, or says at once why not.
+    /// Opens a stream, or reports at once why not.
     pub(super) fn connect(&mut self, mut connect: Connect, now: Instant) {
         let ticket = connect.ticket;
         connect.service.configure(&mut connect.ulp);
@@ -197,7 +197,7 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// A source port whose answers arrive at this worker, in an order that nobody can foresee
+    /// A source port whose answers arrive at this worker, in an unpredictable order
     /// (RFC 6056 §3.3.1). Streams in TIME-WAIT keep theirs.
     pub(super) fn choose_port(
         &mut self,
@@ -272,7 +272,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Nobody answers for a next hop: streams that begin are given up, others wait for their own
+    /// A next hop does not answer: streams that begin are given up, others wait for their own
     /// time-outs and ask again.
     pub(super) fn neighbour_failed(&mut self, interface: usize, address: IpAddr, now: Instant) {
         let next_hop = (interface, address);
@@ -320,7 +320,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Takes a stream out of everything. It has been reported before, or nobody knows it.
+    /// Takes a stream out of everything. Its end was reported before, or the control thread never knew it.
     pub(super) fn forget(&mut self, slot: u32) {
         let Some(mut conn) = self.streams.remove(slot) else { return };
         let env = &mut self.env;
@@ -358,7 +358,7 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// A stream is over for the control thread: says so as far as it knows it, with `failed` if it
+    /// A stream is over for the control thread: reports that if it knows the stream, with `failed` if it
     /// was being opened. What is left of it may be TIME-WAIT.
     pub(super) fn ended(&mut self, conn: &mut Conn, failed: impl FnOnce(Ticket) -> Event) -> bool {
         self.flush_load(conn);

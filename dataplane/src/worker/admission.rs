@@ -1,5 +1,5 @@
-//! What the beginning of streams needs: listeners and their bounds, SYN cookies, initial sequence numbers, and numbers
-//! that nobody can foresee.
+//! What the beginning of streams needs: listeners and their bounds, SYN cookies, initial sequence numbers, and
+//! unpredictable numbers.
 
 use base::Instant;
 use siphasher::sip::SipHasher13;
@@ -55,13 +55,13 @@ impl Admission {
         self.isn.isn(tuple, now)
     }
 
-    /// A number that nobody without the secret can foresee.
+    /// A number that is unpredictable without the secret.
     pub(super) fn random(&mut self) -> u64 {
         self.random.next()
     }
 }
 
-/// Numbers that nobody without the secret can foresee.
+/// Numbers that are unpredictable without the secret.
 #[derive(Debug)]
 struct Random {
     key: SipHasher13,

@@ -32,7 +32,7 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// What the device says of the checksum: nothing of a packet that it never saw whole.
+    /// What the device reports of the checksum: nothing of a packet that was put together here.
     pub(super) fn checksum(&self) -> RxChecksum {
         match self {
             Packet::Frame(frame) => frame.checksum(),

@@ -30,7 +30,7 @@ impl ByAge {
         self.names.push_back(name);
     }
 
-    /// Takes the oldest one out that is still there, and says where.
+    /// Takes the oldest one out that is still there; its slot.
     pub(super) fn oldest(&mut self, find: impl Fn(StreamId) -> Option<u32>) -> Option<u32> {
         while let Some(name) = self.names.pop_front() {
             if let Some(slot) = find(name) {

@@ -118,7 +118,7 @@ pub(super) struct Carrier<E: CarrierEndpoint> {
     pinned: bool,
     /// When its progress last confirmed its next hop.
     confirmed: Instant,
-    /// What others were told of its path, or have found out: as [`CarrierEndpoint::path_len`].
+    /// What the other carriers know of its path: as [`CarrierEndpoint::path_len`].
     path_len: u16,
     /// Bytes kept of what it has sent, as the worker's budget has it.
     kept: Kept,
@@ -347,7 +347,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Its path carries less, or again more, than it was known to: others are told. Not of a guess: a peer that is
+    /// Its path carries less, or again more, than it was known to: new carriers use that. Not a guess: a peer that is
     /// away for a while looks like a black hole.
     #[inline]
     pub(super) fn share_path_mtu(&mut self, network: &mut Network, now: Instant) {

@@ -19,7 +19,7 @@ pub(super) struct Conn {
     pub(super) origin: Origin,
     pub(super) stage: Stage,
     pub(super) since: Instant,
-    /// Who deals with what arrives.
+    /// Which service takes what arrives.
     pub(super) service: Service,
     /// The answers of an Echo that were posted.
     pub(super) echoed: Echoed,
@@ -98,16 +98,16 @@ pub(super) struct Opening {
 pub(super) enum Stage {
     /// Nothing yet (accepted), or that it asked for it (opened).
     Starting,
-    /// It was told of the peer's request.
+    /// The peer's request was reported.
     Announced,
     /// Messages flow.
     Established,
-    /// It was told of the end; what is left is TIME-WAIT.
+    /// The end was reported; what is left is TIME-WAIT.
     Ended,
 }
 
 impl Conn {
-    /// A stream that nobody knows yet, served by the control thread.
+    /// A stream that the control thread does not know yet, and serves.
     pub(super) fn new(id: StreamId, lower: Lower, origin: Origin, now: Instant) -> Conn {
         Conn {
             id,

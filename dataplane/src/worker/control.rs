@@ -13,7 +13,7 @@ pub(super) struct ControlLink {
     commands: Consumer<Command>,
     events: Events,
     counters: Arc<Counters>,
-    /// Streams whose end the control thread has not been told of yet.
+    /// Streams whose end has not been reported yet.
     open_streams: u32,
 }
 
@@ -71,7 +71,7 @@ impl ControlLink {
         self.events.is_flushed()
     }
 
-    /// True when events wait for room, or streams for credit: the control thread wakes nobody when it takes events.
+    /// True when events wait for room, or streams for credit: the control thread does not wake the worker when it takes events.
     pub(super) fn awaits_room(&self) -> bool {
         !self.events.is_flushed() || self.events.are_awaited()
     }
@@ -126,7 +126,7 @@ impl ControlLink {
         self.open_streams += 1;
     }
 
-    /// The control thread has been told of a stream's end, or never knew the stream.
+    /// A stream's end was reported, or the control thread never knew the stream.
     pub(super) fn stream_ended(&mut self) {
         self.open_streams -= 1;
     }

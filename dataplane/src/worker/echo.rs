@@ -35,7 +35,7 @@ impl Echoed {
         Echoed { buffers, ..Echoed::default() }
     }
 
-    /// An answer is posted; says whether a buffer is to be given back at once.
+    /// An answer is posted; returns whether to post a buffer again at once.
     pub(super) fn posted(&mut self) -> bool {
         self.unacknowledged += 1;
         self.unacknowledged <= self.buffers

@@ -215,7 +215,7 @@ impl Events {
         untaken < LEAST || (self.room > 0 && (untaken as usize) < self.reserve)
     }
 
-    /// True when streams wait for credit: the control thread wakes nobody when it takes events.
+    /// True when streams wait for credit: the control thread does not wake the worker when it takes events.
     pub(super) fn are_awaited(&self) -> bool {
         !self.waiting.is_empty()
     }

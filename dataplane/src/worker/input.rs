@@ -257,7 +257,7 @@ impl<Io: PortIo> Core<Io> {
                     let message = || Message::Neighbour { interface, claim };
                     self.mesh.send_all(message, self.env.control.counters());
                 } else {
-                    // Who waits for it asks again.
+                    // Those that wait for it solicit again.
                     self.env.control.counters().drops.count(DropReason::RateLimited);
                 }
                 self.claim(interface, &claim, now);
@@ -281,7 +281,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A neighbour speaks of itself; streams may have waited for it.
+    /// What a neighbour sends of itself; streams may have waited for it.
     fn claim(&mut self, interface: usize, claim: &Claim, now: Instant) {
         match self.env.network.claim(interface, claim, now) {
             Ok(ClaimOutcome::Resolved) => self.neighbour_found(interface, claim.address),

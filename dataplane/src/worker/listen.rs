@@ -1,4 +1,4 @@
-//! Listeners of one worker: who takes a SYN, and the bounds on what strangers can make us remember.
+//! Listeners of one worker: which of them takes a SYN, and the bounds on the state that unknown senders can create.
 //!
 //! ```text
 //!   SYN ---> unproven ---ACK---> starting ---MPA request---> announced ---> gone
@@ -130,7 +130,7 @@ impl Listeners {
         }
     }
 
-    /// The listener for a SYN, or an INIT, to `local`: the one that says most about where it listens.
+    /// The listener for a SYN, or an INIT, to `local`: the most specific one.
     pub(super) fn find(
         &self,
         transport: Transport,

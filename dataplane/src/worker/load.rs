@@ -3,7 +3,7 @@
 //! A load posts in the turn in which something of it completes, as far as its depth and the stream allow. One
 //! with a pace ([`Pace::Open`]) posts when a message is due; what is due is asked for once a turn ([`Paced`]).
 //! It ends when all that it has posted is complete and it wants no more: because it has reached its
-//! count, because it was told so, or because something was refused. A stream has at most one.
+//! count, because it was stopped, or because something was refused. A stream has at most one.
 //!
 //! Messages whose completion counts carry [`Cookie::LOAD`]; those whose answer counts carry
 //! [`Cookie::STACK`].
@@ -193,13 +193,13 @@ impl Running {
                 && under_way < u64::from(self.load.depth))
     }
 
-    /// The next message may be posted by now, as far as the pace says. The second half of a pair may always.
+    /// The next message may be posted by now, as far as its pace goes. The second half of a pair may always.
     fn is_due(&self, now: Instant) -> bool {
         self.half || matches!(self.load.pace, Pace::Closed) || self.due <= now
     }
 
     /// The moment at which it wants to be asked again, if it has a pace and is not held back by its depth: then
-    /// a completion asks.
+    /// a completion makes it go on.
     pub(super) fn arms(&mut self, now: Instant) -> Option<Instant> {
         let waits = self.armed.is_none() && self.wants_more() && !self.is_due(now);
         self.armed = if waits { Some(self.due) } else { self.armed };

@@ -114,7 +114,7 @@ impl Network {
         &mut self.resets
     }
 
-    /// The link-layer address of a path's next hop; asks for it if need be.
+    /// The link-layer address of a path's next hop; solicits it if need be.
     #[inline]
     pub(super) fn resolve(&mut self, path: &Path, now: Instant) -> Resolution {
         self.stack.resolve(path.interface(), path.next_hop(), now, &mut self.outbox)
@@ -130,7 +130,7 @@ impl Network {
         self.stack.interfaces[path.interface()].neighbours.doubt(path.next_hop(), now);
     }
 
-    /// Keeps the cache's entry of a path's next hop; says whether there is one.
+    /// Keeps the cache's entry of a path's next hop; returns whether there is one.
     pub(super) fn pin(&mut self, path: &Path) -> bool {
         self.stack.interfaces[path.interface()].neighbours.pin(path.next_hop())
     }

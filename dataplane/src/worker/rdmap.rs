@@ -1,4 +1,4 @@
-//! RDMAP of one stream: what is told to the control thread, and the services that the worker does by
+//! RDMAP of one stream: what is reported to the control thread, and the services that the worker does by
 //! itself, over RDMAP and over bare DDP, without a round trip to it.
 //!
 //! A service gives the buffer of a message back when it is done with it: when a Sink has counted it, or
@@ -58,7 +58,7 @@ impl<Io: PortIo> Env<Io> {
                 }
             },
             RdmapEvent::WriteDelivered { stag, to, len } => match service {
-                // Without octets nobody has looked at its STag.
+                // The STag of a Write without bytes was not checked.
                 Service::Region if len > 0 => {
                     Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp: 0 }
                 }
@@ -90,7 +90,7 @@ impl<Io: PortIo> Env<Io> {
                 Event::Terminated { stream, by_peer, terminate }
             }
             RdmapEvent::PeerClosed { incomplete } => Event::PeerClosed { stream, incomplete },
-            // The endpoint says itself why it closed.
+            // The endpoint reports the reason when it closes.
             RdmapEvent::Failed(_) => return,
         };
         self.control.send(event);
@@ -178,7 +178,7 @@ impl<Io: PortIo> Env<Io> {
 }
 
 impl Service {
-    /// What nobody would look at is not told of.
+    /// Events that the service does not use are not made.
     pub(super) fn configure(self, ulp: &mut UlpConfig) {
         if let (Service::Echo | Service::Sink, UlpConfig::Ddp(config)) = (self, ulp) {
             config.tagged_events = false;

@@ -42,7 +42,7 @@ impl<Io: PortIo> Core<Io> {
             let slot = self.reclaim.next % places;
             self.reclaim.next = slot + 1;
             let Some(conn) = self.streams.get_mut(slot as u32) else { continue };
-            // What is in flight over SCTP is the association's. How long the session has been silent nobody knows:
+            // What is in flight over SCTP is the association's. How long the session has been silent is not known:
             // what it wants again at once costs an allocation, once in a round.
             if let Lower::Tcp(carrier) = &mut conn.lower {
                 let endpoint = carrier.endpoint_mut();

@@ -20,7 +20,7 @@ use crate::io::PortIo;
 /// The state of a stream that waits until the control thread has taken its events.
 const PAUSED: &str = "paused";
 
-/// What the end of a stream over TCP asks of the worker.
+/// What the worker does when a stream over TCP ends.
 pub(super) enum EndAction {
     /// Its connection is in TIME-WAIT.
     TimeWait,
@@ -65,7 +65,7 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Takes the events of a stream over TCP, as far as it has credit for them, and until its end asks for something.
+    /// Takes the events of a stream over TCP, as far as it has credit for them, and until it has ended.
     #[inline]
     pub(super) fn report(&mut self, slot: u32, conn: &mut Conn, now: Instant) -> Option<EndAction> {
         let stopping = self.is_stopping();
@@ -192,7 +192,7 @@ impl<Io: PortIo> Env<Io> {
             ddp::Event::Flushed { cookie } => return self.flushed(of, cookie, now),
             ddp::Event::PeerClosed { incomplete } => Event::PeerClosed { stream, incomplete },
             ddp::Event::Error(error) => Event::Error { stream, error },
-            // The endpoint says itself why it closed.
+            // The endpoint reports the reason when it closes.
             ddp::Event::Failed(_) => return,
         };
         self.control.send(event);
@@ -265,7 +265,7 @@ impl<Io: PortIo> Env<Io> {
         let (ticket, timeout) = (opening.ticket, opening.deadline.saturating_since(now));
         let mut again = opening.retry.take().filter(|_| refused && !timeout.is_zero())?;
         again.timeout = timeout;
-        // What is left of the first attempt belongs to nobody.
+        // What is left of the first attempt is not reported.
         conn.stage = Stage::Ended;
         self.control.stream_ended();
         let reason = CloseReason::Tcp(reason.clone());

@@ -45,7 +45,7 @@ impl<Io: PortIo> Core<Io> {
         let Some(carrier) = conn.lower.connection() else { return };
         if carrier.endpoint().connection().may_reopen(&segment) {
             // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place. The burst that brought this
-            // SYN may have ended the old one, and nobody has heard of it yet.
+            // SYN may have ended the old one, which is not reported yet.
             let last = carrier.endpoint().connection().snd_nxt();
             self.report_all(slot, now);
             self.forget(slot);

@@ -55,7 +55,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Takes back what an association counts as, and says what that was.
+    /// Takes back what an association counts as; returns what that was.
     pub(super) fn uncount(&mut self, at: u32) -> Counts {
         let name = self.associations.name(at);
         let Some(association) = self.associations.get_mut(at) else { return Counts::Nothing };
@@ -95,7 +95,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Aborts the association without a session that has been shutting down for longest, of this peer or of all;
-    /// says whether there was one. It is gone at once: its ABORT is sent if there is room now.
+    /// returns whether there was one. It is gone at once: its ABORT is sent if there is room now.
     pub(super) fn evict_association(&mut self, peer: Option<IpAddr>, now: Instant) -> bool {
         let found = match peer {
             Some(peer) => {

@@ -44,7 +44,7 @@ impl<Io: PortIo> Core<Io> {
             return Err(DropReason::StreamLimit);
         }
         if self.env.control.is_short() {
-            // Each association makes an event when it ends, at a cost to strangers of three packets.
+            // Each association makes an event when it ends, which costs an unknown sender three packets.
             return Err(DropReason::EventRing);
         }
         let at = usize::from(from.flow.interface);
@@ -239,7 +239,7 @@ impl<Io: PortIo> Core<Io> {
         self.count_if_idle(session.association);
     }
 
-    /// All streams that are being opened over an association are told why that failed.
+    /// Reports to all streams that are being opened over an association why that failed.
     pub(super) fn give_up_association(&mut self, at: u32, reason: &ConnectError) {
         let Some(association) = self.associations.get_mut(at) else { return };
         let slots: Vec<u32> = association.sessions.values().copied().collect();

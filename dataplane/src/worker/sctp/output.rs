@@ -10,7 +10,7 @@ use crate::worker::Core;
 use crate::worker::output::Turn;
 use crate::worker::schedule::{CarrierKind, Queue};
 
-/// After this an association asks again for a next hop that did not answer.
+/// After this an association resolves a next hop again that did not answer.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl<Io: PortIo> Core<Io> {

@@ -33,7 +33,7 @@ impl<Io: PortIo> Core<Io> {
                     }
                 }
                 Event::Session(id, event) => {
-                    // Else of a stream that nobody waits for any more.
+                    // Else the stream was forgotten.
                     if let Some(&slot) = association.sessions.get(&id)
                         && let Some((mut stream, env)) = self.resolve(slot)
                     {

@@ -21,9 +21,9 @@ mod worker;
 
 pub use api::{
     AssociationInfo, AssociationStats, CloseReason, Command, CommandError, Connect, ConnectError,
-    Counters, Dataplane, DataplaneConfig, DropReason, EndpointConfig, Event, Full, Idle,
-    InterfaceConfig, InterfaceId, Kind as CounterKind, Limits, ListenerConfig, ListenerId, Load,
-    LoadKind, LoadReport, NeighbourInfo, Order, Origin, Pace, PortAttachment, PortId, PostFailure,
-    Route, SctpConfig, Service, Sources, StartError, StreamInfo, StreamParams, StreamStats,
-    SynCookieMode, Ticket, Transport, Window, WorkerConfig, WorkerHandle, WorkerId,
+    CounterKind, Counters, Dataplane, DataplaneConfig, DropReason, EndpointConfig, Event, Full,
+    Idle, InterfaceConfig, InterfaceId, Limits, ListenerConfig, ListenerId, Load, LoadKind,
+    LoadReport, NeighbourInfo, Order, Origin, Pace, PortAttachment, PortId, PostFailure, Route,
+    SctpConfig, Service, Sources, StartError, StreamInfo, StreamParams, StreamStats, SynCookieMode,
+    Ticket, Transport, Window, WorkerConfig, WorkerHandle, WorkerId,
 };

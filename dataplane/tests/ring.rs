@@ -204,7 +204,7 @@ impl End {
     fn count(&self, name: &str) -> u64 {
         let mut total = 0;
         for worker in &self.dataplane.workers {
-            worker.counters().for_each(|n, _, _, value| total += if n == name { value } else { 0 });
+            worker.counters().for_each(|c, value| total += if c.name == name { value } else { 0 });
         }
         total
     }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use base::metric::Descriptor;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -496,6 +497,22 @@ pub struct Stats {
     pub control: Counters,
     /// Values that go up and down: `streams`, `regions`, `region_memory`, `held`, ...
     pub gauges: Counters,
+    /// What the counters are; the metrics show it and JSON does not.
+    #[serde(skip)]
+    pub described: Described,
+}
+
+/// Descriptors of counters, by whose they are.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Described {
+    /// Of workers.
+    pub worker: Vec<&'static Descriptor>,
+    /// Of ports.
+    pub port: Vec<&'static Descriptor>,
+    /// Of the control thread.
+    pub control: Vec<&'static Descriptor>,
+    /// Of [`Stats::gauges`].
+    pub gauges: Vec<&'static Descriptor>,
 }
 
 /// Counters of one worker.

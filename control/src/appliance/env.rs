@@ -12,6 +12,7 @@ use dataplane::memory::Memory;
 use dataplane::{Command, Counters, InterfaceId, Ticket, WorkerId};
 use ddp::StreamId;
 
+use super::counters::Tally;
 use super::loader::{Load, Wanted};
 use super::pending::{Loading, Then};
 use super::ports::PortView;
@@ -57,22 +58,6 @@ pub(super) enum Phase {
     Stopping {
         stopped: usize,
     },
-}
-
-/// What the control thread counts.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Tally {
-    pub accepted: u64,
-    pub refused: u64,
-    pub connected: u64,
-    pub connect_failed: u64,
-    pub tagged_messages: u64,
-    pub tagged_octets: u64,
-    pub untagged_messages: u64,
-    pub untagged_octets: u64,
-    pub discarded: u64,
-    pub stream_errors: u64,
-    pub unexpected_events: u64,
 }
 
 /// See the module's description.

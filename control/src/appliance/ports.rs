@@ -3,6 +3,7 @@
 use dataplane::port::{ChecksumBy, Port};
 use dataplane::{InterfaceId, NeighbourInfo};
 
+use super::counters::port_counters;
 use crate::api::{self, Counters, InterfaceInfo, PortStats};
 use crate::config::{Config, PortSection};
 
@@ -63,11 +64,10 @@ impl PortView {
                     mac: n.mac.as_ref().map(mac),
                     state: n.state.into(),
                 };
-                let address = |p: &crate::config::Prefix| format!("{}/{}", p.address, p.len);
                 InterfaceInfo {
                     name: interface.name.clone(),
                     vlan: interface.vlan,
-                    addresses: interface.addresses.iter().map(address).collect(),
+                    addresses: interface.addresses.iter().map(ToString::to_string).collect(),
                     mtu: interface.mtu,
                     neighbours: neighbours.iter().filter(here).map(show).collect(),
                 }
@@ -76,40 +76,7 @@ impl PortView {
     }
 
     fn counters(&self) -> Counters {
-        let mut counters = Counters::new();
-        let mut add = |name: &str, value: u64| {
-            *counters.entry(name.to_owned()).or_default() += value;
-        };
-        for (queue, link) in self.port.queue_counters() {
-            add("rx_frames", queue.rx_frames);
-            add("rx_bytes", queue.rx_octets);
-            add("rx_too_long", queue.rx_too_long);
-            add("tx_frames", queue.tx_frames);
-            add("tx_bytes", queue.tx_octets);
-            add("tx_dropped", queue.tx_dropped);
-            add("no_buffer", queue.no_buffer);
-            if let Some(link) = link {
-                add("link_offered", link.offered);
-                add("link_delivered", link.delivered);
-                add("link_lost", link.lost);
-                add("link_lost_total", link.all_lost());
-                add("link_reordered", link.reordered);
-                add("link_duplicated", link.duplicated);
-                add("link_corrupted", link.corrupted);
-                add("link_queue_dropped", link.tail_dropped + link.overflowed);
-            }
-        }
-        // A device that keeps no counters has none to show.
-        if let Ok(device) = self.port.device_stats() {
-            add("device_rx_frames", device.rx_frames);
-            add("device_tx_frames", device.tx_frames);
-            add("device_rx_missed", device.rx_missed);
-            add("device_rx_errors", device.rx_errors);
-            add("device_tx_errors", device.tx_errors);
-            add("device_rx_no_buffer", device.rx_no_buffer);
-        }
-        add("buffers_free", u64::from(self.port.free_buffers()));
-        counters
+        port_counters(&self.port)
     }
 }
 

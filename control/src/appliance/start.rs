@@ -143,7 +143,7 @@ pub fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
         // The configuration has been checked: the port is there.
         port: PortId(port_of(&section.port).unwrap_or(usize::from(u16::MAX)) as u16),
         vlan: section.vlan,
-        addresses: section.addresses.iter().map(|prefix| (prefix.address, prefix.len)).collect(),
+        addresses: section.addresses.iter().map(|net| (net.addr(), net.prefix_len())).collect(),
         routes: section.routes.iter().map(route).collect(),
         mtu: section.mtu,
     };
@@ -158,8 +158,8 @@ pub fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
 }
 
 fn route(route: &config::Route) -> Route {
-    let destination: IpAddr = route.to.address;
-    Route { destination, prefix: route.to.len, gateway: route.via }
+    let destination: IpAddr = route.to.addr();
+    Route { destination, prefix: route.to.prefix_len(), gateway: route.via }
 }
 
 fn worker_limits(config: &Config) -> Limits {

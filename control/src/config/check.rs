@@ -90,11 +90,11 @@ fn interfaces(sections: &Sections, sink: &Sink) {
                 );
             }
         }
-        for (at, prefix) in interface.addresses.iter().enumerate() {
+        for (at, net) in interface.addresses.iter().enumerate() {
             let earlier = sections.interfaces[..index].iter().flat_map(|(i, _)| &i.addresses);
             let mut earlier = earlier.chain(&interface.addresses[..at]);
-            if earlier.any(|other| other.address == prefix.address) {
-                let address = prefix.address;
+            if earlier.any(|other| other.addr() == net.addr()) {
+                let address = net.addr();
                 sink.report_at(
                     places,
                     "addresses",
@@ -246,7 +246,7 @@ fn slots(listener: &ListenerSection, places: &Places, sections: &Sections, sink:
 fn listener_address(listener: &ListenerSection, places: &Places, sections: &Sections, sink: &Sink) {
     let interface = sections.interfaces.iter().find(|(i, _)| i.name == listener.interface);
     let (Some((interface, _)), Some(address)) = (interface, listener.address) else { return };
-    if !interface.addresses.iter().any(|prefix| prefix.address == address) {
+    if !interface.addresses.iter().any(|net| net.addr() == address) {
         let name = &interface.name;
         sink.report_at(
             places,

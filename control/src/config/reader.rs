@@ -217,26 +217,6 @@ pub(super) fn article(kind: &str) -> String {
 /// The known key that the unknown one was most likely meant to be.
 fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let limit = (key.len() / 3).max(1);
-    let near = known.iter().map(|&k| (distance(key, k), k)).min()?;
+    let near = known.iter().map(|&k| (strsim::osa_distance(key, k), k)).min()?;
     (near.0 <= limit).then_some(near.1)
-}
-
-/// Levenshtein's distance, with two letters in the wrong order as one error.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let above = &rows[i - 1];
-            let replace = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = replace.min(above[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }

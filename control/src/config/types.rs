@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::rdmap::Ulp;
 use super::sctp::SctpSection;
 use crate::transport::Transport;
@@ -97,27 +99,18 @@ pub struct InterfaceSection {
     /// 802.1Q tag, 1 to 4094.
     pub vlan: Option<u16>,
     /// Addresses with their prefix, at least one.
-    pub addresses: Vec<Prefix>,
+    pub addresses: Vec<IpNet>,
     /// Routes through routers, `gateway` included.
     pub routes: Vec<Route>,
     /// Largest IP packet, octets: the port's or less, 1280 or more if there is an IPv6 address.
     pub mtu: u16,
 }
 
-/// An address and the length of its prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Prefix {
-    /// The address.
-    pub address: IpAddr,
-    /// Bits of the network, at most 32 or 128.
-    pub len: u8,
-}
-
 /// A route through a router that one of the interface's prefixes holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Destinations.
-    pub to: Prefix,
+    pub to: IpNet,
     /// The router.
     pub via: IpAddr,
 }
@@ -400,35 +393,6 @@ pub struct ManagementSection {
     pub drain_timeout: Duration,
     /// Log filter in `tracing`'s syntax, such as `info` or `info,control=debug`.
     pub log: String,
-}
-
-impl Prefix {
-    /// The same with host bits zero.
-    pub fn network(self) -> Self {
-        let address = match self.address {
-            IpAddr::V4(v4) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.len.min(32))).unwrap_or(0);
-                IpAddr::V4((u32::from(v4) & mask).into())
-            }
-            IpAddr::V6(v6) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.len.min(128))).unwrap_or(0);
-                IpAddr::V6((u128::from(v6) & mask).into())
-            }
-        };
-        Self { address, len: self.len }
-    }
-
-    /// True if `address` is in this network.
-    pub fn contains(self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.address.is_ipv4()
-            && Self { address, len: self.len }.network().address == self.network().address
-    }
-}
-
-impl std::fmt::Display for Prefix {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.address, self.len)
-    }
 }
 
 impl Backing {

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use toml::de::DeValue;
 
 use super::reader::article;
-use super::types::Prefix;
 use crate::advert::is_name;
 
 type Parsed<T> = Result<T, String>;
@@ -265,52 +265,39 @@ fn check_host(address: IpAddr) -> Parsed<()> {
 }
 
 /// An address of ours with the length of its prefix.
-pub(super) fn interface_address(value: &DeValue<'_>) -> Parsed<Prefix> {
-    let prefix = prefix(value)?;
-    check_host(prefix.address)?;
-    let bits = if prefix.address.is_ipv4() { 32 } else { 128 };
-    if prefix.len == 0 {
+pub(super) fn interface_address(value: &DeValue<'_>) -> Parsed<IpNet> {
+    let net = prefix(value)?;
+    check_host(net.addr())?;
+    if net.prefix_len() == 0 {
         return Err(format!(
-            "is {prefix}: prefix length 0 is the whole Internet, write the network's"
+            "is {net}: prefix length 0 is the whole Internet, write the network's"
         ));
     }
-    if prefix.address.is_ipv4() && prefix.len + 1 < bits && is_network_or_broadcast(prefix) {
+    if let IpNet::V4(v4) = net
+        && v4.prefix_len() + 1 < v4.max_prefix_len()
+        && (v4.addr() == v4.network() || v4.addr() == v4.broadcast())
+    {
         return Err(format!(
-            "is {prefix}, the network's own address or its broadcast: choose another"
+            "is {net}, the network's own address or its broadcast: choose another"
         ));
     }
-    Ok(prefix)
-}
-
-fn is_network_or_broadcast(prefix: Prefix) -> bool {
-    let IpAddr::V4(v4) = prefix.address else { return false };
-    let host = u32::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
-    let bits = u32::from(v4) & host;
-    bits == 0 || bits == host
+    Ok(net)
 }
 
 /// A network: address and prefix length, host bits zero.
-pub(super) fn network(value: &DeValue<'_>) -> Parsed<Prefix> {
-    let prefix = prefix(value)?;
-    let network = prefix.network();
-    if network != prefix {
-        return Err(format!("is {prefix}, which has host bits set: write {network}"));
+pub(super) fn network(value: &DeValue<'_>) -> Parsed<IpNet> {
+    let net = prefix(value)?;
+    if net.addr() != net.network() {
+        return Err(format!("is {net}, which has host bits set: write {}", net.trunc()));
     }
-    Ok(prefix)
+    Ok(net)
 }
 
-fn prefix(value: &DeValue<'_>) -> Parsed<Prefix> {
+fn prefix(value: &DeValue<'_>) -> Parsed<IpNet> {
     const EXAMPLE: &str =
         "an address with its prefix length, such as \"192.0.2.1/24\" or \"2001:db8::1/64\"";
     let text = text(value, EXAMPLE)?;
-    let wrong = || format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug());
-    let (address, len) = text.split_once('/').ok_or_else(wrong)?;
-    let address: IpAddr = address.parse().map_err(|_| wrong())?;
-    let len: u8 = len.parse().map_err(|_| wrong())?;
-    if len > if address.is_ipv4() { 32 } else { 128 } {
-        return Err(wrong());
-    }
-    Ok(Prefix { address, len })
+    text.parse().map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))
 }
 
 /// A unicast hardware address.

@@ -1,8 +1,9 @@
-//! What every crate may use, and what belongs to no protocol: time, containers that allocate on first use, and
-//! the prefetch of state that is spread over several allocations.
+//! What every crate may use, and what belongs to no protocol: time, containers that allocate on first use,
+//! the prefetch of state that is spread over several allocations, and descriptors of counters.
 #![forbid(unsafe_code)]
 
 mod lazy;
+pub mod metric;
 mod near;
 mod time;
 

@@ -26,11 +26,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dpdk::{
-    Device, DeviceInfo, DeviceStats, Eal, LinkState, Mempool, MempoolConfig, StartError, Started,
-};
+use dpdk::{Device, DeviceInfo, Eal, LinkState, Mempool, MempoolConfig, StartError, Started};
 
-pub use dpdk::{Mbuf, RxChecksum, TxChecksums};
+pub use dpdk::{DeviceStats, Mbuf, RxChecksum, TxChecksums};
 pub use error::PortError;
 pub use port_kind::{ChecksumMode, MAX_MTU, MIN_MTU, MemifRole, PortKind};
 pub use queue::{BURST, PortQueue, QueueCounters, RxBatch};

@@ -1,6 +1,6 @@
 //! The active side: streams that are opened from here.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use dataplane::memory::ring::Kind;
@@ -8,6 +8,7 @@ use dataplane::{
     CloseReason, Command, Connect, ConnectError, Event, InterfaceId, Service, Ticket, WorkerId,
 };
 use ddp::{PdId, StreamId, VersionPolicy};
+use ipnet::IpNet;
 use tcp_lite::mpa;
 
 use super::Core;
@@ -115,13 +116,9 @@ impl Core {
         }
         let remote = spec.remote.ip();
         let reach = |interface: &crate::config::InterfaceSection| {
-            let connected = interface.addresses.iter().map(|prefix| (prefix.address, prefix.len));
-            let routed = interface.routes.iter().map(|route| (route.to.address, route.to.len));
-            connected
-                .chain(routed)
-                .filter(|&(net, len)| covers(net, len, remote))
-                .map(|p| p.1)
-                .max()
+            let routed = interface.routes.iter().map(|route| &route.to);
+            let nets = interface.addresses.iter().chain(routed);
+            nets.filter(|net| net.contains(&remote)).map(IpNet::prefix_len).max()
         };
         let best = self
             .env
@@ -318,25 +315,17 @@ fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
     }
 }
 
-/// The prefix holds the address.
-fn covers(network: IpAddr, len: u8, address: IpAddr) -> bool {
-    let (bits, a, b) = match (network, address) {
-        (IpAddr::V4(n), IpAddr::V4(a)) => (32, u128::from(n.to_bits()), u128::from(a.to_bits())),
-        (IpAddr::V6(n), IpAddr::V6(a)) => (128, n.to_bits(), a.to_bits()),
-        _ => return false,
-    };
-    let host = bits - u32::from(len).min(bits);
-    host >= 128 || (a ^ b) >> host == 0
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     #[test]
     fn prefixes_cover_their_addresses() {
         let covers = |network: &str, len, address: &str| {
-            covers(network.parse().unwrap(), len, address.parse().unwrap())
+            let address: IpAddr = address.parse().unwrap();
+            IpNet::new(network.parse().unwrap(), len).unwrap().contains(&address)
         };
         assert!(covers("192.0.2.1", 24, "192.0.2.200"));
         assert!(!covers("192.0.2.1", 24, "192.0.3.1"));

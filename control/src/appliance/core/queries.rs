@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use dataplane::{Command, CounterKind, NeighbourInfo};
+use dataplane::{Command, NeighbourInfo};
 use ddp::StreamId;
 
 use super::Core;
@@ -68,7 +68,7 @@ impl Core {
                 .into(),
                 streams: counters.streams.get() as u32,
                 busy: None,
-                counters: counters::worker_values(counters, CounterKind::Counter),
+                counters: counters::worker_values(counters).0,
             })
             .collect()
     }
@@ -139,13 +139,13 @@ impl Core {
         for name in STREAM_TOTALS {
             control.insert(name.into(), all.counters().get(name).copied().unwrap_or(0));
         }
-        let lost = |port: &PortStats| port.counters.get("link_lost_total").copied().unwrap_or(0);
-        control.insert("frames_lost".into(), ports.iter().map(lost).sum());
+        counters::put_losses(&mut control, &ports);
         Stats {
             workers: self.worker_stats(&per_worker),
             ports,
             control,
             gauges: self.gauges(found),
+            described: counters::described(),
         }
     }
 
@@ -154,8 +154,8 @@ impl Core {
         workers
             .map(|(worker, (counters, totals))| {
                 let mut all = totals.counters().clone();
-                all.extend(counters::worker_values(counters, CounterKind::Counter));
-                let gauges = counters::worker_values(counters, CounterKind::Gauge);
+                let (growing, gauges) = counters::worker_values(counters);
+                all.extend(growing);
                 let mut drops = counters::stream_drops(totals);
                 let reasons = counters.drops.iter();
                 drops.extend(
@@ -169,46 +169,23 @@ impl Core {
 
     fn control_counters(&self) -> Counters {
         let (tally, shm) = (&self.env.tally, self.env.shm.counters());
-        [
-            ("streams_accepted", tally.accepted),
-            ("streams_refused", tally.refused),
-            ("streams_opened", tally.connected),
-            ("streams_not_opened", tally.connect_failed),
-            ("tagged_messages", tally.tagged_messages),
-            ("tagged_bytes", tally.tagged_octets),
-            ("untagged_messages", tally.untagged_messages),
-            ("untagged_bytes", tally.untagged_octets),
-            ("untagged_discarded", tally.discarded),
-            ("stream_errors", tally.stream_errors),
-            ("unexpected_events", tally.unexpected_events),
-            ("programs_attached", shm.attached),
-            ("programs_refused", shm.refused),
-            ("completions", shm.completions),
-            ("completions_lost", shm.lost),
-            ("events", self.env.log.last()),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+        let mut counters = Counters::new();
+        counters::put_control(&mut counters, tally, shm, self.env.log.last());
+        counters
     }
 
     fn gauges(&self, found: &Found) -> Counters {
-        let sum = |value: fn(&counters::Held) -> u64| {
-            found.streams.iter().map(|info| value(&counters::held(&info.stats))).sum::<u64>()
+        let now = counters::Present {
+            streams: self.streams.established(),
+            associations: found.associations.len(),
+            regions: self.regions.len(),
+            region_memory: self.regions.memory(),
+            listeners: self.listeners.len(),
+            jobs: self.jobs.running(),
+            held: found.streams.iter().map(|info| counters::held(&info.stats)).sum(),
         };
-        [
-            ("streams", self.streams.established() as u64),
-            ("associations", found.associations.len() as u64),
-            ("regions", self.regions.len() as u64),
-            ("region_memory", self.regions.memory()),
-            ("listeners", self.listeners.len() as u64),
-            ("jobs", self.jobs.running() as u64),
-            ("held_bytes", sum(|held| held.held)),
-            ("unlocatable_bytes", sum(|held| held.unlocatable)),
-            ("kept_bytes", sum(|held| held.kept)),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+        let mut gauges = Counters::new();
+        counters::put_gauges(&mut gauges, &now);
+        gauges
     }
 }

@@ -1,18 +1,29 @@
 //! From what the layers count to the API's counters. Names are stable.
+//!
+//! Each counter is one line in a table (`counters!`, or `dataplane`'s for workers): its name, whether it is summed or
+//! a maximum, its unit, its help and where its value is read.
 
+mod control;
+mod port;
 mod sctp;
+mod table;
 mod tcp;
 mod ulp;
 
-use dataplane::{
-    AssociationStats, CloseReason, CounterKind, Counters as WorkerCounters, StreamStats,
-};
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
+use base::metric::{Descriptor, Kind};
+use dataplane::{AssociationStats, CloseReason, Counters as WorkerCounters, StreamStats};
+
+pub(super) use self::control::{Present, Tally, put_control, put_gauges, put_losses};
+pub(super) use self::port::port_counters;
 pub(super) use self::sctp::of_association;
 use self::sctp::of_session;
+use self::table::counters;
 use self::tcp::tcp_counters;
 use self::ulp::error_name;
-use crate::api::Counters;
+use crate::api::{Counters, Described};
 
 /// What streams did in all: sums, and of maxima the largest.
 #[derive(Clone, Debug, Default)]
@@ -62,10 +73,37 @@ impl Totals {
     }
 }
 
+/// Tables of what streams and associations count.
+const STREAMS: [&[Descriptor]; 6] =
+    [tcp::TCP, ulp::DDP, ulp::RDMAP, sctp::SESSION, sctp::ASSOCIATION, HELD];
+
+/// Adds counters of another owner: each as its descriptor says. Those without one, errors by their number, are
+/// summed.
 fn merge(into: &mut Counters, from: &Counters) {
+    static KINDS: LazyLock<HashMap<&str, Kind>> = LazyLock::new(|| {
+        let ports = [port::QUEUE, port::LINK];
+        let all = STREAMS.into_iter().chain(ports).flatten();
+        all.map(|counter| (counter.name, counter.kind)).collect()
+    });
     for (name, value) in from {
+        let kind = KINDS.get(name.as_str()).copied().unwrap_or(Kind::Counter);
         let sum = into.entry(name.clone()).or_default();
-        *sum = if name.ends_with("_max") { (*sum).max(*value) } else { *sum + value };
+        *sum = kind.merge(*sum, *value);
+    }
+}
+
+/// What all counters are, for the metrics.
+pub(super) fn described() -> Described {
+    let streams = || STREAMS.into_iter().flatten();
+    Described {
+        worker: WorkerCounters::DESCRIPTORS.iter().chain(streams()).collect(),
+        port: [port::QUEUE, port::LINK, port::DEVICE, port::POOL].into_iter().flatten().collect(),
+        control: [control::CONTROL, control::LOSSES]
+            .into_iter()
+            .flatten()
+            .chain(streams())
+            .collect(),
+        gauges: control::GAUGES.iter().collect(),
     }
 }
 
@@ -84,13 +122,19 @@ pub(super) fn stream_counters(stats: &StreamStats) -> Counters {
 /// The same of a stream that lives, with what goes up and down.
 pub(super) fn live_counters(stats: &StreamStats) -> Counters {
     let mut counters = stream_counters(stats);
-    let held = held(stats);
-    counters.insert("held_bytes".into(), held.held);
-    counters.insert("unlocatable_bytes".into(), held.unlocatable);
+    put_held(&mut counters, &held(stats));
     counters
 }
 
-/// Octets that a stream holds now.
+counters! { HELD, fn put_held(held: &Held) {
+    /// Bytes held beyond a gap.
+    held_bytes: Gauge Bytes = held.held,
+    /// Bytes held that cannot be located.
+    unlocatable_bytes: Gauge Bytes = held.unlocatable,
+}}
+
+/// Bytes that streams hold now.
+#[derive(Default)]
 pub(super) struct Held {
     /// Beyond a gap.
     pub held: u64,
@@ -98,6 +142,16 @@ pub(super) struct Held {
     pub unlocatable: u64,
     /// Of what was sent, for retransmissions.
     pub kept: u64,
+}
+
+impl std::iter::Sum for Held {
+    fn sum<I: Iterator<Item = Held>>(all: I) -> Held {
+        all.fold(Held::default(), |sum, one| Held {
+            held: sum.held + one.held,
+            unlocatable: sum.unlocatable + one.unlocatable,
+            kept: sum.kept + one.kept,
+        })
+    }
 }
 
 /// What a stream holds; over SCTP everything is placed when it arrives.
@@ -129,15 +183,14 @@ pub(super) fn stream_drops(totals: &Totals) -> Counters {
     DROPS.iter().map(|name| ((*name).to_owned(), value(name))).collect()
 }
 
-/// A worker's values of one kind.
-pub(super) fn worker_values(counters: &WorkerCounters, wanted: CounterKind) -> Counters {
-    let mut out = Counters::new();
-    counters.for_each(|name, kind, _, value| {
-        if kind == wanted {
-            out.insert(name.to_owned(), value);
-        }
+/// A worker's values: what only grows, and what goes up and down.
+pub(super) fn worker_values(counters: &WorkerCounters) -> (Counters, Counters) {
+    let (mut growing, mut gauges) = (Counters::new(), Counters::new());
+    counters.for_each(|counter, value| {
+        let out = if counter.kind == Kind::Counter { &mut growing } else { &mut gauges };
+        out.insert(counter.name.to_owned(), value);
     });
-    out
+    (growing, gauges)
 }
 
 #[cfg(test)]
@@ -164,6 +217,25 @@ mod tests {
         assert_eq!(sum.counters()["retransmitted_bytes"], 20);
         assert_eq!(sum.counters()["held_bytes_max"], 7);
         assert_eq!(sum.errors()["mpa_1"], 1);
+    }
+
+    /// Every counter is described once per owner, and what counts bytes says so.
+    #[test]
+    fn descriptors_fit_their_names() {
+        let described = described();
+        for of in [&described.worker, &described.port, &described.control, &described.gauges] {
+            for counter in of {
+                let name = counter.name;
+                let bytes = name.contains("bytes") || name.contains("octets");
+                assert!(!bytes || counter.unit == base::metric::Unit::Bytes, "{name}");
+                assert_eq!(counter.kind == Kind::Maximum, name.ends_with("_max"), "{name}");
+                assert!(counter.help.ends_with('.'), "{name}: {}", counter.help);
+            }
+        }
+        let of_a_stream = live_counters(&StreamStats::Tcp(EndpointStats::default()));
+        for name in of_a_stream.keys() {
+            assert!(described.worker.iter().any(|counter| counter.name == name), "{name}");
+        }
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Listener {
         let all = interface.map(|i| i.addresses.as_slice()).unwrap_or_default();
         let addresses = match section.address {
             Some(address) => vec![address],
-            None => all.iter().map(|prefix| prefix.address).collect(),
+            None => all.iter().map(|net| net.addr()).collect(),
         };
         let socket = |address| std::net::SocketAddr::new(address, section.port).to_string();
         let mpa = &section.mpa;

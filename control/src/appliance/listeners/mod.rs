@@ -463,7 +463,7 @@ pub(super) fn check_interface_of(env: &Env, section: &ListenerSection) -> Result
         .ok_or_else(|| ApiError::bad_request(format!("there is no interface `{name}`")))?;
     let addresses = &env.facts.config.interfaces[usize::from(interface.0)].addresses;
     match section.address {
-        Some(address) if !addresses.iter().any(|prefix| prefix.address == address) => {
+        Some(address) if !addresses.iter().any(|net| net.addr() == address) => {
             Err(ApiError::bad_request(format!("interface `{name}` has no address {address}")))
         }
         _ => Ok(()),

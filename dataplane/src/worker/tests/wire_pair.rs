@@ -362,7 +362,7 @@ impl Host {
     pub(super) fn count(&self, name: &str) -> u64 {
         let mut total = 0;
         for handle in &self.handles {
-            handle.counters().for_each(|n, _, _, value| total += if n == name { value } else { 0 });
+            handle.counters().for_each(|c, value| total += if c.name == name { value } else { 0 });
             total +=
                 handle.counters().drops.iter().filter(|d| d.1 == name).map(|d| d.2).sum::<u64>();
         }

@@ -2,12 +2,28 @@
 
 use std::net::IpAddr;
 
-use super::document::Sections;
 use super::errors::{Places, Sink};
+use super::sctp::SctpSection;
+use super::tuning::{Limits, MpaReceiveSection};
 use super::types::*;
 use super::values::show_size;
 use crate::advert;
 use crate::transport::Transport;
+
+/// What could be read of a file, before the sections are checked against each other. Names are
+/// those of all sections, also of sections with errors: a reference to one is not dangling.
+pub(super) struct Sections {
+    pub(super) ports: Vec<(PortSection, Places)>,
+    pub(super) port_names: Vec<String>,
+    pub(super) interfaces: Vec<(InterfaceSection, Places)>,
+    pub(super) interface_names: Vec<String>,
+    pub(super) regions: Vec<(RegionSection, Places)>,
+    pub(super) region_names: Vec<String>,
+    pub(super) listeners: Vec<(ListenerSection, Places)>,
+    pub(super) limits: (Limits, Places),
+    pub(super) mpa: (MpaReceiveSection, Places),
+    pub(super) sctp: (SctpSection, Places),
+}
 
 /// Least memory of one stream of rping and perftest, octets.
 const MIN_SLOT: u64 = 4096;

@@ -1,32 +1,56 @@
 //! `[memory]` and `[workers]`.
 
 use super::errors::Places;
+use super::keys::{Key, keys, section};
 use super::reader::Section;
+use super::rule::Shape;
 use super::types::*;
 use super::values::*;
 
 /// Most workers; a stream's number has 16 bits for its worker, far more than machines have cores.
 const MAX_WORKERS: u16 = 128;
 
-pub(super) fn memory(mut section: Section<'_, '_>) -> (MemorySection, Places) {
-    let policies = [
-        ("auto", HugepagePolicy::Auto),
-        ("require", HugepagePolicy::Require),
-        ("never", HugepagePolicy::Never),
-    ];
-    let memory = MemorySection {
-        hugepages: section.or("hugepages", HugepagePolicy::Auto, one_of(&policies)),
-        size: section.optional("size", size(16 << 20, 1 << 40)),
-        numa_node: section.optional("numa_node", int(0u8, 31)),
-        eal_args: section.list("eal_args", string),
-    };
-    (memory, section.finish())
+section! {
+    /// `[memory]`: the EAL. With several files in one process all of them must say the same.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct MemorySection in "memory" {
+        /// Hugepages for DPDK's pools: where there are any, or refuse to start without, or never.
+        hugepages: HugepagePolicy = one_of(&HugepagePolicy::WORDS), or HugepagePolicy::Auto;
+        /// Memory for pools, bytes; without it the EAL grows as needed (or has 512 MiB without hugepages).
+        size: Option<u64> = size(16 << 20, 1 << 40).or_absent(), or None;
+        /// NUMA node of the pools; without it the device's.
+        numa_node: Option<u8> = int(0u8, 31).or_absent(), or None;
+    } by_hand {
+        /// More EAL arguments, handed on as they are.
+        eal_args: Vec<String> = read_eal_args, memory_lists;
+    }
 }
 
+keys! { memory_lists in "memory", reload: false {
+    /// More EAL arguments, handed on as they are.
+    eal_args: Vec<String> = list(Shape::Text("an argument")), "";
+}}
+
+fn read_eal_args(section: &mut Section<'_, '_>) -> Vec<String> {
+    section.list("eal_args", string)
+}
+
+pub(super) fn memory(mut section: Section<'_, '_>) -> (MemorySection, Places) {
+    (MemorySection::read(&mut section), section.finish())
+}
+
+keys! { worker_keys in "workers", reload: false {
+    /// What a worker does when there is nothing to do: poll for ever, or poll for a while and then sleep.
+    idle: Idle = one_of(&Idle::WORDS), "\"adaptive\"";
+    /// Workers that are not pinned; not with `cores`.
+    count: u16 = int(1, MAX_WORKERS), "1";
+    /// Cores that have a pinned worker each.
+    cores: Vec<u16> = list(Shape::Integer { min: 0, max: 1023 }), "";
+}}
+
 pub(super) fn workers(mut section: Section<'_, '_>) -> (Vec<WorkerSection>, Places) {
-    let idles = [("poll", Idle::Poll), ("adaptive", Idle::Adaptive)];
-    let idle = section.or("idle", Idle::Adaptive, one_of(&idles));
-    let count = section.optional("count", int(1, MAX_WORKERS));
+    let idle = section.or("idle", Idle::Adaptive, idle());
+    let count = section.optional("count", count());
     let cores = section.list("cores", int(0u16, 1023));
     if count.is_some() && section.has("cores") {
         section.fail("count", "and `cores` exclude each other: remove one of them");
@@ -48,4 +72,9 @@ pub(super) fn workers(mut section: Section<'_, '_>) -> (Vec<WorkerSection>, Plac
         cores.iter().map(|&core| WorkerSection { core: Some(core), idle }).collect()
     };
     (workers, section.finish())
+}
+
+/// The keys of these sections.
+pub(super) fn descriptors() -> Vec<Key> {
+    [MemorySection::keys(), worker_keys()].concat()
 }

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use port_kind::{MAX_MTU, MIN_MTU};
 
 use super::errors::Places;
 use super::reader::Section;
+use super::tables;
 use super::types::*;
 use super::values::*;
 
@@ -20,7 +20,7 @@ pub(super) fn interface(
 ) -> (Option<InterfaceSection>, Places) {
     let name = section.required("name", "give the interface a name, such as name = \"lan\"", name);
     let port = section.required("port", "name the [[port]] that it is on", string);
-    let vlan = section.optional("vlan", int(1u16, 4094));
+    let vlan = section.optional("vlan", tables::interface::vlan());
     let addresses = section.list("addresses", interface_address);
     if !section.has("addresses") || section.is_empty_list("addresses") {
         section.fail("addresses", "is missing: list at least one, such as [\"192.0.2.1/24\"]");
@@ -28,7 +28,7 @@ pub(super) fn interface(
     let routes = routes(&mut section, &addresses);
     let port_mtu = port.as_ref().and_then(|port| ports.iter().find(|p| p.name == *port));
     let port_mtu = port_mtu.map(|port| port.mtu);
-    let mtu = section.or("mtu", port_mtu.unwrap_or(1500), int(MIN_MTU, MAX_MTU));
+    let mtu = section.or("mtu", port_mtu.unwrap_or(1500), tables::interface::mtu());
     check_mtu(&section, mtu, port_mtu, &addresses);
     let interface = name.zip(port).map(|(name, port)| InterfaceSection {
         name,

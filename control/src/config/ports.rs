@@ -4,12 +4,15 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use port_kind::{AF_XDP_MAX_MTU, MAX_MTU, MIN_MTU, pcap as capture};
+use port_kind::{AF_XDP_MAX_MTU, pcap as capture};
 use toml::de::DeValue;
 
 use super::errors::Places;
+use super::impair;
 use super::machine::{Findings, Machine, parent_writable};
 use super::reader::Section;
+use super::rule::Read;
+use super::tables::{self, port_of_kind as key};
 use super::types::*;
 use super::values::*;
 
@@ -40,7 +43,7 @@ const KIND_KEYS: [&str; 14] = [
 pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<PortSection>, Places) {
     let name = section.required("name", "give the port a name, such as name = \"p0\"", name);
     let kind = port_kind(&mut section);
-    let mtu = section.or("mtu", 1500, int(MIN_MTU, MAX_MTU));
+    let mtu = section.or("mtu", 1500, tables::port::mtu());
     if let Some(kind) = &kind {
         check_mtu(&section, kind, mtu);
     }
@@ -51,19 +54,17 @@ pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<Port
     };
     let impair = match kind {
         Some(PortKind::Ring { .. }) | None if section.has("impair") => {
-            Some(impairment(section.table("impair")))
+            Some(impair::impairment(section.table("impair")))
         }
         _ => None,
     };
     // A memif is lost with the process at its other end, and that one's streams are gone with it. A cable
     // may be put back: TCP waits.
     let patience = matches!(kind, Some(PortKind::Memif { .. })).then_some(Duration::ZERO);
-    let longest = Duration::from_secs(24 * 3600);
-    let patience =
-        section.or("link_down_timeout", patience, duration_or_off(Duration::ZERO, longest));
+    let patience = section.or("link_down_timeout", patience, tables::port::link_down_timeout());
     let port_workers = port_workers(&mut section, workers, kind.as_ref());
-    let rx_descriptors = section.or("rx_descriptors", 1024, power_of_two(64, 32768));
-    let tx_descriptors = section.or("tx_descriptors", 1024, power_of_two(64, 32768));
+    let rx_descriptors = section.or("rx_descriptors", 1024, tables::port::rx_descriptors());
+    let tx_descriptors = section.or("tx_descriptors", 1024, tables::port::tx_descriptors());
     if let Some(kind) = &kind {
         let word = kind.word();
         let used = kind_keys(kind);
@@ -115,8 +116,8 @@ fn port_kind(section: &mut Section<'_, '_>) -> Option<PortKind> {
         },
         "af_xdp" => PortKind::AfXdp {
             device: section.required("device", linux, device)?,
-            first_queue: section.or("first_queue", 0, int(0, 1023)),
-            force_copy: section.or("force_copy", false, boolean),
+            first_queue: section.or("first_queue", 0, key::first_queue()),
+            force_copy: section.or("force_copy", false, key::force_copy()),
         },
         "af_packet" => PortKind::AfPacket { device: section.required("device", linux, device)? },
         "tap" => PortKind::Tap {
@@ -139,14 +140,14 @@ fn port_kind(section: &mut Section<'_, '_>) -> Option<PortKind> {
 }
 
 fn memif(section: &mut Section<'_, '_>) -> Option<PortKind> {
-    let socket = section.required("socket", "write the path both sides use", socket_path);
+    let socket = section.required("socket", "write the path both sides use", key::socket());
     let role = section.required(
         "role",
         "write \"server\" on one side and \"client\" on the other",
-        one_of(&MemifRole::WORDS),
+        key::role(),
     );
-    let id = section.or("id", 0, int(0u32, u32::MAX));
-    let secret = section.optional("secret", |value| {
+    let id = section.or("id", 0, key::id());
+    let secret = section.optional("secret", |value: &DeValue<'_>| {
         let secret = string(value)?;
         if secret.len() > 24 || secret.contains(',') {
             return Err("must have at most 24 octets and no comma: choose another".into());
@@ -191,8 +192,7 @@ fn check_mtu(section: &Section<'_, '_>, kind: &PortKind, mtu: u16) {
 }
 
 fn checksum(section: &mut Section<'_, '_>, kind: Option<&PortKind>) -> ChecksumMode {
-    let words = &ChecksumMode::WORDS;
-    let checksum = section.or("checksum", ChecksumMode::Offload, one_of(words));
+    let checksum = section.or("checksum", ChecksumMode::Offload, tables::port::checksum());
     if checksum == ChecksumMode::Trusted && kind.is_some_and(PortKind::leaves_host) {
         section.fail(
             "checksum",
@@ -210,8 +210,8 @@ fn port_workers(
     let single = kind.filter(|kind| kind.has_one_queue());
     let highest = u16::try_from(workers.saturating_sub(1)).unwrap_or(u16::MAX);
     let mut list: Vec<usize> = section
-        .list("workers", |value| {
-            int(0u16, u16::MAX)(value).and_then(|index| match index <= highest {
+        .list("workers", |value: &DeValue<'_>| {
+            int(0u16, u16::MAX).read(value).and_then(|index| match index <= highest {
                 true => Ok(usize::from(index)),
                 false => Err(format!(
                     "names worker {index}, but the workers are 0 to {highest}: add a core to \
@@ -239,44 +239,6 @@ fn port_workers(
             .fail("workers", format!("names several, but a {word} port has one queue: name one"));
     }
     list
-}
-
-fn impairment(mut section: Section<'_, '_>) -> Impairment {
-    let long = Duration::from_secs(10);
-    let time = duration(Duration::ZERO, long);
-    let burst = section.has("burst_loss").then(|| burst_loss(section.table("burst_loss")));
-    let impairment = Impairment {
-        loss: section.or("loss", 0.0, probability),
-        burst_loss: burst,
-        reorder: section.or("reorder", 0.0, probability),
-        reorder_delay: section.or("reorder_delay", Duration::from_micros(200), &time),
-        delay: section.or("delay", Duration::ZERO, &time),
-        jitter: section.or("jitter", Duration::ZERO, &time),
-        duplicate: section.or("duplicate", 0.0, probability),
-        corrupt: section.or("corrupt", 0.0, probability),
-        rate: section.optional("rate", rate),
-        queue: section.or("queue", 1 << 20, size(9022, 1 << 32)),
-        seed: section.or("seed", 1, u64_or_string),
-    };
-    if impairment.reorder > 0.0 && impairment.reorder_delay.is_zero() {
-        section
-            .fail("reorder_delay", "is 0, so nothing would be reordered: write such as \"200 us\"");
-    }
-    section.finish();
-    impairment
-}
-
-fn burst_loss(mut section: Section<'_, '_>) -> BurstLoss {
-    let burst = BurstLoss {
-        enter: section.required("enter", "write such as enter = 0.001", probability).unwrap_or(0.0),
-        leave: section.required("leave", "write such as leave = 0.25", probability).unwrap_or(1.0),
-        loss: section.or("loss", 1.0, probability),
-    };
-    if burst.leave == 0.0 {
-        section.fail("leave", "is 0, so the first burst would never end: write such as 0.25");
-    }
-    section.finish();
-    burst
 }
 
 /// What this machine lacks for a port.

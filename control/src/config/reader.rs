@@ -8,6 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::errors::{Places, Sink};
+use super::rule::Read;
 
 /// One table of the file.
 pub(super) struct Section<'s, 'i> {
@@ -40,13 +41,9 @@ impl<'s, 'i> Section<'s, 'i> {
     }
 
     /// The key's value; `None` if it is not there, or wrong and reported.
-    pub(super) fn optional<T>(
-        &mut self,
-        key: &'static str,
-        parse: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
-    ) -> Option<T> {
+    pub(super) fn optional<T>(&mut self, key: &'static str, rule: impl Read<T>) -> Option<T> {
         let value = self.take(key)?;
-        match parse(value.get_ref()) {
+        match rule.read(value.get_ref()) {
             Ok(value) => Some(value),
             Err(message) => {
                 self.fail(key, message);
@@ -56,13 +53,8 @@ impl<'s, 'i> Section<'s, 'i> {
     }
 
     /// The key's value, or `default` if it is not there (or wrong and reported).
-    pub(super) fn or<T>(
-        &mut self,
-        key: &'static str,
-        default: T,
-        parse: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
-    ) -> T {
-        self.optional(key, parse).unwrap_or(default)
+    pub(super) fn or<T>(&mut self, key: &'static str, default: T, rule: impl Read<T>) -> T {
+        self.optional(key, rule).unwrap_or(default)
     }
 
     /// The key's value; a missing key is reported with `remedy`, an imperative without full stop.
@@ -70,22 +62,18 @@ impl<'s, 'i> Section<'s, 'i> {
         &mut self,
         key: &'static str,
         remedy: &str,
-        parse: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
+        rule: impl Read<T>,
     ) -> Option<T> {
         if !self.has(key) {
             self.known.push(key);
             self.fail(key, format!("is missing: {remedy}"));
             return None;
         }
-        self.optional(key, parse)
+        self.optional(key, rule)
     }
 
     /// The elements of an array; errors name the element's own line.
-    pub(super) fn list<T>(
-        &mut self,
-        key: &'static str,
-        parse: impl Fn(&DeValue<'_>) -> Result<T, String>,
-    ) -> Vec<T> {
+    pub(super) fn list<T>(&mut self, key: &'static str, rule: impl Read<T>) -> Vec<T> {
         let Some(value) = self.take(key) else { return Vec::new() };
         let Some(array) = value.get_ref().as_array() else {
             let kind = value.get_ref().type_str();
@@ -94,7 +82,7 @@ impl<'s, 'i> Section<'s, 'i> {
         };
         let mut items = Vec::new();
         for item in array {
-            match parse(item.get_ref()) {
+            match rule.read(item.get_ref()) {
                 Ok(item) => items.push(item),
                 Err(message) => {
                     self.sink.report(item.span().start, self.places.full_key(key), message);

@@ -16,7 +16,7 @@ use crate::api::{Answer, ApiError, EventKind, ReloadReport, Reply};
 use crate::appliance::listeners::check_interface_of;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::Loading;
-use crate::config::{Config, ListenerSection, RegionSection};
+use crate::config::{self, Config, ListenerSection, RegionSection};
 
 /// A reload on its way.
 pub(super) struct ReloadPlan {
@@ -152,10 +152,7 @@ impl Core {
     ) -> ReloadReport {
         let mut report = ReloadReport { needs_restart: difference.needs_restart, applied: vec![] };
         if difference.limits_changed {
-            let limits = &mut self.env.facts.config.limits;
-            limits.streams = config.limits.streams;
-            limits.regions = config.limits.regions;
-            limits.region_memory = config.limits.region_memory;
+            self.env.facts.config.apply_reload(&config);
             report.applied.push("limits changed".into());
         }
         for name in difference.listeners_removed {
@@ -225,30 +222,40 @@ pub(in crate::appliance) fn difference(old: &Config, new: &Config) -> Difference
     }
     let gone = |name: &String| !new.listeners.iter().any(|l| l.name == *name);
     found.listeners_removed = old.listeners.iter().map(|l| l.name.clone()).filter(gone).collect();
-    let runtime = |c: &Config| (c.limits.streams, c.limits.regions, c.limits.region_memory);
-    found.limits_changed = runtime(old) != runtime(new);
+    found.limits_changed = !old.differences(new, true).is_empty();
     found.needs_restart.extend(needs_restart(old, new));
     found
 }
 
 fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
-    let fixed = |c: &Config| {
-        let mut limits = c.limits.clone();
-        (limits.streams, limits.regions, limits.region_memory) = (0, 0, 0);
-        limits
-    };
+    let by_key = old.differences(new, false);
+    let differs = |section: &str| by_key.iter().any(|(name, _)| *name == section);
     let sections = [
-        ("name", old.name != new.name),
-        ("[memory]", old.memory != new.memory),
-        ("[workers]", old.workers != new.workers),
-        ("[[port]]", old.ports != new.ports),
-        ("[[interface]]", old.interfaces != new.interfaces),
-        ("[tcp]", old.tcp != new.tcp),
-        ("[mpa]", old.mpa != new.mpa),
-        ("[sctp]", old.sctp != new.sctp),
-        ("[limits] other than streams, regions and region_memory", fixed(old) != fixed(new)),
-        ("[management]", old.management != new.management),
+        ("name".to_owned(), old.name != new.name),
+        (by_key_name("memory"), differs("memory")),
+        ("[workers]".to_owned(), old.workers != new.workers),
+        ("[[port]]".to_owned(), old.ports != new.ports),
+        ("[[interface]]".to_owned(), old.interfaces != new.interfaces),
+        (by_key_name("tcp"), differs("tcp")),
+        (by_key_name("mpa"), differs("mpa")),
+        (by_key_name("sctp"), differs("sctp")),
+        (by_key_name("limits"), differs("limits")),
+        (by_key_name("management"), differs("management")),
     ];
     let changed = sections.into_iter().filter(|(_, changed)| *changed);
     changed.map(|(name, _)| format!("{name} has changed: in force after a restart")).collect()
+}
+
+/// A section without the keys that a reload applies: `[limits] other than streams, regions and region_memory`.
+fn by_key_name(section: &str) -> String {
+    let keys = config::keys();
+    let applied = keys.iter().filter(|key| key.section == section && key.reload);
+    let names: Vec<&str> = applied.map(|key| key.name).collect();
+    match names.as_slice() {
+        [] => format!("[{section}]"),
+        [one] => format!("[{section}] other than {one}"),
+        [first @ .., last] => {
+            format!("[{section}] other than {} and {last}", first.join(", "))
+        }
+    }
 }

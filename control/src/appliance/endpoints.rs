@@ -12,8 +12,7 @@ use tcp_lite::tcp;
 
 use crate::api::{ConnectSpec, UlpChoice};
 use crate::config::{
-    Config, Delivery, ListenerSection, OnBadCrc, QueueSection, SctpSection, ServiceKind,
-    TcpSection, Ulp,
+    Config, Delivery, ListenerSection, OnBadCrc, QueueSection, SctpSection, TcpSection, Ulp,
 };
 use crate::transport::Transport;
 
@@ -50,7 +49,7 @@ pub fn accepted_ulp(
         None => (stream_config(queues, version).into(), Service::Control),
         Some(section) => {
             let depths = (section.ird, section.ord);
-            (rdmap_config(depths, queues, version).into(), worker_service(section.service))
+            (rdmap_config(depths, queues, version).into(), section.service.worker_service())
         }
     }
 }
@@ -236,16 +235,6 @@ pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
         }),
         time_wait: section.time_wait,
         ..tcp::Config::default()
-    }
-}
-
-/// Who deals with what arrives on a listener's streams: echo and sink are done by the worker.
-pub(super) fn worker_service(kind: ServiceKind) -> dataplane::Service {
-    match kind {
-        ServiceKind::Echo => dataplane::Service::Echo,
-        ServiceKind::Sink => dataplane::Service::Sink,
-        ServiceKind::Region | ServiceKind::Perftest => dataplane::Service::Region,
-        ServiceKind::Rping => dataplane::Service::Control,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::api::ApiError;
 use crate::appliance::env::Env;
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, Piece, SinkOf, TakenSlot, Then};
-use crate::config::{ListenerSection, ServiceKind};
+use crate::config::ListenerSection;
 use crate::service::Slot;
 
 /// Memory that the Reads of a job, or a peer's operations for it, go to.
@@ -58,10 +58,7 @@ impl Regions {
         };
         region.users.insert(stream);
         let offset = u64::from(number) * each;
-        let access = match kind {
-            ServiceKind::Perftest => Access::REMOTE_READ | Access::REMOTE_WRITE,
-            _ => Access::NONE,
-        };
+        let access = kind.slot_access();
         let (memory, len) = (region.memory.clone(), each);
         let entry = StagEntry {
             stag,

@@ -31,7 +31,8 @@ use dpdk::{Device, DeviceInfo, Eal, LinkState, Mempool, MempoolConfig, StartErro
 pub use dpdk::{DeviceStats, Mbuf, RxChecksum, TxChecksums};
 pub use error::PortError;
 pub use port_kind::{ChecksumMode, MAX_MTU, MIN_MTU, MemifRole, PortKind};
-pub use queue::{BURST, PortQueue, QueueCounters, RxBatch};
+pub use published::QueueCounters;
+pub use queue::{BURST, PortQueue, RxBatch};
 pub use rss::RssTable;
 
 use published::Published;

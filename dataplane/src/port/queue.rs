@@ -10,7 +10,7 @@ use dpdk::{Mbuf, Mempool, RxQueue, TxQueue};
 use link::FaultyLink;
 
 use super::PortInfo;
-use super::published::Published;
+use super::published::{Published, QueueCounters};
 
 /// Most frames that one [`PortQueue::rx_burst`] gives.
 pub const BURST: usize = 32;
@@ -23,26 +23,6 @@ const AHEAD: usize = 2;
 
 /// Received frames.
 pub type RxBatch = ArrayVec<Mbuf, BURST>;
-
-/// What one queue did, in frames unless the name says octets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueCounters {
-    /// Received.
-    pub rx_frames: u64,
-    /// Octets of those.
-    pub rx_octets: u64,
-    /// Received in several buffers that do not fit into one, and dropped.
-    pub rx_too_long: u64,
-    /// Accepted by the device for sending.
-    pub tx_frames: u64,
-    /// Octets of those.
-    pub tx_octets: u64,
-    /// Dropped because the device did not take frames, and the queue in front of it was full or the link
-    /// down.
-    pub tx_dropped: u64,
-    /// Times that no packet buffer was free.
-    pub no_buffer: u64,
-}
 
 /// One queue pair of a port. Belongs to one worker; the order of calls in a round is
 /// [`rx_burst`](Self::rx_burst), any number of [`alloc`](Self::alloc) and [`tx`](Self::tx),

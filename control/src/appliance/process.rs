@@ -9,10 +9,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use dataplane::eal::{self, Eal};
 use dataplane::memory::Memory;
 use dataplane::port::{Port, Ports};
 use dataplane::{Dataplane, InterfaceId};
-use dpdk::Eal;
 
 use super::core::{Core, Setup};
 use super::loader::{self, Loaded, Loader, Wanted};
@@ -203,7 +203,7 @@ fn setup(
         writer: parts.writer,
         shm: parts.shm,
         notes,
-        dpdk_version: Some(dpdk::version().to_owned()),
+        dpdk_version: Some(eal::version().to_owned()),
         hugepages: eal.has_hugepages(),
         config,
     }

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use dataplane::eal::{EalConfig, Hugepages, LogLevel};
 use dataplane::port::PortConfig;
 use dataplane::{
     DataplaneConfig, Idle, InterfaceConfig, Limits, PortAttachment, PortId, Route, SynCookieMode,
     WorkerConfig, WorkerId,
 };
-use dpdk::{EalConfig, Hugepages, LogLevel};
 
 use crate::config::{self, Config, HugepagePolicy, Impairment, PortSection, SynCookies};
 

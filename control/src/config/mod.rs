@@ -119,7 +119,7 @@ impl Config {
 /// All keys, section by section.
 pub fn keys() -> Vec<Key> {
     let before = [tables::root::keys_of(), devices::descriptors()].concat();
-    let ports = [tables::port::keys_of(), tables::port_of_kind::keys_of(), impair::descriptors()];
+    let ports = [tables::port::keys_of(), ports::key::keys_of(), impair::descriptors()];
     let interfaces = [tables::interface::keys_of(), tables::route::keys_of()];
     let objects = [
         tables::region::keys_of(),

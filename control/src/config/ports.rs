@@ -12,7 +12,7 @@ use super::impair;
 use super::machine::{Findings, Machine, parent_writable};
 use super::reader::Section;
 use super::rule::Read;
-use super::tables::{self, port_of_kind as key};
+use super::tables;
 use super::types::*;
 use super::values::*;
 
@@ -23,22 +23,50 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_BPF: u32 = 39;
 
 /// Keys of `[[port]]` that only some kinds have.
-const KIND_KEYS: [&str; 14] = [
-    "address",
-    "devargs",
-    "device",
-    "first_queue",
-    "force_copy",
-    "socket",
-    "role",
-    "id",
-    "secret",
-    "link",
-    "rx_file",
-    "tx_file",
-    "impair",
-    "mac",
-];
+pub(super) mod key {
+    use std::path::PathBuf;
+
+    use port_kind::MemifRole;
+
+    use crate::config::keys::keys;
+    use crate::config::rule::Shape;
+    use crate::config::values::{self, boolean, by, int, one_of};
+
+    keys! { keys_of in "port", reload: false {
+        /// For `pci`: the device's address as lspci -D prints it.
+        address: String = by(Shape::Text("a PCI address"), values::pci_address), "";
+        /// For `pci`: driver arguments, handed on as they are.
+        devargs: String = by(Shape::Text("arguments"), values::string), "";
+        /// For `af_xdp`, `af_packet` and `tap`: Linux's name of the interface; a tap is made.
+        device: String = by(Shape::Text("the name of a network interface"), values::device), "";
+        /// For `af_xdp`: first device queue to use.
+        first_queue: u16 = int(0, 1023), "0";
+        /// For `af_xdp`: copy mode even if the driver could do zero-copy.
+        force_copy: bool = boolean(), "false";
+        /// For `memif`: the path of the socket at which both sides meet.
+        socket: PathBuf = values::socket_path(), "";
+        /// For `memif`: which side of it.
+        role: MemifRole = one_of(&MemifRole::WORDS), "";
+        /// For `memif`: both sides' number of this pair.
+        id: u32 = int(0u32, u32::MAX), "0";
+        /// For `memif`: both sides' secret.
+        secret: String = by(Shape::Text("at most 24 bytes without comma"), values::string), "";
+        /// For `ring`: the link; the port at its other end, in this process, names the same one.
+        link: String = by(Shape::Text("a name"), values::name), "";
+        /// For `pcap`: the capture file from which frames are read.
+        rx_file: PathBuf = by(Shape::Text("a path"), values::path), "";
+        /// For `pcap`: the capture file to which frames are written; without it they are thrown away.
+        tx_file: PathBuf = by(Shape::Text("a path"), values::path), "";
+        /// Hardware address; not for `af_xdp` and `af_packet`.
+        mac: [u8; 6] = by(Shape::Text("a unicast hardware address"), values::mac),
+            "the device's, or a random local one";
+    }}
+}
+
+/// Names of the keys that only some kinds have.
+fn keys_of_kinds() -> Vec<&'static str> {
+    key::keys_of().into_iter().map(|key| key.name).chain(["impair"]).collect()
+}
 
 pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<PortSection>, Places) {
     let name = section.required("name", "give the port a name, such as name = \"p0\"", name);
@@ -68,10 +96,11 @@ pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<Port
     if let Some(kind) = &kind {
         let word = kind.word();
         let used = kind_keys(kind);
-        let rest: Vec<&str> = KIND_KEYS.into_iter().filter(|key| !used.contains(key)).collect();
+        let rest: Vec<&str> =
+            keys_of_kinds().into_iter().filter(|key| !used.contains(key)).collect();
         section.only_for(&rest, &format!("for kind \"{word}\""));
     } else {
-        section.allow(&KIND_KEYS);
+        section.allow(&keys_of_kinds());
     }
     let port = name.zip(kind).map(|(name, kind)| PortSection {
         name,

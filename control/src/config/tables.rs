@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use port_kind::{ChecksumMode, MAX_MTU, MIN_MTU, MemifRole, PortKind};
+use port_kind::{ChecksumMode, MAX_MTU, MIN_MTU, PortKind};
 use tcp_lite::mpa::Peer;
 
 use super::keys::keys;
@@ -63,40 +63,6 @@ pub(super) mod port {
         rx_descriptors: u16 = values::power_of_two(64, 32_768), "1024";
         /// Transmit descriptors per queue.
         tx_descriptors: u16 = values::power_of_two(64, 32_768), "1024";
-    }}
-}
-
-/// `[[port]]`, what only some kinds have.
-pub(super) mod port_of_kind {
-    use super::*;
-    keys! { keys_of in "port", reload: false {
-        /// For `pci`: the device's address as lspci -D prints it.
-        address: String = by(Shape::Text("a PCI address"), values::pci_address), "";
-        /// For `pci`: driver arguments, handed on as they are.
-        devargs: String = by(Shape::Text("arguments"), values::string), "";
-        /// For `af_xdp`, `af_packet` and `tap`: Linux's name of the interface; a tap is made.
-        device: String = by(Shape::Text("the name of a network interface"), values::device), "";
-        /// For `af_xdp`: first device queue to use.
-        first_queue: u16 = int(0, 1023), "0";
-        /// For `af_xdp`: copy mode even if the driver could do zero-copy.
-        force_copy: bool = boolean(), "false";
-        /// For `memif`: the path of the socket at which both sides meet.
-        socket: PathBuf = values::socket_path(), "";
-        /// For `memif`: which side of it.
-        role: MemifRole = one_of(&MemifRole::WORDS), "";
-        /// For `memif`: both sides' number of this pair.
-        id: u32 = int(0u32, u32::MAX), "0";
-        /// For `memif`: both sides' secret.
-        secret: String = by(Shape::Text("at most 24 bytes without comma"), values::string), "";
-        /// For `ring`: the link; the port at its other end, in this process, names the same one.
-        link: String = by(NAME, values::name), "";
-        /// For `pcap`: the capture file from which frames are read.
-        rx_file: PathBuf = by(PATH, values::path), "";
-        /// For `pcap`: the capture file to which frames are written; without it they are thrown away.
-        tx_file: PathBuf = by(PATH, values::path), "";
-        /// Hardware address; not for `af_xdp` and `af_packet`.
-        mac: [u8; 6] = by(Shape::Text("a unicast hardware address"), values::mac),
-            "the device's, or a random local one";
     }}
 }
 

@@ -66,12 +66,12 @@ pub struct Setup {
 
 /// The state machine.
 pub struct Core {
-    pub(super) env: Env,
-    pub(super) links: Links,
-    pub(super) regions: Regions,
-    pub(super) listeners: Listeners,
-    pub(super) streams: Streams,
-    pub(super) jobs: Jobs,
+    env: Env,
+    links: Links,
+    regions: Regions,
+    listeners: Listeners,
+    streams: Streams,
+    jobs: Jobs,
     reload: Option<Box<ReloadPlan>>,
 }
 
@@ -123,7 +123,7 @@ impl Core {
 
     /// Every worker has acknowledged all that it was told. At the start: regions and listeners of the configuration.
     pub fn is_set_up(&self) -> bool {
-        self.env.tickets.is_empty()
+        self.env.is_answered()
     }
 
     /// Memory that is to be made.
@@ -180,7 +180,7 @@ impl Core {
                 self.list_streams(StreamsFor::One(StreamId(id.0), answer));
             }
             Request::CloseStream { id, abort } => {
-                self.streams.close(&mut self.env, StreamId(id.0), abort, answer);
+                self.streams.close_for(&mut self.env, StreamId(id.0), abort, answer);
             }
             Request::Associations => self.list_streams(StreamsFor::Associations(answer)),
             Request::Association(id) => {
@@ -250,7 +250,7 @@ impl Core {
             }
             Event::Done { ticket, result } => {
                 let result = result.map_err(|error| error.to_string());
-                if let Some(complete) = self.env.tickets.answer(ticket.0, result) {
+                if let Some(complete) = self.env.answer(ticket, result) {
                     self.follow(complete, now);
                 }
             }
@@ -261,10 +261,10 @@ impl Core {
                 self.streams.on_association_closed(association.worker(), &stats);
             }
             Event::Neighbours { ticket, neighbours } => {
-                if let Some(Then::Neighbours { found, .. }) = self.env.tickets.get_mut(ticket.0) {
+                if let Some(Then::Neighbours { found, .. }) = self.env.waiting(ticket) {
                     found.extend(neighbours);
                 }
-                if let Some(complete) = self.env.tickets.answer(ticket.0, Ok(())) {
+                if let Some(complete) = self.env.answer(ticket, Ok(())) {
                     self.follow(complete, now);
                 }
             }
@@ -386,11 +386,11 @@ impl Core {
     }
 
     fn on_streams(&mut self, ticket: Ticket, part: Found, last: bool, now: Instant) {
-        if let Some(Then::Streams { found, .. }) = self.env.tickets.get_mut(ticket.0) {
+        if let Some(Then::Streams { found, .. }) = self.env.waiting(ticket) {
             found.streams.extend(part.streams);
             found.associations.extend(part.associations);
         }
-        if last && let Some(complete) = self.env.tickets.answer(ticket.0, Ok(())) {
+        if last && let Some(complete) = self.env.answer(ticket, Ok(())) {
             self.follow(complete, now);
         }
     }
@@ -457,5 +457,29 @@ impl Core {
 
     fn region_infos(&self) -> Vec<RegionInfo> {
         self.regions.infos(|region| self.listeners.names_of(region))
+    }
+}
+
+/// What tests look at.
+#[cfg(test)]
+impl Core {
+    pub(super) fn env(&self) -> &Env {
+        &self.env
+    }
+
+    pub(super) fn regions(&self) -> &Regions {
+        &self.regions
+    }
+
+    pub(super) fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    pub(super) fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
+    pub(super) fn jobs(&self) -> &Jobs {
+        &self.jobs
     }
 }

@@ -21,14 +21,14 @@ pub(super) enum Effect {
     Close { stream: StreamId, abort: bool },
     /// Posts a message, a Send where the stream speaks RDMAP.
     Send { stream: StreamId, qn: Qn, source: Source<Memory>, task: Task },
-    /// Posts a tagged message, a Write where the stream speaks RDMAP. `octets` of the job are in it.
+    /// Posts a tagged message, a Write where the stream speaks RDMAP. `bytes` of the job are in it.
     Write {
         stream: StreamId,
         stag: Stag,
         to: TaggedOffset,
         source: Source<Memory>,
         task: Task,
-        octets: u64,
+        bytes: u64,
     },
     /// Posts an operation of RDMAP; `region`: the STag whose memory it uses.
     Post {
@@ -36,7 +36,7 @@ pub(super) enum Effect {
         request: WorkRequest<Memory>,
         region: Option<Stag>,
         task: Task,
-        octets: u64,
+        bytes: u64,
     },
     /// Asks for the memory of a region that a job gets something into.
     UseRegion { job: u64, name: String, offset: u64, total: u64 },
@@ -45,7 +45,7 @@ pub(super) enum Effect {
     /// Ends that.
     RemoveSink(Stag),
     /// A job has written to a region.
-    Fetched { region: String, offset: u64, octets: u64 },
+    Fetched { region: String, offset: u64, bytes: u64 },
     /// For the log.
     Log(EventKind),
 }

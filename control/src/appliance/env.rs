@@ -16,7 +16,7 @@ use super::counters::Tally;
 use super::loader::{Load, Wanted};
 use super::pending::{Loading, Then};
 use super::ports::PortView;
-use super::tickets::Tickets;
+use super::tickets::{Complete, Tickets};
 use crate::api::{self, EventKind, EventLog};
 use crate::config::Config;
 use crate::files::Writer;
@@ -68,7 +68,7 @@ pub(super) struct Env {
     pub writer: Writer<Memory>,
     pub shm: shm::Server,
     pub tally: Tally,
-    pub tickets: Tickets<Then>,
+    tickets: Tickets<Then>,
     /// Commands that the rings have not taken yet, per worker.
     commands: Vec<VecDeque<Command>>,
     loads: VecDeque<Load>,
@@ -126,16 +126,45 @@ impl Env {
     }
 
     /// Sends a command to every worker that has no answer.
-    pub(super) fn tell_all(&mut self, command: impl Fn() -> Command) {
+    pub(super) fn command_all(&mut self, command: impl Fn() -> Command) {
         self.commands.iter_mut().for_each(|queue| queue.push_back(command()));
     }
 
     /// Sends a command to one worker.
-    pub(super) fn tell(&mut self, worker: u16, command: Command) {
+    pub(super) fn command(&mut self, worker: u16, command: Command) {
         match self.commands.get_mut(usize::from(worker)) {
             Some(queue) => queue.push_back(command),
             None => self.tally.unexpected_events += 1,
         }
+    }
+
+    /// A ticket that one worker will answer.
+    pub(super) fn issue(&mut self, then: Then) -> Ticket {
+        Ticket(self.tickets.issue(1, then))
+    }
+
+    /// One worker's answer: what follows, when it was the last one.
+    pub(super) fn answer(
+        &mut self,
+        ticket: Ticket,
+        result: Result<(), String>,
+    ) -> Option<Complete<Then>> {
+        self.tickets.answer(ticket.0, result)
+    }
+
+    /// What waits for a ticket, to be changed while answers come in.
+    pub(super) fn waiting(&mut self, ticket: Ticket) -> Option<&mut Then> {
+        self.tickets.get_mut(ticket.0)
+    }
+
+    /// Takes back a ticket that nobody will answer any more.
+    pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<Then> {
+        self.tickets.cancel(ticket.0)
+    }
+
+    /// Nothing waits for a worker's answer.
+    pub(super) fn is_answered(&self) -> bool {
+        self.tickets.is_empty()
     }
 
     /// Asks for memory. The number comes back with the result.

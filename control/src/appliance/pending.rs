@@ -126,8 +126,8 @@ pub(super) enum Task {
 pub(super) enum Post {
     /// An echo of a message of this queue, whose buffer goes back.
     Echo { qn: u32 },
-    /// A task's; `octets` of a job are in it.
-    Task { task: Task, octets: u64 },
+    /// A task's; `bytes` of a job are in it.
+    Task { task: Task, bytes: u64 },
     /// An operation of a listener's service.
     Service(AfterPost),
 }

@@ -66,7 +66,7 @@ impl Core {
                 waits,
             },
         );
-        self.env.tell(stream.worker(), Command::Credits { listener, more: 1 });
+        self.env.command(stream.worker(), Command::Credits { listener, more: 1 });
         if !exclusive.is_empty() {
             self.clear_and_bind(stream, exclusive, rdmap);
         } else if !has_slot {
@@ -120,7 +120,7 @@ impl Core {
             Ok(()) => self.bind_written(id, exclusive),
             Err(reason) => {
                 self.env.warn(reason);
-                self.streams.hang_up(&mut self.env, id, true);
+                self.streams.close(&mut self.env, id, true);
             }
         }
     }
@@ -149,7 +149,8 @@ impl Core {
         if let Some(listener) = accepted.listener {
             self.listeners.service_opened(listener, id, accepted.arrival);
         }
-        self.env.tell(id.worker(), Command::Accept { stream: id, pd, private_data, ulp, service });
+        self.env
+            .command(id.worker(), Command::Accept { stream: id, pd, private_data, ulp, service });
     }
 
     fn reject(&mut self, id: StreamId, listener: Option<ListenerId>, ends: Ends, reason: String) {
@@ -157,7 +158,7 @@ impl Core {
         let remote = ends.remote.to_string();
         let name = listener.and_then(|listener| self.listeners.count_refused(listener));
         self.streams.insert_rejected(id, listener, ends);
-        self.env.tell(id.worker(), Command::Reject { stream: id, private_data: Vec::new() });
+        self.env.command(id.worker(), Command::Reject { stream: id, private_data: Vec::new() });
         self.env.log.push(EventKind::StreamRefused { listener: name, remote, reason });
     }
 }

@@ -157,13 +157,13 @@ impl Core {
             timeout: CONNECT_TIMEOUT,
         };
         let worker = plan.worker;
-        connect.ticket = Ticket(self.env.tickets.issue(1, Then::Connected(Box::new(plan))));
-        self.env.tell(worker.0, Command::Connect(Box::new(connect)));
+        connect.ticket = self.env.issue(Then::Connected(Box::new(plan)));
+        self.env.command(worker.0, Command::Connect(Box::new(connect)));
     }
 
     /// The peer does not speak MPA revision 2 (RFC 6581 §10); the same open goes on with revision 1.
     pub(super) fn on_retrying(&mut self, ticket: Ticket, reason: &CloseReason) {
-        let Some(Then::Connected(plan)) = self.env.tickets.get_mut(ticket.0) else {
+        let Some(Then::Connected(plan)) = self.env.waiting(ticket) else {
             self.env.tally.unexpected_events += 1;
             return;
         };
@@ -172,7 +172,7 @@ impl Core {
     }
 
     pub(super) fn on_connect_failed(&mut self, ticket: Ticket, reason: ConnectError, now: Instant) {
-        let Some(Then::Connected(plan)) = self.env.tickets.cancel(ticket.0) else {
+        let Some(Then::Connected(plan)) = self.env.cancel(ticket) else {
             self.env.tally.unexpected_events += 1;
             return;
         };
@@ -243,11 +243,11 @@ impl Core {
             return;
         };
         let plan = match ticket {
-            Some(ticket) => match self.env.tickets.cancel(ticket.0) {
+            Some(ticket) => match self.env.cancel(ticket) {
                 Some(Then::Connected(plan)) => Some(*plan),
                 _ => {
                     self.env.tally.unexpected_events += 1;
-                    self.env.tell(id.worker(), Command::Close { stream: id, abort: true });
+                    self.env.command(id.worker(), Command::Close { stream: id, abort: true });
                     return;
                 }
             },
@@ -286,7 +286,7 @@ impl Core {
         match purpose {
             // The client has gone away and will never learn the stream's number.
             Purpose::Keep(answer) if answer.is_abandoned() => {
-                self.env.tell(id.worker(), Command::Close { stream: id, abort: false });
+                self.env.command(id.worker(), Command::Close { stream: id, abort: false });
             }
             Purpose::Keep(answer) => self.list_streams(StreamsFor::One(id, answer)),
             Purpose::Task(task) => self.begin_task(id, task, now),

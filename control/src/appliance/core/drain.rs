@@ -28,7 +28,7 @@ impl Core {
     pub fn stop(&mut self) {
         if !matches!(self.env.phase, Phase::Stopping { .. }) {
             self.env.phase = Phase::Stopping { stopped: 0 };
-            self.env.tell_all(|| Command::Stop);
+            self.env.command_all(|| Command::Stop);
         }
     }
 
@@ -40,7 +40,7 @@ impl Core {
             && (jobs == 0 || now >= *deadline)
         {
             *asked = true;
-            self.env.tell_all(|| Command::Drain);
+            self.env.command_all(|| Command::Drain);
         }
     }
 

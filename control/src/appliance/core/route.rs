@@ -43,17 +43,17 @@ impl Core {
             Effect::Begin { task, stream } => self.begin_task(stream, task, now),
             Effect::Claim { stream, job } => self.streams.claim(stream, job),
             Effect::Release { stream } => self.streams.release(stream),
-            Effect::Close { stream, abort } => self.streams.hang_up(&mut self.env, stream, abort),
+            Effect::Close { stream, abort } => self.streams.close(&mut self.env, stream, abort),
             Effect::Send { stream, qn, source, task } => {
-                let post = Post::Task { task, octets: 0 };
+                let post = Post::Task { task, bytes: 0 };
                 self.streams.send(&mut self.env, stream, qn, source, post);
             }
-            Effect::Write { stream, stag, to, source, task, octets } => {
-                let post = Post::Task { task, octets };
+            Effect::Write { stream, stag, to, source, task, bytes } => {
+                let post = Post::Task { task, bytes };
                 self.streams.write(&mut self.env, stream, (stag, to), source, post);
             }
-            Effect::Post { stream, request, region, task, octets } => {
-                let post = Post::Task { task, octets };
+            Effect::Post { stream, request, region, task, bytes } => {
+                let post = Post::Task { task, bytes };
                 self.streams.post_rdmap(&mut self.env, stream, request, region, post);
             }
             Effect::UseRegion { job, name, offset, total } => {
@@ -69,8 +69,8 @@ impl Core {
                 self.with_jobs(now, |jobs, _, out| jobs.on_sink_added(of, added, out));
             }
             Effect::RemoveSink(stag) => self.regions.remove_sink(&mut self.env, stag),
-            Effect::Fetched { region, offset, octets } => {
-                self.regions.on_fetched(&mut self.env, region, offset, octets);
+            Effect::Fetched { region, offset, bytes } => {
+                self.regions.on_fetched(&mut self.env, region, offset, bytes);
             }
             Effect::Log(event) => {
                 self.env.log.push(event);
@@ -114,9 +114,9 @@ impl Core {
     pub(super) fn on_posted(&mut self, posted: Option<Posted>, now: Instant) {
         let Some(Posted { stream, post, result }) = posted else { return };
         match post {
-            Post::Echo { qn } => self.streams.give_back(&mut self.env, stream, Qn(qn)),
-            Post::Task { task, octets } => {
-                let done = (task, octets);
+            Post::Echo { qn } => self.streams.repost_buffer(&mut self.env, stream, Qn(qn)),
+            Post::Task { task, bytes } => {
+                let done = (task, bytes);
                 self.with_jobs(now, |jobs, env, out| {
                     jobs.on_posted(env, stream, done, result, now, out);
                 });
@@ -137,7 +137,7 @@ impl Core {
             (Err(error), _) => self.streams.fail_service(&mut self.env, id, error.message),
             (Ok(_), AfterPost::Nothing) => {}
             (Ok(_), AfterPost::GiveBack) => {
-                self.streams.give_back(&mut self.env, id, MESSAGE_QUEUE);
+                self.streams.repost_buffer(&mut self.env, id, MESSAGE_QUEUE);
             }
             (Ok(_), AfterPost::Read) => self.serve(id, Input::ReadDone, now),
             (Ok(_), AfterPost::Write) => self.serve(id, Input::WriteDone, now),
@@ -153,7 +153,7 @@ impl Core {
     fn take_reply(&mut self, id: StreamId, qn: Qn, data: Vec<u8>, now: Instant) -> Option<Vec<u8>> {
         let rest = self.with_jobs(now, |jobs, _, out| jobs.take_reply(id, qn, data, out));
         if rest.is_none() {
-            self.streams.give_back(&mut self.env, id, qn);
+            self.streams.repost_buffer(&mut self.env, id, qn);
         }
         rest
     }
@@ -208,7 +208,7 @@ impl Core {
     fn on_received(&mut self, id: StreamId, data: Vec<u8>, now: Instant) {
         self.count_untagged(&data);
         if self.with_jobs(now, |jobs, _, out| jobs.on_received(id, &data, now, out)) {
-            return self.streams.give_back(&mut self.env, id, MESSAGE_QUEUE);
+            return self.streams.repost_buffer(&mut self.env, id, MESSAGE_QUEUE);
         }
         let Some(data) = self.take_reply(id, MESSAGE_QUEUE, data, now) else { return };
         let Some(number) = self.streams.count_send(id) else { return };
@@ -285,7 +285,7 @@ impl Core {
         if ended.rejected {
             // A rejected stream took a credit; it is gone now.
             if let Some(listener) = listener {
-                self.env.tell(id.worker(), Command::Credits { listener, more: 1 });
+                self.env.command(id.worker(), Command::Credits { listener, more: 1 });
             }
             return;
         }
@@ -316,7 +316,7 @@ impl Core {
         }
         self.jobs.on_stream_ended(id, &error);
         if let Some(job) = job {
-            // An acknowledgement says that the peer's TCP has the octets, not that they were placed: only
+            // An acknowledgement says that the peer's TCP has the bytes, not that they were placed: only
             // an end in order without a last message does.
             let failed = (!ended.in_order).then_some(error);
             self.with_jobs(now, |jobs, _, out| {

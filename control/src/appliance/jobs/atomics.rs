@@ -95,7 +95,7 @@ impl Atomics {
                 let (op, to) = (pending.operation, TaggedOffset(to));
                 let request = WorkRequest::Atomic { op, stag, to, cookie: Cookie::of(0) };
                 let (region, task) = (None, Task::Atomic(id));
-                out.push(Effect::Post { stream, request, region, task, octets: 0 });
+                out.push(Effect::Post { stream, request, region, task, bytes: 0 });
             }
             Err(error) => {
                 let opened = pending.opened;

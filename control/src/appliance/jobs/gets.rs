@@ -178,7 +178,7 @@ impl Transfers {
         };
         job.advance(len);
         let (region, task) = (Some(sink_stag), Task::Job(id));
-        out.push(Effect::Post { stream, request, region, task, octets: len });
+        out.push(Effect::Post { stream, request, region, task, bytes: len });
     }
 
     /// Every octet is there: a file is written, and waits for nobody.
@@ -214,7 +214,7 @@ impl Transfers {
             out.push(Effect::RemoveSink(stag));
         }
         if let GetSink::Region { name, .. } = sink {
-            out.push(Effect::Fetched { region: name, offset: from, octets: len });
+            out.push(Effect::Fetched { region: name, offset: from, bytes: len });
         }
     }
 }

@@ -132,14 +132,14 @@ impl Jobs {
         &mut self,
         env: &mut Env,
         stream: StreamId,
-        (task, octets): (Task, u64),
+        (task, bytes): (Task, u64),
         result: Result<Outcome, ApiError>,
         now: Instant,
         out: &mut Effects,
     ) {
         match task {
             Task::Job(id) => {
-                self.transfers.on_posted(env, id, octets, result.map(drop), now, out);
+                self.transfers.on_posted(env, id, bytes, result.map(drop), now, out);
             }
             Task::Send(id) => self.sends.on_posted(id, stream, result.map(drop), now, out),
             Task::Atomic(id) => self.atomics.on_posted(id, stream, result, now, out),

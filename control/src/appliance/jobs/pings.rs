@@ -203,7 +203,7 @@ impl Pings {
         };
         let request = WorkRequest::send(Source::Octets(Arc::from(octets)), Cookie::of(0));
         let (stream, region, task) = (id, None, Task::Ping(pending.id));
-        out.push(Effect::Post { stream, request, region, task, octets: 0 });
+        out.push(Effect::Post { stream, request, region, task, bytes: 0 });
     }
 
     fn finish(&mut self, id: StreamId, out: &mut Effects) {

@@ -167,7 +167,7 @@ impl Transfers {
     ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.state.is_final() {
-            env.tell(stream.worker(), Command::Close { stream, abort: false });
+            env.command(stream.worker(), Command::Close { stream, abort: false });
             return;
         }
         if matches!(job.work, Work::Get(_)) {
@@ -209,7 +209,7 @@ impl Transfers {
             let stag = job.stag;
             job.advance(len);
             let task = Task::Job(id);
-            out.push(Effect::Write { stream, stag, to, source, task, octets: len });
+            out.push(Effect::Write { stream, stag, to, source, task, bytes: len });
         }
         self.finish_if_sent(env, id, now, out);
     }

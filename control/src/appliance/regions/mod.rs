@@ -345,7 +345,7 @@ impl Regions {
         let stag = region.stag;
         let users: Vec<StreamId> = region.users.iter().copied().collect();
         for stream in users {
-            env.tell(stream.worker(), Command::Close { stream, abort: true });
+            env.command(stream.worker(), Command::Close { stream, abort: true });
         }
         let then = Then::RegionRemoved { name: name.to_owned(), answer };
         env.broadcast(then, |ticket| Command::RemoveStag { stag, sources, ticket });

@@ -88,13 +88,13 @@ impl Streams {
             // An echo has been sent back by whoever knows how.
             Delivery::Discard | Delivery::Echo => {
                 env.tally.discarded += 1;
-                self.give_back(env, id, qn);
+                self.repost_buffer(env, id, qn);
             }
             Delivery::Events => {
                 let (stream, queue, msn) = (api_id(id), qn.0, msn.0);
                 let listener = listener.name.map(str::to_owned);
                 env.log.push(EventKind::Message { stream, listener, queue, msn, data });
-                self.give_back(env, id, qn);
+                self.repost_buffer(env, id, qn);
             }
             Delivery::File { .. } => self.append(env, id, qn, &data, listener.file),
         }
@@ -108,7 +108,7 @@ impl Streams {
             }
             _ => {
                 env.tally.discarded += 1;
-                self.give_back(env, id, qn);
+                self.repost_buffer(env, id, qn);
             }
         }
     }
@@ -116,14 +116,14 @@ impl Streams {
     /// A message is in its file.
     pub(in crate::appliance) fn on_appended(&mut self, env: &mut Env, tag: u64) {
         if let Some((stream, qn)) = self.appending.remove(&tag) {
-            self.give_back(env, stream, Qn(qn));
+            self.repost_buffer(env, stream, Qn(qn));
         }
     }
 
     /// Posts a receive buffer again.
-    pub(in crate::appliance) fn give_back(&self, env: &mut Env, stream: StreamId, qn: Qn) {
+    pub(in crate::appliance) fn repost_buffer(&self, env: &mut Env, stream: StreamId, qn: Qn) {
         if self.streams.contains_key(&stream) {
-            env.tell(stream.worker(), Command::PostBuffers { stream, qn, buffers: 1 });
+            env.command(stream.worker(), Command::PostBuffers { stream, qn, buffers: 1 });
         }
     }
 
@@ -166,7 +166,7 @@ impl Streams {
         let own = stream.slot.as_ref().map(|taken| (taken.slot, taken.memory.clone()));
         let cookie = Cookie::of(0);
         match (action, own) {
-            (Action::GiveBack, _) => self.give_back(env, id, MESSAGE_QUEUE),
+            (Action::GiveBack, _) => self.repost_buffer(env, id, MESSAGE_QUEUE),
             (Action::Send { octets, answers }, _) => {
                 let request = WorkRequest::send(Source::Octets(Arc::from(octets)), cookie);
                 let after = if answers { AfterPost::GiveBack } else { AfterPost::Nothing };
@@ -199,7 +199,7 @@ impl Streams {
                 self.end_service(env, id, "the stream has no memory of its own".into());
             }
             (Action::PeerIsReady, _) => {
-                env.tell(id.worker(), Command::PeerIsReady { stream: id });
+                env.command(id.worker(), Command::PeerIsReady { stream: id });
             }
             (Action::End(reason), _) => self.end_service(env, id, reason),
         }
@@ -224,7 +224,7 @@ impl Streams {
         }
         let (stream, layer, code) = (api_id(id), "service".to_owned(), String::new());
         env.log.push(EventKind::StreamError { stream, layer, code, reason });
-        self.hang_up(env, id, false);
+        self.close(env, id, false);
     }
 }
 

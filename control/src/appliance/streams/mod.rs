@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use dataplane::{
     AssociationStats, CloseReason, Command, EndpointConfig, InterfaceId, ListenerId, Origin,
-    StreamParams, StreamStats,
+    StreamParams, StreamStats, Ticket,
 };
 use ddp::{PdId, StreamId};
 use tcp_lite::mpa::{Peer, Revision};
@@ -287,11 +287,11 @@ impl Streams {
     // --- the end ---
 
     /// Ends a stream for an API client, which is answered when it has ended.
-    pub(super) fn close(&mut self, env: &mut Env, id: StreamId, abort: bool, answer: Answer) {
+    pub(super) fn close_for(&mut self, env: &mut Env, id: StreamId, abort: bool, answer: Answer) {
         match self.streams.get_mut(&id) {
             Some(stream) => {
                 stream.end.waiting.push(answer);
-                self.hang_up(env, id, abort);
+                self.close(env, id, abort);
             }
             None => {
                 let id = api_id(id);
@@ -301,10 +301,10 @@ impl Streams {
     }
 
     /// Ends a stream; its end will be reported.
-    pub(super) fn hang_up(&mut self, env: &mut Env, id: StreamId, abort: bool) {
+    pub(super) fn close(&mut self, env: &mut Env, id: StreamId, abort: bool) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.state = State::Closing;
-            env.tell(id.worker(), Command::Close { stream: id, abort });
+            env.command(id.worker(), Command::Close { stream: id, abort });
         }
     }
 
@@ -321,7 +321,7 @@ impl Streams {
                 if stream.state != State::Rejecting {
                     stream.state = State::Closing;
                 }
-                env.tell(id.worker(), Command::Close { stream: id, abort: true });
+                env.command(id.worker(), Command::Close { stream: id, abort: true });
             }
         }
     }
@@ -345,7 +345,7 @@ impl Streams {
         let error = why_ended(reason, abort_reason);
         let sentence = error.message.clone();
         let in_order = reason.is_graceful() && peer_error.is_none();
-        let posted = |ticket| match env.tickets.cancel(ticket) {
+        let posted = |ticket| match env.cancel(Ticket(ticket)) {
             Some(Then::Posted { post, .. }) => Some(post),
             _ => None,
         };

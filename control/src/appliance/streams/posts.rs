@@ -57,7 +57,7 @@ impl Streams {
         post: Post,
     ) {
         let ticket = self.issue(env, id, post);
-        env.tell(id.worker(), Command::Post { stream: id, message, region: None, ticket });
+        env.command(id.worker(), Command::Post { stream: id, message, region: None, ticket });
     }
 
     /// Starts an operation of RDMAP and remembers whose it is.
@@ -70,7 +70,7 @@ impl Streams {
         post: Post,
     ) {
         let ticket = self.issue(env, id, post);
-        env.tell(id.worker(), Command::PostRdmap { stream: id, request, region, ticket });
+        env.command(id.worker(), Command::PostRdmap { stream: id, request, region, ticket });
     }
 
     /// Posts an untagged message: a Send where the stream speaks RDMAP.
@@ -111,11 +111,11 @@ impl Streams {
     }
 
     fn issue(&mut self, env: &mut Env, id: StreamId, post: Post) -> Ticket {
-        let ticket = env.tickets.issue(1, Then::Posted { stream: id, post });
+        let ticket = env.issue(Then::Posted { stream: id, post });
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.posts.insert(ticket);
+            stream.posts.insert(ticket.0);
         }
-        Ticket(ticket)
+        ticket
     }
 
     /// A posted message was acknowledged, or could not be posted. `None`: its stream is gone, and it was
@@ -126,7 +126,7 @@ impl Streams {
         ticket: Ticket,
         result: Result<Outcome, ApiError>,
     ) -> Option<Posted> {
-        let Some(Then::Posted { stream, post }) = env.tickets.cancel(ticket.0) else {
+        let Some(Then::Posted { stream, post }) = env.cancel(ticket) else {
             return None;
         };
         if let Some(known) = self.streams.get_mut(&stream) {

@@ -112,7 +112,7 @@ fn a_file_goes_in_messages_of_a_mebioctet_with_a_bounded_number_outstanding() {
 }
 
 fn len_of(bench: &Bench, id: u64) -> u64 {
-    bench.core.jobs.info(id, bench.now).unwrap().total
+    bench.core.jobs().info(id, bench.now).unwrap().total
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_stream_that_ends_early_fails_the_job() {
     let info = job(&mut bench, id);
     assert_eq!((info.state, info.refused), (JobState::Failed, true));
     assert!(info.error.unwrap().contains("reset by the peer"));
-    assert!(bench.core.env.tickets.is_empty(), "nothing waits for what is gone");
+    assert!(bench.core.env().is_answered(), "nothing waits for what is gone");
 }
 
 // RFC 5041 §5.4: delivery is the peer's; an acknowledgement of its LLP says nothing about it.

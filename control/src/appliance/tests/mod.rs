@@ -208,7 +208,7 @@ impl Bench {
 
     /// The listener's number with the workers.
     fn listener(&self, name: &str) -> ListenerId {
-        self.core.listeners[name].number()
+        self.core.listeners()[name].number()
     }
 
     /// A peer asks for a stream.

@@ -290,5 +290,5 @@ fn the_peers_terminate_is_the_answer_to_what_it_refused() {
     let (kind, sentence) = error(&mut pending);
     assert_eq!(kind, ErrorKind::PeerRefused);
     assert!(sentence.starts_with("terminated by the peer: "), "{sentence}");
-    assert!(bench.core.env.tickets.is_empty());
+    assert!(bench.core.env().is_answered());
 }

@@ -240,8 +240,8 @@ impl End {
     /// One counter of the worker.
     pub fn count(&self, name: &str) -> u64 {
         let mut total = 0;
-        self.dataplane.workers[0].counters().for_each(|n, _, _, value| {
-            if n == name {
+        self.dataplane.workers[0].counters().for_each(|counter, value| {
+            if counter.name == name {
                 total += value;
             }
         });

@@ -155,7 +155,7 @@ impl Connection {
             self.stats.more().paced_waits += 1;
             self.timers.set(Timer::Pace, at);
         }
-        if self.send.recovery.cc().wants_runs() && self.send.pipe() > in_flight {
+        if self.send.recovery.cc().measures() && self.send.pipe() > in_flight {
             let bytes = self.send.pipe() - in_flight;
             let app_limited = stopped_by == Sent::Declined && !up.has_data();
             self.send.recovery.cc_mut().on_sent(&Run { now, bytes, in_flight, app_limited });

@@ -33,23 +33,30 @@ pub struct Acked {
     pub now: Instant,
     /// What it acknowledged, as the protocol counts that for growth.
     pub acked: u64,
-    /// What it showed to have arrived, by SACK or not, that was not known to have.
-    pub delivered: u64,
     /// Of `acked`, what it says met congestion (ECN-Echo, RFC 8257 §3.3).
     pub marked: u64,
+    /// The smoothed round trip; the time-out before there is one.
+    pub srtt: Duration,
+    /// Whether the window may grow.
+    pub growth: Growth,
+    /// What it says of the path: only for a controller that [measures](Controller::MEASURES).
+    pub measured: Option<Measured>,
+}
+
+/// What an acknowledgement says of the path. Amounts are bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// What it showed to have arrived, by SACK or not, that was not known to have.
+    pub delivered: u64,
     /// When the newest of the segments that it delivered was sent.
     pub newest: Option<Instant>,
     /// The round trip that it measured.
     pub rtt: Option<Duration>,
     /// The shortest round trip of the path.
     pub min_rtt: Option<Duration>,
-    /// The smoothed round trip; the time-out before there is one.
-    pub srtt: Duration,
-    /// What is in flight now.
+    /// What is in flight now. What was when its newest segment was sent is in the rate sample.
     pub in_flight: u64,
-    /// Whether the window may grow.
-    pub growth: Growth,
-    /// What it says of the path's rate: only for a controller that [asks](Controller::RATE_SAMPLES).
+    /// The delivery rate, over the run of its newest segment.
     pub rate: Option<RateSample>,
 }
 
@@ -90,8 +97,9 @@ pub enum Cause {
 
 /// A congestion controller. Its window, which is passed along, is the answer to how much may be in flight.
 pub(super) trait Controller: Clone + fmt::Debug + Default {
-    /// It wants a [`RateSample`] with each acknowledgement. Then transmit runs are remembered.
-    const RATE_SAMPLES: bool = false;
+    /// It wants every acknowledgement, [`Measured`], and every run and lost segment. Then transmit runs are remembered
+    /// for samples of the delivery rate. Others get the acknowledgements that bear on growth.
+    const MEASURES: bool = false;
     /// It wants to know which bytes met congestion: [`on_echo`](Self::on_echo) is called, and the receiver
     /// echoes the marks one by one (RFC 8257 §3.2). ECN is required.
     const EXACT_ECN: bool = false;
@@ -113,7 +121,7 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
         window.cwnd
     }
 
-    /// A run was sent. Only with [`RATE_SAMPLES`](Self::RATE_SAMPLES).
+    /// A run was sent. Only with [`MEASURES`](Self::MEASURES).
     fn on_sent(&mut self, _window: &mut Window, _run: &Run) {}
 
     /// An acknowledgement. The default is slow start, then [`increase`](Self::increase) (RFC 5681 §3.1).
@@ -134,7 +142,7 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// [`on_ack`](Self::on_ack). Only with [`EXACT_ECN`](Self::EXACT_ECN).
     fn on_echo(&mut self, _echo: &Echo) {}
 
-    /// A segment was found lost. Only with [`RATE_SAMPLES`](Self::RATE_SAMPLES).
+    /// A segment was found lost. Only with [`MEASURES`](Self::MEASURES).
     fn on_lost(&mut self, _window: &mut Window, _lost: &Lost) {}
 
     /// The retransmission timer expired, beyond what happens to window and threshold.

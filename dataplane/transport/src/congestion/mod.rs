@@ -24,7 +24,7 @@ use self::window::Window;
 use crate::pacing::Pace;
 use crate::seq::ExtSeq;
 
-pub use self::controller::{Acked, Cause, Echo, Growth, Lost};
+pub use self::controller::{Acked, Cause, Echo, Growth, Lost, Measured};
 pub use self::rate::{RateSample, Run};
 
 /// Declares the controllers: those that an operator chooses by their name, and those for tests only. The first
@@ -152,7 +152,7 @@ impl Congestion {
         let window = Window::new(smss, segments, send_window);
         Congestion {
             state: Saved { window, algorithm: Algorithm::new(choice) },
-            sampler: constant!(choice, RATE_SAMPLES).then(Default::default),
+            sampler: constant!(choice, MEASURES).then(Default::default),
         }
     }
 
@@ -202,15 +202,15 @@ impl Congestion {
         each!(&self.state.algorithm, it => it.marked_fraction())
     }
 
-    /// True when transmit runs and lost segments are to be [told](Self::on_sent).
+    /// True when the controller gets transmit runs, lost segments, and every acknowledgement with what it measured.
     #[inline]
-    pub fn wants_runs(&self) -> bool {
+    pub fn measures(&self) -> bool {
         self.sampler.is_some()
     }
 
     // --- what happens -------------------------------------------------------------------------------
 
-    /// A run was sent, if [runs are wanted](Self::wants_runs).
+    /// A run was sent. Nothing unless the controller [measures](Self::measures).
     pub fn on_sent(&mut self, run: &Run) {
         let Some(sampler) = &mut self.sampler else { return };
         sampler.on_sent(run);
@@ -234,18 +234,20 @@ impl Congestion {
         each!(&mut self.state.algorithm, it => it.on_echo(echo));
     }
 
-    /// An acknowledgement, once its losses are found.
+    /// An acknowledgement, once its losses are found. Those that do not bear on growth are left out unless the
+    /// controller [measures](Self::measures).
     pub fn on_ack(&mut self, ack: &Acked) {
         let Saved { window, algorithm } = &mut self.state;
-        if let Some(sampler) = &mut self.sampler {
-            let rate = sampler.on_ack(ack.now, ack.delivered, ack.newest, ack.min_rtt);
-            let ack = Acked { rate, ..*ack };
+        if let (Some(sampler), Some(measured)) = (&mut self.sampler, ack.measured) {
+            let Measured { delivered, newest, min_rtt, .. } = measured;
+            let rate = sampler.on_ack(ack.now, delivered, newest, min_rtt);
+            let ack = Acked { measured: Some(Measured { rate, ..measured }), ..*ack };
             return each!(algorithm, it => it.on_ack(window, &ack));
         }
         each!(algorithm, it => it.on_ack(window, ack));
     }
 
-    /// A segment was found lost, if [runs are wanted](Self::wants_runs).
+    /// A segment was found lost. Nothing unless the controller [measures](Self::measures).
     pub fn on_segment_lost(&mut self, bytes: u64, sent_at: base::Instant) {
         let Some(sampler) = &mut self.sampler else { return };
         let lost = Lost { bytes, sent_at, in_flight: sampler.on_lost(bytes, sent_at) };

@@ -90,7 +90,7 @@ impl RateDriven {
 }
 
 impl Controller for RateDriven {
-    const RATE_SAMPLES: bool = true;
+    const MEASURES: bool = true;
     const LOSS_BASED: bool = false;
 
     fn on_sent(&mut self, _window: &mut Window, run: &Run) {
@@ -98,9 +98,10 @@ impl Controller for RateDriven {
     }
 
     fn on_ack(&mut self, window: &mut Window, ack: &Acked) {
-        self.min_rtt = ack.min_rtt;
-        self.delivered += ack.delivered;
-        let Some(sample) = ack.rate else { return };
+        let Some(measured) = ack.measured else { return };
+        self.min_rtt = measured.min_rtt;
+        self.delivered += measured.delivered;
+        let Some(sample) = measured.rate else { return };
         window.cwnd = window.send_window.into();
         if !sample.app_limited || sample.rate() > self.rate() {
             self.rates[0] = self.rates[0].max(sample.rate());
@@ -109,7 +110,7 @@ impl Controller for RateDriven {
             self.round_end = self.delivered;
             self.next_round();
         }
-        if self.phase == Phase::Drain && ack.in_flight <= self.path() {
+        if self.phase == Phase::Drain && measured.in_flight <= self.path() {
             self.phase = Phase::Cycle(0);
         }
     }
@@ -135,7 +136,7 @@ impl Controller for RateDriven {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Congestion, CongestionControl, Growth};
+    use super::super::{Congestion, CongestionControl, Growth, Measured};
     use super::*;
 
     const MS: fn(u64) -> Instant = Instant::from_millis;
@@ -144,23 +145,26 @@ mod tests {
     /// Ten runs of 10 kB, a millisecond apart, each acknowledged ten milliseconds later: 10 MB/s.
     fn measured() -> Congestion {
         let mut c = Congestion::new(CongestionControl::RateDriven, 1 << 20, SMSS as usize, 10);
-        assert!(c.wants_runs());
+        assert!(c.measures());
         for ms in 0..100u64 {
             let in_flight = 10_000 * ms.min(10);
             c.on_sent(&Run { now: MS(1000 + ms), bytes: 10_000, in_flight, app_limited: false });
             if ms >= 10 {
-                c.on_ack(&Acked {
-                    now: MS(1000 + ms),
-                    acked: 10_000,
+                let measured = Measured {
                     delivered: 10_000,
-                    marked: 0,
                     newest: Some(MS(990 + ms)),
                     rtt: Some(Duration::from_millis(10)),
                     min_rtt: Some(Duration::from_millis(10)),
-                    srtt: Duration::from_millis(10),
                     in_flight: 100_000,
-                    growth: Growth::SourceLimited,
                     rate: None,
+                };
+                c.on_ack(&Acked {
+                    now: MS(1000 + ms),
+                    acked: 10_000,
+                    marked: 0,
+                    srtt: Duration::from_millis(10),
+                    growth: Growth::SourceLimited,
+                    measured: Some(measured),
                 });
             }
         }

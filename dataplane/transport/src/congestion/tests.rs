@@ -20,19 +20,7 @@ impl Congestion {
 }
 
 fn acked_now(now: Instant, acked: u64, srtt: Duration) -> Acked {
-    Acked {
-        now,
-        acked,
-        delivered: acked,
-        marked: 0,
-        newest: None,
-        rtt: None,
-        min_rtt: None,
-        srtt,
-        in_flight: 0,
-        growth: Growth::Allowed,
-        rate: None,
-    }
+    Acked { now, acked, marked: 0, srtt, growth: Growth::Allowed, measured: None }
 }
 
 /// Acknowledges a whole window in segments during one round trip from `now`.

@@ -7,7 +7,7 @@ use base::Instant;
 use super::LossRecovery;
 use super::flight_state::FlightState;
 use super::scoreboard::Scoreboard;
-use crate::congestion::{Acked, Echo, Growth};
+use crate::congestion::{Acked, Echo, Growth, Measured};
 use crate::delivery::Delivery;
 use crate::episode::{Episode, Proof};
 use crate::frto::{self, Frto, Seen, Verdict};
@@ -272,19 +272,24 @@ impl LossRecovery {
         (ack, growth): (&Ack, Growth),
         config: &impl Parameters,
     ) {
-        self.cc.on_ack(&Acked {
-            now: ack.now,
-            acked: ack.acked,
+        let measured = self.cc.measures().then(|| Measured {
             delivered: ack.delivery.octets,
-            marked: ack.marked,
             newest: ack.delivery.latest.map(|latest| latest.at),
             rtt: ack.delivery.shortest_rtt(),
             min_rtt: self.rack.min_rtt(),
-            srtt: self.rtt.srtt().unwrap_or_else(|| self.rtt.rto(config)),
             in_flight: board.pipe(),
-            growth,
             rate: None,
         });
+        if growth != Growth::None || measured.is_some() {
+            self.cc.on_ack(&Acked {
+                now: ack.now,
+                acked: ack.acked,
+                marked: ack.marked,
+                srtt: self.rtt.srtt().unwrap_or_else(|| self.rtt.rto(config)),
+                growth,
+                measured,
+            });
+        }
         let over_at = self.episode.as_ref().and_then(|e| e.over_at);
         if state.phase == Phase::Open && over_at.is_some_and(|at| board.una() > at) {
             self.episode = None;

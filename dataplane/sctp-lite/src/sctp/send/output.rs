@@ -55,7 +55,7 @@ impl Sender {
             self.last_sent = now;
             self.burst = self.burst.saturating_sub(1);
             let octets = self.board.pipe() - before;
-            if self.recovery.cc().wants_runs() {
+            if self.recovery.cc().measures() {
                 let app_limited = !source.has_data() && !self.board.awaits_retransmission();
                 let run = Run { now, bytes: octets, in_flight: before, app_limited };
                 self.recovery.cc_mut().on_sent(&run);

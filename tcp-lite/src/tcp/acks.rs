@@ -39,7 +39,7 @@ pub(crate) struct AckInfo<'a> {
 impl Sender {
     /// RFC 5961 §5: the range of acceptable acknowledgement numbers.
     pub(crate) fn is_acceptable(&self, ack: ExtSeq) -> bool {
-        self.una.minus(self.max_wnd.into()) <= ack && ack <= self.nxt
+        self.una.minus(self.window.largest().into()) <= ack && ack <= self.nxt
     }
 
     /// An acceptable acknowledgement (RFC 9293 §3.10.7.4, fifth check). Returns whether it acknowledged
@@ -79,7 +79,7 @@ impl Sender {
 
     /// What follows from an acknowledgement for loss recovery and the congestion window.
     fn recover(&mut self, before: Phase, ack: &Ack, config: &Config, stats: &mut Counts) {
-        let smss = u64::from(self.emss);
+        let smss = u64::from(self.size.emss());
         let (recovery, state, board) = self.parts();
         let repaired = recovery.judge_probe(state, ack);
         let over = recovery.leave(state, &board, before, ack);
@@ -179,7 +179,7 @@ impl Sender {
         let below = first.end <= info.ack;
         let inside = block(1).is_some_and(|b| b.start <= first.start && first.end <= b.end);
         // Nothing older than what the peer can still have seen.
-        let recent = first.start >= self.una.minus(self.max_wnd.max(1 << 16).into());
+        let recent = first.start >= self.una.minus(self.window.largest().max(1 << 16).into());
         ((below || inside) && recent).then_some(first)
     }
 
@@ -195,25 +195,19 @@ impl Sender {
 
     /// Karn's algorithm (RFC 6298 §3), or else the echoed timestamp (RFC 7323 §4.1).
     fn measure(&mut self, ack: &Ack, config: &Config) {
-        let (ends, smss) = ((self.una, self.nxt), u64::from(self.emss));
+        let (ends, smss) = ((self.una, self.nxt), u64::from(self.size.emss()));
         self.recovery.measure(&mut self.out.state, ack, ends, smss, config);
     }
 
     /// Returns whether the right edge or the window changed.
     fn update_window(&mut self, now: Instant, info: AckInfo<'_>) -> bool {
-        // RFC 9293 §3.10.7.4: not by old segments. A retransmission has an old number and still says
-        // something new when it acknowledges more: left out, the old window would count from the new
-        // SND.UNA on, beyond what the peer granted.
-        let newer = self.wl2 < info.ack
-            || self.wl1 < info.seq
-            || (self.wl1 == info.seq && self.wl2 <= info.ack);
-        if info.ack < self.una || !newer {
+        if info.ack < self.una || !self.window.may_be_set_by(info.seq, info.ack) {
             return false;
         }
-        let changed = u64::from(self.wnd) != info.window;
-        let opened = self.wnd == 0 && info.window > 0;
-        self.set_window(info.seq, info.ack, info.window);
-        if self.wnd == 0 {
+        let changed = u64::from(self.window.size()) != info.window;
+        let opened = self.window.is_closed() && info.window > 0;
+        self.window.set(info.seq, info.ack, info.window);
+        if self.window.is_closed() {
             self.progress_at = now; // RFC 9293 §3.8.6.1: it answers, so it lives (MUST-37)
         }
         if opened {
@@ -234,26 +228,11 @@ impl Sender {
     /// flight, suspected or awaited, and the window is open and the same.
     pub(crate) fn is_quiet(&self, window: u64) -> bool {
         self.flight() == 0
-            && window == u64::from(self.wnd)
+            && window == u64::from(self.window.size())
             && window > 0
             && self.out.state.phase() == Phase::Open
             && self.out.state.is_probe_quiet()
             && self.recovery.is_settled()
-    }
-
-    /// SND.WL1, SND.WL2, by a segment that says nothing else (RFC 9293 §3.10.7.4).
-    pub(crate) fn note_segment(&mut self, seq: ExtSeq, ack: ExtSeq) {
-        self.wl1 = self.wl1.max(seq);
-        self.wl2 = self.wl2.max(ack);
-    }
-
-    /// SND.WND, SND.WL1, SND.WL2.
-    pub(crate) fn set_window(&mut self, seq: ExtSeq, ack: ExtSeq, window: u64) {
-        // RFC 7323 §2.3: at most 65535 << 14.
-        self.wnd = window as u32;
-        self.max_wnd = self.max_wnd.max(self.wnd);
-        self.wl1 = self.wl1.max(seq);
-        self.wl2 = ack;
     }
 
     fn on_duplicate(&mut self, flight: u64, stats: &mut Counts) {
@@ -266,9 +245,9 @@ impl Sender {
             // After a time-out only what was sent since can be arriving (RFC 5682 §2.1 step 3a).
             let most = match self.out.state.phase() {
                 Phase::Loss { point } => self.nxt.since(point),
-                _ => self.flight().saturating_sub(u64::from(self.emss)),
+                _ => self.flight().saturating_sub(u64::from(self.size.emss())),
             };
-            self.out.reno_sacked = (self.out.reno_sacked + u64::from(self.emss)).min(most);
+            self.out.reno_sacked = (self.out.reno_sacked + u64::from(self.size.emss())).min(most);
         }
     }
 
@@ -277,7 +256,7 @@ impl Sender {
     /// An acknowledgement moved SND.UNA; `over` when it ended the recovery. Without SACK a partial one says that the
     /// next segment is lost, too (RFC 6582 §3.2 (4)).
     fn after_partial_ack(&mut self, before: Phase, over: bool, ack: &Ack) {
-        let smss = u64::from(self.emss);
+        let smss = u64::from(self.size.emss());
         match before {
             Phase::Recovery { .. } if !over && !self.sack => {
                 let rest = ack.delivery.octets.saturating_sub(smss);
@@ -341,7 +320,7 @@ impl Sender {
 
     /// The reordering timer expired.
     pub(crate) fn on_reorder_timeout(&mut self, now: Instant, config: &Config, stats: &mut Counts) {
-        let smss = u64::from(self.emss);
+        let smss = u64::from(self.size.emss());
         let (recovery, state, mut board) = self.parts();
         let found = recovery.on_reorder_timeout(state, &mut board, (now, smss), config);
         self.on_losses(found, stats);

@@ -16,6 +16,7 @@ use super::sender::Sender;
 use super::seq::{ExtSeq, SeqNumber};
 use super::state::{State, Transition};
 use super::stats::{Counts, Info, Stats};
+use super::syn::Syn;
 use super::timers::{Timer, Timers};
 
 /// Retransmissions after which the path is suspect, R1 (RFC 9293 §3.8.3 SHLD-10).
@@ -52,8 +53,7 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Connection {
     pub(super) state: State,
-    /// A SYN, or SYN and ACK, is to be sent.
-    pub(super) syn_due: bool,
+    pub(super) syn: Syn,
     /// A keepalive probe is to be sent.
     pub(super) keepalive_due: bool,
     /// Both sides use timestamps.
@@ -63,10 +63,6 @@ pub struct Connection {
     pub(super) ecn: Ecn,
     /// Opened by the peer.
     pub(super) passive: bool,
-    /// The SYN was sent more than once.
-    pub(super) syn_lost: bool,
-    /// Nobody knows when the SYN was sent.
-    pub(super) syn_unmeasured: bool,
     pub(super) send: Sender,
     /// Meaningful once the peer's SYN has come.
     pub(super) recv: Receiver,
@@ -76,10 +72,6 @@ pub struct Connection {
     pub(super) keepalives_unanswered: u32,
     /// A reset to send and its sequence number.
     pub(super) reset_due: Option<SeqNumber>,
-    /// Our MSS, for the SYN.
-    pub(super) our_mss: u16,
-    /// Window in the SYN sent last.
-    pub(super) syn_window: u16,
     pub(super) path: PathMtu,
     events: ArrayVec<Event, 3>,
     pub(super) config: Arc<Config>,
@@ -109,14 +101,12 @@ impl Connection {
         send.nxt = send.iss().plus(1);
         Connection {
             state: State::SynSent,
-            syn_due: true,
+            syn: Syn::new(mss),
             keepalive_due: false,
             timestamps: false,
             scales: false,
             ecn: Ecn::offering(config.ecn, config.congestion.exact_ecn()),
             passive: false,
-            syn_lost: false,
-            syn_unmeasured: false,
             recv: Receiver::new(SeqNumber(0), &config, mss, 0, now),
             send,
             timers: Timers::new(),
@@ -124,8 +114,6 @@ impl Connection {
             heard_at: now,
             keepalives_unanswered: 0,
             reset_due: None,
-            our_mss: mss,
-            syn_window: 0,
             path: PathMtu::new(mss, tuple.remote.is_ipv6(), config.min_path_mtu),
             events: ArrayVec::new(),
             config,
@@ -161,17 +149,17 @@ impl Connection {
         // RFC 7323 §2.3: a larger shift is taken for 14. §2.2: both or none.
         let scale = options.window_scale.filter(|_| config.window_scale).map(|s| s.min(14));
         self.scales = scale.is_some();
-        self.send.shift = scale.unwrap_or(0);
+        self.send.window.set_shift(scale.unwrap_or(0));
         let shift = if scale.is_some() { config.window_shift() } else { 0 };
         self.send.sack = config.sack && options.sack_permitted; // RFC 2018 §2
         self.timestamps = config.timestamps && options.timestamps.is_some(); // RFC 7323 §3.2
         self.ecn.negotiate(syn, config.ecn);
         // RFC 9293 §3.7.1 MUST-15
         let peer_mss = options.mss.unwrap_or_else(|| default_mss(self.v6)).max(config.min_mss);
-        self.send.set_mss(peer_mss, self.timestamps);
+        self.send.size.settle(peer_mss, self.timestamps);
         self.path.limit_to(peer_mss);
         let options_len = if self.timestamps { super::segment::TIMESTAMPS_LEN } else { 0 };
-        let rmss = self.our_mss.saturating_sub(options_len as u16).max(1);
+        let rmss = self.syn.mss.saturating_sub(options_len as u16).max(1);
         self.recv = Receiver::new(syn.seq, config, rmss, shift, now);
         self.recv.d_sacks = self.send.sack;
         if let Some(stamps) = options.timestamps.filter(|_| self.timestamps) {
@@ -179,14 +167,14 @@ impl Connection {
         }
         // RFC 7323 §2.2: the window of a SYN is never scaled.
         let window = u64::from(syn.window);
-        self.send.set_window(self.recv.irs(), self.send.una, window);
+        self.send.window.set(self.recv.irs(), self.send.una, window);
     }
 
     /// SYN and ACK with this window went out before there was a connection.
     pub(super) fn syn_answered_without_state(&mut self, window: u16) {
-        self.syn_due = false;
-        self.syn_unmeasured = true;
-        self.syn_window = window;
+        self.syn.due = false;
+        self.syn.unmeasured = true;
+        self.syn.window = window;
         self.recv.offered(window);
     }
 
@@ -281,14 +269,14 @@ impl Connection {
             rto: self.send.recovery.rtt().rto(&self.config),
             cwnd: self.send.recovery.cc().cwnd(),
             ssthresh: self.send.recovery.cc().ssthresh(),
-            send_window: self.send.wnd.into(),
+            send_window: self.send.window.size().into(),
             flight: self.send.flight(),
             receive_window: self.recv.edge.since(self.recv.nxt),
             ranges: self.recv.ranges(),
             sack: self.send.sack,
             timestamps: self.timestamps,
             ecn: self.ecn.sends(),
-            send_window_shift: self.scales.then_some(self.send.shift),
+            send_window_shift: self.scales.then_some(self.send.window.shift()),
             receive_window_shift: self.recv.shift,
         }
     }
@@ -384,7 +372,7 @@ impl Connection {
     /// Nothing is due any more but a reset.
     pub(super) fn stop(&mut self) {
         self.timers.stop_all();
-        self.syn_due = false;
+        self.syn.due = false;
         self.keepalive_due = false;
         self.recv.ack_now = false;
         self.recv.owed = 0;
@@ -393,9 +381,9 @@ impl Connection {
     /// ESTABLISHED.
     pub(super) fn connected(&mut self, now: Instant) {
         self.go(Transition::SynAcked);
-        self.syn_due = false;
+        self.syn.due = false;
         self.timers.stop(Timer::Retransmit);
-        self.send.established(&self.config, self.syn_lost);
+        self.send.established(&self.config, self.syn.lost);
         self.send.progress_at = now;
         self.tell(Event::Connected);
         if let Some(keepalive) = self.config.keepalive {

@@ -32,7 +32,7 @@ impl Sender {
             board: &mut out.board,
             una: self.una,
             nxt: self.nxt,
-            emss: self.emss,
+            emss: self.size.emss(),
             sack: self.sack,
             reno_sacked: out.reno_sacked,
             before_dups: (self.dup_acks > 0).then_some(out.flight_before_dups),

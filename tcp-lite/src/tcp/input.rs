@@ -65,7 +65,7 @@ impl Connection {
             }
             if self.ecn.withdraw() {
                 // RFC 3168 §6.1.1.1: perhaps it was the flags that were refused.
-                self.syn_due = true;
+                self.syn.due = true;
                 self.timers.stop(Timer::Retransmit);
                 return Ok(());
             }
@@ -76,11 +76,11 @@ impl Connection {
             return Err(DropReason::NoAck); // fifth: neither SYN nor RST
         }
         self.negotiate(seg, now);
-        self.recv.offered(self.syn_window);
+        self.recv.offered(self.syn.window);
         if !acked {
             // Simultaneous open (RFC 9293 §3.5, figure 7). Text is not taken, the peer sends it again.
             self.go(Transition::SynArrived);
-            self.syn_due = true;
+            self.syn.due = true;
             self.timers.stop(Timer::Retransmit);
             return Ok(());
         }
@@ -95,10 +95,10 @@ impl Connection {
     /// The SYN's round trip, if it was sent once or the peer echoes which one it answers (RFC 6298 §3,
     /// RFC 7323 §4.1).
     fn measure_syn(&mut self, now: Instant, seg: &Segment<'_>) {
-        if self.syn_unmeasured {
+        if self.syn.unmeasured {
             return;
         }
-        let rtt = if self.syn_lost {
+        let rtt = if self.syn.lost {
             let echoed = self.echoed_ms(now, seg);
             echoed.map(|ms| Duration::from_millis((now.as_millis() - ms).max(1)))
         } else {
@@ -121,7 +121,7 @@ impl Connection {
         let mut syn = seg.flags.has(Flags::SYN);
         if self.state == State::SynReceived && syn && start == self.recv.irs() {
             if !seg.flags.has(Flags::ACK) {
-                self.syn_due = true; // our SYN and ACK was lost
+                self.syn.due = true; // our SYN and ACK was lost
                 return Err(DropReason::UnexpectedSyn);
             }
             // Simultaneous open: the SYN is trimmed off, the acknowledgement counts (appendix A.2).
@@ -276,11 +276,11 @@ impl Connection {
         up: &mut U,
     ) {
         let ack = self.send.una.near(seg.ack);
-        let window = u64::from(seg.window) << self.send.shift;
+        let window = self.send.window.scaled(seg.window);
         if self.state == State::SynReceived {
             self.measure_syn(now, seg);
             self.connected(now);
-            self.send.set_window(start, ack, window);
+            self.send.window.set(start, ack, window);
             self.announce_emss(up);
             return;
         }
@@ -297,7 +297,7 @@ impl Connection {
         }
         if ack == self.send.una && self.send.is_quiet(window) && seg.options.sack.is_empty() {
             // A peer that only sends: every other segment of a busy stream.
-            return self.send.note_segment(start, ack);
+            return self.send.window.note(start, ack);
         }
         let info = AckInfo {
             seq: start,
@@ -312,7 +312,7 @@ impl Connection {
         let advanced = self.send.on_ack(now, info, &self.config, &mut self.stats);
         self.loss_timer_after_ack(now, advanced);
         self.path_after_ack(now);
-        if self.send.wnd == 0 {
+        if self.send.window.is_closed() {
             self.stats.rare().closed_since.get_or_insert(now);
         } else if let Some(rare) = self.stats.seen_mut() {
             rare.closed_since = None;
@@ -448,8 +448,7 @@ impl Connection {
 
     /// The upper layer learns the effective MSS as soon as it is known.
     pub(super) fn announce_emss(&mut self, up: &mut impl SegmentSource) {
-        if self.send.emss_news {
-            self.send.emss_news = false;
+        if self.send.size.take_change() {
             up.emss_changed(self.send.emss());
         }
     }

@@ -70,7 +70,7 @@ impl Connection {
             && send.out.board.segs_sacked() == 0
             && !send.out.board.awaits_retransmission()
             && send.recovery.timeouts_in_a_row() == 0
-            && send.wnd > 0
+            && !send.window.is_closed()
     }
 
     /// [`Timer::Retransmit`] expired with data in flight.
@@ -107,7 +107,7 @@ impl Connection {
         if self.closed_too_long(now) {
             return self.reset_after_silence();
         }
-        if self.send.wnd == 0 {
+        if self.send.window.is_closed() {
             // RFC 9293 §3.8.6.1: what is outstanding probes the window; no sign of congestion.
             self.send.probe_due = true;
             self.send.recovery.rtt_mut().back_off();

@@ -79,7 +79,7 @@ impl Connection {
 
     /// <SEQ=ISS><CTL=SYN>, or <SEQ=ISS><ACK=RCV.NXT><CTL=SYN,ACK> (RFC 9293 §3.10.1, §3.10.7.2).
     fn send_syn(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
-        if !self.syn_due {
+        if !self.syn.due {
             return;
         }
         let reply = self.state == State::SynReceived;
@@ -91,7 +91,7 @@ impl Connection {
         let stamps = if reply { self.timestamps } else { config.timestamps };
         let scale = if reply { self.scales } else { config.window_scale };
         seg.options = Options {
-            mss: Some(self.our_mss), // RFC 9293 §3.7.1 SHLD-5
+            mss: Some(self.syn.mss), // RFC 9293 §3.7.1 SHLD-5
             window_scale: scale.then(|| config.window_shift()),
             sack_permitted: if reply { self.send.sack } else { config.sack },
             timestamps: stamps.then(|| Timestamps {
@@ -107,9 +107,9 @@ impl Connection {
         if !self.put_as(&seg, self.ecn.is_syn_capable(reply), tx) {
             return;
         }
-        self.syn_due = false;
-        self.syn_window = window;
-        self.syn_lost |= self.timers.is_set(Timer::Retransmit);
+        self.syn.due = false;
+        self.syn.window = window;
+        self.syn.lost |= self.timers.is_set(Timer::Retransmit);
         if reply {
             self.recv.offered(window);
         }
@@ -134,7 +134,7 @@ impl Connection {
                 self.send.recovery.cc_mut().after_idle(self.config.initial_window);
             }
         }
-        if self.send.probe_due && self.send.wnd == 0 {
+        if self.send.probe_due && self.send.window.is_closed() {
             self.send_probe(now, up, tx);
         }
         if self.send.out.state.probe_due() {
@@ -223,7 +223,7 @@ impl Connection {
         send_room(
             self.send.usable(),
             self.send.emss(),
-            self.send.max_wnd.into(),
+            self.send.window.largest().into(),
             self.send.flight(),
             self.send.probe_due,
         )
@@ -232,7 +232,7 @@ impl Connection {
     /// The next lost segment, unless the peer's window shrank to its left (RFC 9293 §3.8.6 SHLD-16); the
     /// part of it that is in the window.
     fn next_lost_in_window(&mut self) -> Option<Resend> {
-        if self.send.wnd == 0 {
+        if self.send.window.is_closed() {
             return None; // probes do it
         }
         let resend = self.send.out.board.next_lost()?;
@@ -330,7 +330,7 @@ impl Connection {
         if fin {
             flags = flags.with(Flags::FIN);
         }
-        if self.send.wnd > 0 {
+        if !self.send.window.is_closed() {
             flags = flags.with(self.ecn.data_flags(self.stats.window_reductions()));
         }
         let window = self.recv.advertise(up.room());
@@ -340,7 +340,7 @@ impl Connection {
 
     /// The segment of new data that was written goes out.
     fn commit_new(&mut self, now: Instant, len: usize, fin: bool, tx: &mut impl TxBatch) {
-        if self.ecn.sends() && self.send.wnd > 0 {
+        if self.ecn.sends() && !self.send.window.is_closed() {
             tx.ecn_capable(); // RFC 3168 §6.1.5, §6.1.6: new data only, and no window probes
         }
         tx.commit(self.header_len() + len);
@@ -451,7 +451,7 @@ impl Connection {
         up: &mut U,
         tx: &mut impl TxBatch,
     ) {
-        if self.send.out.board.is_empty() || self.send.wnd == 0 {
+        if self.send.out.board.is_empty() || self.send.window.is_closed() {
             self.send.out.state.forget_probe();
             return;
         }

@@ -130,7 +130,7 @@ impl Connection {
         if mss < self.path.floor() {
             return TooBig::BadSize;
         }
-        let payload = self.send.payload_of(mss);
+        let payload = self.send.size.payload_of(mss);
         let probe = self.path.probe().map(|(start, len)| (self.send.una.near(start), len));
         if probe.is_some_and(|(start, len)| start <= seq && seq.since(start) < u64::from(len)) {
             return self.probe_reported(now, mss, payload);
@@ -222,7 +222,7 @@ impl Connection {
         let evident = self.send.out.board.shorter_arrived();
         let fall = fall(self.send.recovery.timeouts_in_a_row(), evident, u32::MAX);
         let longest = self.send.out.board.head().map_or(0, |head| head.len);
-        let is_long = longest > self.send.payload_of(self.path.floor());
+        let is_long = longest > self.send.size.payload_of(self.path.floor());
         let Some(fall) = fall.filter(|_| is_long) else { return };
         if let Change::Size(_) = self.path.found().search.black_hole(fall) {
             self.stats.more().path_mtu_black_holes += 1;
@@ -239,7 +239,7 @@ impl Connection {
         self.path.found().probe = None;
         match fate {
             ProbeFate::Arrived(payload) => {
-                let mss = self.send.mss_of(payload);
+                let mss = self.send.size.mss_of(payload);
                 if let Change::Size(_) = self.path.found().search.arrived(mss) {
                     self.use_path_mss();
                 }
@@ -253,7 +253,7 @@ impl Connection {
                 let round_trip = self.send.recovery.rtt().srtt().unwrap_or(Duration::from_secs(1));
                 let next = now + pause(round_trip, segments, timed_out);
                 let raise_at = now + self.config.path_mtu_raise;
-                let mss = self.send.mss_of(payload);
+                let mss = self.send.size.mss_of(payload);
                 self.path.found().search.lost(mss, alone, next, raise_at);
             }
         }
@@ -273,7 +273,7 @@ impl Connection {
         {
             return None;
         }
-        let payload = self.send.payload_of(found.search.probe(now)?);
+        let payload = self.send.size.payload_of(found.search.probe(now)?);
         let open = self.send.pipe() + payload as u64 <= self.send.recovery.cc().cwnd();
         let usable = self.send.usable() >= payload as u64;
         (payload > self.send.emss() && open && usable).then_some(payload)

@@ -7,8 +7,9 @@ use transport::loss_recovery::{FlightState, LossRecovery};
 use super::config::Config;
 use super::congestion::Congestion;
 use super::pacing::{self, Pace};
+use super::peer_window::PeerWindow;
 use super::scoreboard::Scoreboard;
-use super::segment::TIMESTAMPS_LEN;
+use super::segment_size::SegmentSize;
 use super::seq::{ExtSeq, SeqNumber};
 use super::timers::LossTimer;
 
@@ -19,15 +20,11 @@ pub(crate) struct Sender {
     pub(crate) una: ExtSeq,
     /// SND.NXT.
     pub(crate) nxt: ExtSeq,
-    /// SND.WND, octets beyond SND.UNA.
-    pub(crate) wnd: u32,
-    /// MAX.SND.WND (RFC 5961 §5).
-    pub(crate) max_wnd: u32,
+    pub(crate) window: PeerWindow,
     /// What matters only while something is in flight.
     pub(crate) out: Lazy<Outstanding>,
     pub(crate) recovery: LossRecovery,
-    /// Effective MSS: octets of payload in a segment.
-    pub(super) emss: u32,
+    pub(super) size: SegmentSize,
     /// The peer uses SACK.
     pub(crate) sack: bool,
     /// What the retransmission timer is set for.
@@ -39,25 +36,14 @@ pub(crate) struct Sender {
     /// A FIN follows the data.
     pub(crate) fin_queued: bool,
     pub(crate) fin_sent: bool,
-    /// The upper layer has to hear of the effective MSS.
-    pub(crate) emss_news: bool,
     /// When data was sent last.
     pub(crate) last_sent: Instant,
     /// When the peer acknowledged something new last, or something was sent with nothing in flight.
     pub(crate) progress_at: Instant,
-    /// Shift of the peer's window field.
-    pub(crate) shift: u8,
     iss: SeqNumber,
-    /// SND.WL1, SND.WL2.
-    pub(super) wl1: ExtSeq,
-    pub(super) wl2: ExtSeq,
     pub(super) dup_acks: u32,
     /// Longest payload that was acknowledged before `out` was released.
     longest_acked: u16,
-    /// MSS of the peer and of the path, options not deducted.
-    peer_mss: u16,
-    path_mss: u16,
-    options_len: u8,
 }
 
 base::near!(Sender: out, recovery);
@@ -107,32 +93,24 @@ impl Sender {
         Sender {
             una: first,
             nxt: first,
-            wnd: 0,
-            max_wnd: 0,
+            window: PeerWindow::new(first),
             out: Lazy::new(),
             recovery: LossRecovery::new(
                 congestion(config, usize::from(mss), config.initial_window),
                 config,
             ),
-            emss: u32::from(mss),
+            size: SegmentSize::new(mss),
             sack: false,
             loss_timer: LossTimer::Rto,
             probe_due: false,
             probing: false,
             fin_queued: false,
             fin_sent: false,
-            emss_news: false,
             last_sent: now,
             progress_at: now,
-            shift: 0,
             iss,
-            wl1: ExtSeq::default(),
-            wl2: first,
             dup_acks: 0,
             longest_acked: 0,
-            peer_mss: mss,
-            path_mss: mss,
-            options_len: 0,
         }
     }
 
@@ -146,7 +124,7 @@ impl Sender {
         // RFC 5681 §3.1: one segment when the SYN was lost.
         let segments = if syn_lost { 1 } else { config.initial_window };
         self.recovery.restart(congestion(config, self.emss(), segments));
-        self.emss_news = true;
+        self.size.announce();
     }
 
     /// ISS.
@@ -181,7 +159,7 @@ impl Sender {
 
     /// The right edge of the peer's window.
     pub(crate) fn right_edge(&self) -> ExtSeq {
-        self.una.plus(self.wnd.into())
+        self.una.plus(self.window.size().into())
     }
 
     /// The usable window; none when the peer shrank it below what is in flight (RFC 9293 §3.8.6 MUST-34).
@@ -196,7 +174,7 @@ impl Sender {
     /// True when the congestion window takes a full segment (RFC 6675 §5 (C)).
     pub(crate) fn cwnd_open(&self) -> bool {
         let pipe = self.pipe();
-        pipe == 0 || pipe + u64::from(self.emss) <= self.recovery.cc().cwnd()
+        pipe == 0 || pipe + u64::from(self.size.emss()) <= self.recovery.cc().cwnd()
     }
 
     /// How fast to send, if paced.
@@ -204,7 +182,7 @@ impl Sender {
         if !config.pacing {
             return None;
         }
-        self.recovery.pace(self.emss.into())
+        self.recovery.pace(self.size.emss().into())
     }
 
     /// True where the acknowledgements clock what is sent, one by one: receivers that delay them for two
@@ -250,45 +228,22 @@ impl Sender {
     /// Effective MSS: octets of payload in a segment.
     #[inline]
     pub(crate) fn emss(&self) -> usize {
-        self.emss as usize
-    }
-
-    /// What the SYNs settled (RFC 9293 §3.7.1).
-    pub(crate) fn set_mss(&mut self, peer_mss: u16, timestamps: bool) {
-        self.peer_mss = peer_mss;
-        self.options_len = if timestamps { TIMESTAMPS_LEN as u8 } else { 0 };
-        self.emss = self.computed_emss() as u32;
+        self.size.emss() as usize
     }
 
     /// The path takes segments of `mss` (RFC 1191). Returns whether the effective MSS shrank.
     pub(crate) fn set_path_mss(&mut self, mss: u16) -> bool {
-        self.path_mss = mss;
-        let emss = self.computed_emss();
-        let shrank = emss < self.emss();
-        if emss != self.emss() {
-            self.emss = emss as u32;
+        let before = self.emss();
+        let changed = self.size.set_path_mss(mss);
+        let emss = self.emss();
+        if changed {
             self.recovery.cc_mut().set_smss(emss);
-            self.emss_news = true;
         }
+        let shrank = emss < before;
         if shrank && let Some(out) = self.out.get_mut() {
             out.board.mark_longer_lost(emss);
         }
         shrank
-    }
-
-    /// Payload octets of a segment of this MSS.
-    pub(crate) fn payload_of(&self, mss: u16) -> usize {
-        usize::from(mss).saturating_sub(self.options_len.into()).max(1)
-    }
-
-    /// The other way round.
-    pub(crate) fn mss_of(&self, payload: u16) -> u16 {
-        payload.saturating_add(self.options_len.into())
-    }
-
-    /// Options of data segments are deducted; SACK blocks never ride on them (RFC 9293 §3.7.1).
-    fn computed_emss(&self) -> usize {
-        self.payload_of(self.peer_mss.min(self.path_mss))
     }
 }
 

@@ -39,9 +39,9 @@ impl Connection {
             self.delete(CloseReason::Timeout);
             return;
         }
-        self.syn_lost = true;
+        self.syn.lost = true;
         self.ecn.withdraw();
-        self.syn_due = true;
+        self.syn.due = true;
         self.send.recovery.on_silence();
         self.timers.set(Timer::Retransmit, now + self.send.recovery.rtt().rto(&self.config));
     }
@@ -61,7 +61,7 @@ impl Connection {
     /// RFC 6429 §4: the owner's bound on a window that stays closed.
     pub(super) fn closed_too_long(&self, now: Instant) -> bool {
         let closed_since = self.stats.seen().and_then(|rare| rare.closed_since);
-        let limit = self.config.zero_window_limit.filter(|_| self.send.wnd == 0);
+        let limit = self.config.zero_window_limit.filter(|_| self.send.window.is_closed());
         let closed_for = |since| now.saturating_since(since);
         limit.zip(closed_since).is_some_and(|(limit, since)| closed_for(since) >= limit)
     }

@@ -7,7 +7,7 @@ use transport::ranges::Range;
 use transport::seq::{ExtSeq, SeqNumber};
 use wire::sctp::{GapBlock, Sack, Tsn};
 
-use super::recover::Told;
+use super::recover::SackInfo;
 use super::{Sender, one};
 use crate::seam::MessageSource;
 
@@ -64,9 +64,9 @@ impl Sender {
             self.stats.old_sacks += 1; // RFC 9260 §6.2.1 D i
             return Ok(Acknowledged::Stale);
         }
-        let told = self.take_in(now, una, sack, source);
-        let progressed = told.ack.advanced || told.sack_news;
-        self.after_ack(told);
+        let info = self.take_in(now, una, sack, source);
+        let progressed = info.ack.advanced || info.sack_news;
+        self.after_ack(info);
         Ok(progress(progressed))
     }
 
@@ -82,11 +82,11 @@ impl Sender {
         if una < self.board.una {
             return Ok(Acknowledged::Stale);
         }
-        let mut told = self.told(now, una, false);
-        self.advance(&mut told.ack, source);
-        self.recovery.on_delivery(now, &told.ack.delivery);
-        let advanced = told.ack.advanced;
-        self.after_ack(told);
+        let mut info = self.new_info(now, una, false);
+        self.advance(&mut info.ack, source);
+        self.recovery.on_delivery(now, &info.ack.delivery);
+        let advanced = info.ack.advanced;
+        self.after_ack(info);
         Ok(progress(advanced))
     }
 
@@ -117,7 +117,7 @@ impl Sender {
         }
     }
 
-    fn told(&self, now: Instant, una: ExtSeq, has_data: bool) -> Told {
+    fn new_info(&self, now: Instant, una: ExtSeq, has_data: bool) -> SackInfo {
         let ack = Ack {
             now,
             ack: una,
@@ -136,7 +136,7 @@ impl Sender {
             sack: true,
         };
         let flight = self.board.nxt().since(self.board.una);
-        Told { ack, has_data, sack_news: false, flight }
+        SackInfo { ack, has_data, sack_news: false, flight }
     }
 
     /// The board takes a SACK in.
@@ -146,21 +146,21 @@ impl Sender {
         una: ExtSeq,
         sack: &Sack<'_>,
         source: &mut impl MessageSource,
-    ) -> Told {
-        let mut told = self.told(now, una, source.has_data());
-        let ack = &mut told.ack;
+    ) -> SackInfo {
+        let mut info = self.new_info(now, una, source.has_data());
+        let ack = &mut info.ack;
         self.heard = true;
         self.probes_unanswered = 0;
         self.advance(ack, source);
         let blocks = self.sack(una, sack.gaps(), &mut ack.delivery);
-        told.sack_news = blocks.news;
+        info.sack_news = blocks.news;
         self.watch_reneging(una, sack, blocks, &mut ack.delivery);
         self.recovery.on_delivery(now, &ack.delivery);
         let twice = self.duplicates(sack.duplicates());
         (ack.resent_twice, ack.probe_twice) = (twice.resent, twice.probe);
-        ack.bare_duplicate = sack.gaps().len() == 0 && !ack.advanced && told.flight > 0;
+        ack.bare_duplicate = sack.gaps().len() == 0 && !ack.advanced && info.flight > 0;
         self.set_window(sack.header.a_rwnd);
-        told
+        info
     }
 
     /// The Cumulative TSN Ack Point moves (RFC 9260 §6.7: what it passes is forgotten).

@@ -13,7 +13,7 @@ use super::board::Board;
 
 /// What is known of an acknowledgement once the board has taken it in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct SackInfo {
     pub(super) ack: Ack,
     /// New data waits.
     pub(super) has_data: bool,
@@ -25,11 +25,11 @@ pub(super) struct Told {
 
 impl Sender {
     /// The board has taken an acknowledgement in.
-    pub(super) fn after_ack(&mut self, told: Told) {
-        let Told { mut ack, .. } = told;
+    pub(super) fn after_ack(&mut self, info: SackInfo) {
+        let SackInfo { mut ack, .. } = info;
         ack.acked = ack.delivery.octets;
-        ack.duplicate = told.sack_news || ack.bare_duplicate;
-        ack.can_send_new = told.has_data && self.room_for_new() > 0;
+        ack.duplicate = info.sack_news || ack.bare_duplicate;
+        ack.can_send_new = info.has_data && self.room_for_new() > 0;
         self.recover(&ack);
         let packets = ack.delivery.octets.div_ceil(self.smss() as u64);
         if packets > 0 {

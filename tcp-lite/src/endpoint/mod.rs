@@ -46,7 +46,7 @@ use ddp::rdmap;
 use ddp::{PdId, PeerId, RegionMemory, StreamId, Ulp, UlpEvent};
 use std::sync::Arc;
 use thiserror::Error;
-use upper::{Full, Notice, Stage, Up, Upper};
+use upper::{Full, Notice, Stage, Upper, UpperCall};
 
 /// How soon an FPDU that DDP refused, and that will not come again, is tried once more.
 const RETRY: Duration = Duration::from_millis(10);
@@ -203,17 +203,17 @@ impl<M: RegionMemory> Endpoint<M> {
         segment: &Segment<'_>,
         cx: &mut Context<'_, M>,
     ) -> Result<(), DropReason> {
-        let up = &mut Up::taking(&mut self.upper, cx);
-        let result = self.conn.input(now, segment, up);
+        let call = &mut UpperCall::receiving(&mut self.upper, cx);
+        let result = self.conn.input(now, segment, call);
         self.after(now, cx);
         result
     }
 
     /// Writes the segments that are due.
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        let mut up = Up::giving(&mut self.upper, tx.keep_limit());
-        self.conn.poll_transmit(now, &mut up, tx);
-        if up.keep_limited {
+        let mut call = UpperCall::sending(&mut self.upper, tx.keep_limit());
+        self.conn.poll_transmit(now, &mut call, tx);
+        if call.keep.has_refused() {
             tx.keep_limited();
         }
     }
@@ -235,8 +235,8 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Time has passed. Follow it with [`poll_transmit`](Self::poll_transmit).
     pub fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_, M>) {
-        let up = &mut Up::taking(&mut self.upper, cx);
-        self.conn.handle_timeout(now, up);
+        let call = &mut UpperCall::receiving(&mut self.upper, cx);
+        self.conn.handle_timeout(now, call);
         self.after(now, cx);
         if self.life.deadline().is_some_and(|deadline| deadline <= now) {
             self.deadline_passed(now, cx);

@@ -7,7 +7,7 @@ use crate::mpa::{
 };
 use crate::seam::{SegmentSource, SpanSink, Taken};
 use base::{Instant, Near};
-use ddp::llp::UlpduSource;
+use ddp::llp::{KeepLimit, UlpduSource};
 use ddp::{
     BufferPool, Open, PdId, PeerId, RegionMemory, StagTable, StreamId, Ulp, UlpConfig,
     VersionPolicy,
@@ -126,12 +126,10 @@ impl<M: RegionMemory> Full<M> {
         self.initiator || self.peer_is_ready || self.receiver.has_handed_up()
     }
 
-    /// True when the next FPDU would be kept and as much is kept as may be. With nothing kept it goes: so each stream
-    /// moves on, an FPDU a round trip at least.
+    /// True when the next FPDU would be kept and as much is kept as may be.
     #[inline]
-    fn must_wait(&self, keep_limit: u64) -> bool {
-        let kept = self.sender.kept();
-        kept >= keep_limit && kept > 0 && !self.sender.is_cut() && !self.stream.next_is_stable()
+    fn must_wait(&self, keep: KeepLimit) -> bool {
+        !keep.allows(self.sender.kept()) && !self.sender.is_cut() && !self.stream.next_is_stable()
     }
 
     /// The ULP knows from elsewhere what the initiator's first FPDU would tell.
@@ -367,29 +365,27 @@ impl Taken {
 }
 
 /// [`Upper`] for the time of one call into TCP.
-pub(super) struct Up<'a, 'c, M: RegionMemory> {
+pub(super) struct UpperCall<'a, 'c, M: RegionMemory> {
     pub(super) upper: &'a mut Upper<M>,
     /// What spans need. Without it none is taken.
     cx: Option<&'a mut Context<'c, M>>,
     /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
-    keep_limit: u64,
-    /// Something was not sent because of it.
-    pub(super) keep_limited: bool,
+    pub(super) keep: KeepLimit,
 }
 
-impl<'a, 'c, M: RegionMemory> Up<'a, 'c, M> {
+impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
     /// For a call that hands up spans.
-    pub(super) fn taking(upper: &'a mut Upper<M>, cx: &'a mut Context<'c, M>) -> Self {
-        Up { upper, cx: Some(cx), keep_limit: u64::MAX, keep_limited: false }
+    pub(super) fn receiving(upper: &'a mut Upper<M>, cx: &'a mut Context<'c, M>) -> Self {
+        UpperCall { upper, cx: Some(cx), keep: KeepLimit::NONE }
     }
 
     /// For a call that asks for segments.
-    pub(super) fn giving(upper: &'a mut Upper<M>, keep_limit: u64) -> Self {
-        Up { upper, cx: None, keep_limit, keep_limited: false }
+    pub(super) fn sending(upper: &'a mut Upper<M>, keep_limit: u64) -> Self {
+        UpperCall { upper, cx: None, keep: KeepLimit::new(keep_limit) }
     }
 }
 
-impl<M: RegionMemory> SpanSink for Up<'_, '_, M> {
+impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
     fn span(&mut self, _now: Instant, offset: u64, octets: &[u8], in_order: bool) -> Taken {
         let Some(cx) = self.cx.as_deref_mut() else { return Taken::Only(offset..offset) };
         if self.upper.refuses() {
@@ -415,7 +411,7 @@ impl<M: RegionMemory> SpanSink for Up<'_, '_, M> {
     }
 }
 
-impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
+impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
     fn has_data(&self) -> bool {
         if self.upper.prologue_sent < self.upper.prologue_len {
             return true;
@@ -440,8 +436,8 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
         if !full.may_send() {
             return 0;
         }
-        if full.must_wait(self.keep_limit) {
-            self.keep_limited = true;
+        if full.must_wait(self.keep) {
+            self.keep.refuse();
             return 0;
         }
         let Full { sender, stream, .. } = &mut **full;
@@ -459,7 +455,7 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
             Stage::Full(full)
                 if prologue_sent == prologue_len
                     && full.may_send()
-                    && !full.must_wait(self.keep_limit) =>
+                    && !full.must_wait(self.keep) =>
             {
                 let Full { sender, stream, .. } = &mut **full;
                 sender.emss_changed(emss);

@@ -23,8 +23,8 @@
 
 mod config;
 mod event;
-mod line;
 mod post;
+mod slot;
 mod upper;
 
 pub use config::EndpointConfig;
@@ -42,7 +42,7 @@ use base::Instant;
 use ddp::{PdId, PeerId, RegionMemory, StreamId, Ulp};
 use std::sync::Arc;
 use thiserror::Error;
-use upper::{Up, Upper};
+use upper::{Upper, UpperCall};
 use wire::sctp::{Packet, Tag};
 
 /// Why a request could not be answered as asked; nothing has changed.
@@ -174,8 +174,8 @@ impl<M: RegionMemory> Endpoint<M> {
         cx: &mut Context<'_, M>,
     ) -> Accepted {
         self.now = now;
-        let up = &mut Up::taking(&mut self.upper, &mut *cx, now);
-        let accepted = self.association.input(now, packet, up);
+        let call = &mut UpperCall::receiving(&mut self.upper, &mut *cx, now);
+        let accepted = self.association.input(now, packet, call);
         self.after(cx);
         accepted
     }
@@ -183,9 +183,9 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Writes the packets that are due.
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
         self.now = now;
-        let mut up = Up::giving(&mut self.upper, now, tx.keep_limit());
-        self.association.poll_transmit(now, &mut up, tx);
-        if up.keep_limited {
+        let mut call = UpperCall::sending(&mut self.upper, now, tx.keep_limit());
+        self.association.poll_transmit(now, &mut call, tx);
+        if call.keep.has_refused() {
             tx.keep_limited();
         }
     }
@@ -296,7 +296,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// The owner takes no events of a session for now, or does again. Meanwhile none of its messages is taken, so
     /// that the events that wait are bounded; the other sessions go on.
     pub fn pause_session(&mut self, session: SessionId, paused: bool) {
-        if self.upper.line(session).is_some() {
+        if self.upper.slot(session).is_some() {
             self.upper.pause(session.stream, paused);
         }
     }
@@ -305,9 +305,9 @@ impl<M: RegionMemory> Endpoint<M> {
     /// placed and delivered until it terminates, too.
     pub fn shutdown_session(&mut self, now: Instant, session: SessionId) {
         self.now = now;
-        if self.upper.line(session).is_some() {
+        if self.upper.slot(session).is_some() {
             let why = CloseReason::LocalShutdown;
-            self.upper.with(session.stream, now, |line, env| line.shutdown(why, env));
+            self.upper.with(session.stream, now, |slot, env| slot.shutdown(why, env));
         }
     }
 
@@ -315,9 +315,9 @@ impl<M: RegionMemory> Endpoint<M> {
     /// to the peer's request that is the answer. What was sent still arrives.
     pub fn abort_session(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
         self.now = now;
-        if self.upper.line(session).is_some() {
+        if self.upper.slot(session).is_some() {
             let why = CloseReason::LocalAbort;
-            self.upper.with(session.stream, now, |line, env| line.abort(why, env, cx));
+            self.upper.with(session.stream, now, |slot, env| slot.abort(why, env, cx));
             self.after(cx);
         }
     }
@@ -326,8 +326,8 @@ impl<M: RegionMemory> Endpoint<M> {
     /// if something can be told to it, and the session is terminated.
     pub fn fail_session(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
         self.now = now;
-        if self.upper.line(session).is_some() {
-            self.upper.with(session.stream, now, |line, env| line.fail(env, cx));
+        if self.upper.slot(session).is_some() {
+            self.upper.with(session.stream, now, |slot, env| slot.fail(env, cx));
             self.after(cx);
         }
     }
@@ -415,27 +415,27 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Sessions that are not over.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
-        self.upper.live_lines().map(|line| line.id)
+        self.upper.live_slots().map(|slot| slot.id)
     }
 
     /// Where a session is in its life; `None` when it is over.
     pub fn session_state(&self, session: SessionId) -> Option<State> {
-        self.upper.line(session).map(|line| line.state())
+        self.upper.slot(session).map(|slot| slot.state())
     }
 
     /// The DDP stream of a session, to look at, once it is accepted.
     pub fn stream(&self, session: SessionId) -> Option<&Ulp<M>> {
-        Some(&self.upper.line(session)?.full.as_ref()?.stream)
+        Some(&self.upper.slot(session)?.full.as_ref()?.stream)
     }
 
     /// What was agreed on, once a session is accepted.
     pub fn params(&self, session: SessionId) -> Option<StreamParams> {
-        self.upper.line(session)?.params(self.upper.mulpdu())
+        self.upper.slot(session)?.params(self.upper.mulpdu())
     }
 
     /// Counters of a session that is not over.
     pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
-        self.upper.line(session).map(|line| line.stats())
+        self.upper.slot(session).map(|slot| slot.stats())
     }
 
     /// Counters of the association.

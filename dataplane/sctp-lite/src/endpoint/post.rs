@@ -62,13 +62,13 @@ impl<M: RegionMemory> Endpoint<M> {
         f: impl FnOnce(&mut Ulp<M>) -> Result<R, PostError>,
     ) -> Result<R, PostError> {
         let closed = Err(PostError::Closed);
-        if self.upper.line(session).is_none() {
+        if self.upper.slot(session).is_none() {
             return closed;
         }
         // Nothing to settle: who tries again with every turn must not be called again at once.
-        let done = self.upper.quietly(session.stream, self.now, |line, _| {
-            let open = !to_send || line.state() == State::Established;
-            let full = line.full.as_mut().filter(|_| open);
+        let done = self.upper.quietly(session.stream, self.now, |slot, _| {
+            let open = !to_send || slot.state() == State::Established;
+            let full = slot.full.as_mut().filter(|_| open);
             full.map_or(Err(PostError::Closed), |full| f(&mut full.stream))
         });
         done.unwrap_or(closed)

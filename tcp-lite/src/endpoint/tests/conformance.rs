@@ -59,25 +59,27 @@ fn post(node: &mut Node, message: Message<VecMemory>) -> Result<(), PostError> {
 
 /// What DDP would have told of it.
 fn seen(event: &Event) -> Option<ddp::Event> {
-    use rdmap::Event as Heard;
+    use rdmap::Event as RdmapEvent;
     Some(match event {
         Event::Ddp(event) => event.clone(),
-        Event::Rdmap(Heard::Received { data, .. }) => {
+        Event::Rdmap(RdmapEvent::Received { data, .. }) => {
             let (qn, msn) = (ddp::MESSAGE_QUEUE, ddp::Msn(0));
             ddp::Event::UntaggedDelivered { qn, msn, data: data.clone(), rsvd_ulp: [0; 5] }
         }
-        Event::Rdmap(Heard::WriteDelivered { stag, to, len }) => {
+        Event::Rdmap(RdmapEvent::WriteDelivered { stag, to, len }) => {
             ddp::Event::TaggedDelivered { stag: *stag, to: *to, len: *len, rsvd_ulp: 0 }
         }
-        Event::Rdmap(Heard::Completed { cookie, .. }) => {
+        Event::Rdmap(RdmapEvent::Completed { cookie, .. }) => {
             ddp::Event::Sent { cookie: *cookie, messages: 1 }
         }
-        Event::Rdmap(Heard::Flushed { cookie }) => ddp::Event::Flushed { cookie: *cookie },
-        Event::Rdmap(Heard::PeerClosed { incomplete }) => {
+        Event::Rdmap(RdmapEvent::Flushed { cookie }) => ddp::Event::Flushed { cookie: *cookie },
+        Event::Rdmap(RdmapEvent::PeerClosed { incomplete }) => {
             ddp::Event::PeerClosed { incomplete: *incomplete }
         }
-        Event::Rdmap(Heard::Error(rdmap::Error::Ddp(error))) => ddp::Event::Error(error.clone()),
-        Event::Rdmap(Heard::Failed(why)) => ddp::Event::Failed(*why),
+        Event::Rdmap(RdmapEvent::Error(rdmap::Error::Ddp(error))) => {
+            ddp::Event::Error(error.clone())
+        }
+        Event::Rdmap(RdmapEvent::Failed(why)) => ddp::Event::Failed(*why),
         _ => return None,
     })
 }

@@ -5,7 +5,7 @@ use super::net::{Fate, Net, Side};
 use super::peers::*;
 use crate::endpoint::*;
 use crate::mpa::{self, Peer};
-use ddp::rdmap::{AtomicOp, ErrorCode, Event as Heard, Outcome};
+use ddp::rdmap::{AtomicOp, ErrorCode, Event as RdmapEvent, Outcome};
 use ddp::{Cookie, RegionMemory, Source, TaggedOffset, VecMemory};
 
 fn config(markers: bool) -> EndpointConfig {
@@ -45,8 +45,10 @@ fn read(from: Stag, at: u64, to: u64, len: u32, cookie: u64) -> WorkRequest<VecM
 
 /// How operations of a side ended, in order.
 fn completed(node: &Node) -> Vec<(u64, Outcome)> {
-    let of = |event: Heard| match event {
-        Heard::Completed { cookie, outcome } => Some((cookie.number().expect("a number"), outcome)),
+    let of = |event: RdmapEvent| match event {
+        RdmapEvent::Completed { cookie, outcome } => {
+            Some((cookie.number().expect("a number"), outcome))
+        }
         _ => None,
     };
     node.rdmap_events().into_iter().filter_map(of).collect()
@@ -99,7 +101,7 @@ fn operations_complete_in_order() {
         assert_eq!(net.a.memory.to_vec()[300_000..360_000], octets);
         assert_eq!(net.b.memory.to_vec()[800_000..800_008], 5_u64.to_ne_bytes());
         let data = b"done".to_vec();
-        let received = Heard::Received { data, solicited: true, invalidated: None };
+        let received = RdmapEvent::Received { data, solicited: true, invalidated: None };
         assert!(net.b.rdmap_events().contains(&received));
         assert_eq!(net.b.stats().rdmap.reads_received, 1);
         net.a.ep().shutdown(net.now);

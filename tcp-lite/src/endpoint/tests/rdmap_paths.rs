@@ -8,7 +8,7 @@ use super::streams::dice;
 use crate::endpoint::*;
 use crate::mpa::Peer;
 use core::time::Duration;
-use ddp::rdmap::{AtomicOp, Event as Heard, Outcome};
+use ddp::rdmap::{AtomicOp, Event as RdmapEvent, Outcome};
 use ddp::{Cookie, RegionMemory, Source, TaggedOffset, VecMemory};
 use proptest::prelude::*;
 
@@ -139,17 +139,17 @@ fn post(node: &mut Node, ops: &[Op], peer: &[u8]) -> Expected {
 }
 
 fn completed(node: &Node) -> Vec<(Cookie, Outcome)> {
-    let of = |event: Heard| match event {
-        Heard::Completed { cookie, outcome } => Some((cookie, outcome)),
+    let of = |event: RdmapEvent| match event {
+        RdmapEvent::Completed { cookie, outcome } => Some((cookie, outcome)),
         _ => None,
     };
     node.rdmap_events().into_iter().filter_map(of).collect()
 }
 
 fn received(node: &Node) -> Vec<Vec<u8>> {
-    let of = |event: Heard| match event {
-        Heard::Received { data, .. } => Some(data),
-        Heard::Immediate { data, .. } => Some(data.to_vec()),
+    let of = |event: RdmapEvent| match event {
+        RdmapEvent::Received { data, .. } => Some(data),
+        RdmapEvent::Immediate { data, .. } => Some(data.to_vec()),
         _ => None,
     };
     node.rdmap_events().into_iter().filter_map(of).collect()

@@ -230,7 +230,7 @@ fn unstable_sources_are_kept() {
     for flying in host.flying.clone() {
         assert_eq!(host.again(flying.message), flying.octets);
     }
-    let kept = |host: &Host| host.upper.line(session).map(|line| line.stats().session.tx.kept);
+    let kept = |host: &Host| host.upper.slot(session).map(|slot| slot.stats().session.tx.kept);
     let octets: usize = host.flying.iter().map(|flying| flying.octets.len()).sum();
     let wanted = if memory.is_stable() { 0 } else { octets as u64 };
     assert_eq!(kept(&host), Some(wanted));

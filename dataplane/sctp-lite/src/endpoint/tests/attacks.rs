@@ -15,7 +15,7 @@ fn gaps_cost_what_has_come() {
         // Every other one: each is a range of its own.
         refused += u32::from(host.hear_write(0, n * 2, 0, b"x") == Taken::No);
     }
-    let stats = host.upper.line(session).expect("it goes on").stats();
+    let stats = host.upper.slot(session).expect("it goes on").stats();
     assert_eq!((stats.session.segments, refused), (1024, 3000 - 1024));
     assert_eq!(stats.session.refused, u64::from(refused));
     // DDP's own bound is the same way: refused, not acknowledged, no error.
@@ -23,7 +23,7 @@ fn gaps_cost_what_has_come() {
     assert_eq!(host.reason(session), None);
     // What fills the first gap is taken at any time.
     assert_eq!(host.hear_write(0, 1, 0, b"x"), Taken::Yes);
-    let stats = host.upper.line(session).expect("it goes on").stats();
+    let stats = host.upper.slot(session).expect("it goes on").stats();
     assert_eq!(stats.ddp.tagged_delivered, 2);
 }
 

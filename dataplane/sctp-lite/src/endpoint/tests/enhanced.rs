@@ -21,7 +21,7 @@ fn data(ird: u16, ord: u16, rtr: Option<RtrSet>, behind: &[u8]) -> Vec<u8> {
 }
 
 fn depths(host: &Host, session: SessionId) -> Option<Depths> {
-    let params = host.upper.line(session)?.params(0)?;
+    let params = host.upper.slot(session)?.params(0)?;
     params.agreed.map(|agreed| agreed.depths)
 }
 
@@ -179,14 +179,14 @@ fn peer_to_peer() {
     let mut passive = host(false, rdmap(4, 4));
     passive.hear(0, 0, Function::EnhancedInitiate, &initiate);
     let there = passive.session(0);
-    assert_eq!(passive.upper.line(there).map(|line| line.state()), Some(State::Readying));
+    assert_eq!(passive.upper.slot(there).map(|slot| slot.state()), Some(State::Readying));
     assert!(!passive.is_established(there));
     let accept = passive.says()[0].clone();
     passive.acknowledge_all();
     assert_eq!(accept.3, data(4, 4, Some(RtrSet::ALL), b""));
 
     active.hear(0, 0, Function::EnhancedAccept, &accept.3);
-    let agreed = active.upper.line(session).and_then(|line| line.params(0)?.agreed);
+    let agreed = active.upper.slot(session).and_then(|slot| slot.params(0)?.agreed);
     assert_eq!(agreed.map(|agreed| agreed.readiness), Some(Readiness::Sends(Rtr::Write)));
     active.pull();
     assert_eq!(active.flying.len(), 1);

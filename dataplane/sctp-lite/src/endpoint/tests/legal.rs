@@ -304,12 +304,12 @@ fn abort_is_of_one_session() {
 /// RFC 5043 §11.2: an untagged message waits for nothing; a segment that fills a packet gets one to itself.
 #[test]
 fn nothing_waits_for_company() {
-    use crate::endpoint::upper::Up;
+    use crate::endpoint::upper::UpperCall;
     use crate::seam::MessageSource;
     let (mut host, session) = Host::established_active();
     host.post(session, send_message(b"small", 1)).expect("room");
     host.post(session, write_message(0, &[7; 5000], 2)).expect("room");
-    let mut up = Up::giving(&mut host.upper, host.now, u64::MAX);
+    let mut up = UpperCall::sending(&mut host.upper, host.now, u64::MAX);
     let mut room = [0; MOST];
     let small = up.next(MOST, &mut room[..300]).expect("at once, into what room there is");
     assert_eq!(small.message.len, 2 + 18 + 5);

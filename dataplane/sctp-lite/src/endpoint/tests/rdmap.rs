@@ -4,7 +4,7 @@ use super::host::{REGION, STAG};
 use super::net::{Fate, Net, Node, Setup, Side};
 use crate::endpoint::*;
 use core::time::Duration;
-use ddp::rdmap::{self, AtomicOp, Event as Heard, Outcome, WorkRequest};
+use ddp::rdmap::{self, AtomicOp, Event as RdmapEvent, Outcome, WorkRequest};
 use ddp::{Cookie, RegionMemory, Source, Stag, StagEntry, TaggedOffset, VecMemory};
 use wire::sctp::chunk_type;
 
@@ -44,7 +44,7 @@ fn read(from: Stag, at: u64, to: u64, len: u32, cookie: u64) -> WorkRequest<VecM
     }
 }
 
-fn heard(node: &Node, session: SessionId) -> Vec<Heard> {
+fn heard(node: &Node, session: SessionId) -> Vec<RdmapEvent> {
     let of = |event: &SessionEvent| match event {
         SessionEvent::Rdmap(event) => Some(event.clone()),
         _ => None,
@@ -53,8 +53,10 @@ fn heard(node: &Node, session: SessionId) -> Vec<Heard> {
 }
 
 fn completed(node: &Node, session: SessionId) -> Vec<(u64, Outcome)> {
-    let of = |event: Heard| match event {
-        Heard::Completed { cookie, outcome } => Some((cookie.number().expect("a number"), outcome)),
+    let of = |event: RdmapEvent| match event {
+        RdmapEvent::Completed { cookie, outcome } => {
+            Some((cookie.number().expect("a number"), outcome))
+        }
         _ => None,
     };
     heard(node, session).into_iter().filter_map(of).collect()
@@ -109,7 +111,7 @@ fn operations_complete_in_order() {
     assert_eq!(net.a.memory.to_vec()[300_000..360_000], octets);
     assert_eq!(net.b.memory.to_vec()[800_000..800_008], 5_u64.to_ne_bytes());
     let data = b"done".to_vec();
-    let received = Heard::Received { data, solicited: true, invalidated: Some(spare) };
+    let received = RdmapEvent::Received { data, solicited: true, invalidated: Some(spare) };
     assert!(heard(&net.b, there).contains(&received), "{:?}", heard(&net.b, there));
     let now = net.now;
     net.a.ep().shutdown_session(now, session);

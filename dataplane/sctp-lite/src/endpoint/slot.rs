@@ -3,7 +3,7 @@
 use super::config::EndpointConfig;
 use super::event::{CloseReason, SctpReason, SessionId, SessionStats, StreamParams};
 use super::{Context, Event, SessionEvent, State};
-use crate::session::{self, Heard, Said, Session};
+use crate::session::{self, Session, SessionChange, SessionData};
 use base::Instant;
 use ddp::enhanced::{Agreed, EnhancedRepr, Readiness, answer, settle};
 use ddp::lifecycle::{Expired, FinalError, Lifecycle, Shutdown};
@@ -19,7 +19,7 @@ const ETYPE_STARTUP: u8 = 0;
 /// RFC 6581 §8: local catastrophic error.
 const CODE_LOCAL: u8 = 5;
 
-/// What a line needs of its endpoint.
+/// What a slot needs of its endpoint.
 pub(super) struct Env<'a> {
     pub(super) config: &'a EndpointConfig,
     pub(super) peer: PeerId,
@@ -31,7 +31,7 @@ pub(super) struct Env<'a> {
 
 /// A pair of SCTP streams in use.
 #[derive(Debug)]
-pub(super) struct Line<M: RegionMemory> {
+pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) id: SessionId,
     pub(super) session: Session,
     life: Lifecycle<SctpReason>,
@@ -42,11 +42,11 @@ pub(super) struct Line<M: RegionMemory> {
     /// The active side's, until it is answered.
     open: Option<Box<(StreamId, Open)>>,
     pub(super) full: Option<Box<Full<M>>>,
-    /// In the endpoint's queue of lines that may have something to send.
+    /// In the endpoint's queue of slots that may have something to send.
     pub(super) ready: bool,
-    /// In its queue of lines that something has happened to.
+    /// In its queue of slots that something has happened to.
     pub(super) touched: bool,
-    /// In its queue of lines whose ULP may have events.
+    /// In its queue of slots whose ULP may have events.
     pub(super) talking: bool,
     /// Its owner takes no events of it: no message is taken.
     pub(super) paused: bool,
@@ -73,9 +73,9 @@ impl<M: RegionMemory> Full<M> {
     }
 }
 
-impl<M: RegionMemory> Line<M> {
+impl<M: RegionMemory> SessionSlot<M> {
     pub(super) fn new(id: SessionId, session: Session, state: State) -> Self {
-        Line {
+        SessionSlot {
             id,
             session,
             life: Lifecycle::new(state),
@@ -100,11 +100,11 @@ impl<M: RegionMemory> Line<M> {
         open: Open,
     ) -> Self {
         let asked = asked(config, &open.ulp);
-        let said = Said { private_data: open.private_data.clone(), enhanced: asked };
-        let session = Session::active(id.stream, &said, config.session.max_segment);
-        let mut line = Line::new(id, session, State::Connecting);
-        (line.asked, line.open) = (asked, Some(Box::new((stream, open))));
-        line
+        let data = SessionData { private_data: open.private_data.clone(), enhanced: asked };
+        let session = Session::active(id.stream, &data, config.session.max_segment);
+        let mut slot = SessionSlot::new(id, session, State::Connecting);
+        (slot.asked, slot.open) = (asked, Some(Box::new((stream, open))));
+        slot
     }
 
     /// The association is up: the Initiate is on its way.
@@ -113,10 +113,10 @@ impl<M: RegionMemory> Line<M> {
     }
 
     /// The passive side: the owner is asked.
-    pub(super) fn request(&mut self, said: Said, env: &mut Env<'_>) {
-        self.asked = said.enhanced;
+    pub(super) fn request(&mut self, data: SessionData, env: &mut Env<'_>) {
+        self.asked = data.enhanced;
         self.life.set_deadline(env.now + env.config.session.answer_timeout);
-        let Said { private_data, enhanced } = said;
+        let SessionData { private_data, enhanced } = data;
         self.event(SessionEvent::Request { private_data, enhanced }, env);
     }
 
@@ -154,15 +154,15 @@ impl<M: RegionMemory> Line<M> {
         env: &mut Env<'_>,
         cx: &mut Context<'_, M>,
     ) {
-        let (mut said, mut agreed) = (None, None);
+        let (mut reply, mut agreed) = (None, None);
         match self.asked.map(|asked| answer(&asked, ulp.depths(), &env.config.session.enhanced)) {
-            Some(Ok(answer)) => (said, agreed) = (Some(answer.0), Some(answer.1)),
+            Some(Ok(answer)) => (reply, agreed) = (Some(answer.0), Some(answer.1)),
             Some(Err(why)) => {
                 return self.reject(SctpReason::Unsuitable(why).into(), &[], env.config);
             }
             None => {}
         }
-        self.session.accept(&Said { private_data: private_data.to_vec(), enhanced: said });
+        self.session.accept(&SessionData { private_data: private_data.to_vec(), enhanced: reply });
         self.enter_full(id, pd, ulp, agreed, env, cx);
         if agreed.is_some_and(|agreed| matches!(agreed.readiness, Readiness::Awaits(_))) {
             self.life.await_ready();
@@ -184,7 +184,7 @@ impl<M: RegionMemory> Line<M> {
             true => EnhancedRepr { ord: required_ord, ..asked },
             false => asked,
         });
-        self.session.reject(&Said { private_data: private_data.to_vec(), enhanced });
+        self.session.reject(&SessionData { private_data: private_data.to_vec(), enhanced });
         self.over(why);
     }
 
@@ -194,29 +194,34 @@ impl<M: RegionMemory> Line<M> {
     }
 
     /// What a message that was taken means for the session.
-    pub(super) fn heard(&mut self, heard: &Heard, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
-        match heard {
-            Heard::Nothing => {}
-            Heard::Accepted(said) => self.accepted(said, env, cx),
-            Heard::Rejected(said) => {
-                let (private_data, enhanced) = (said.private_data.clone(), said.enhanced);
+    pub(super) fn changed(
+        &mut self,
+        change: &SessionChange,
+        env: &mut Env<'_>,
+        cx: &mut Context<'_, M>,
+    ) {
+        match change {
+            SessionChange::Nothing => {}
+            SessionChange::Accepted(data) => self.accepted(data, env, cx),
+            SessionChange::Rejected(data) => {
+                let (private_data, enhanced) = (data.private_data.clone(), data.enhanced);
                 self.over(CloseReason::RejectedByPeer { private_data, enhanced });
             }
-            Heard::TurnedAway => self.over(SctpReason::TurnedAway.into()),
-            Heard::Cancelled => {
+            SessionChange::TurnedAway => self.over(SctpReason::TurnedAway.into()),
+            SessionChange::Cancelled => {
                 self.session.end();
                 self.over(SctpReason::Cancelled.into());
             }
-            Heard::PeerDone => self.peer_done(env),
+            SessionChange::PeerDone => self.peer_done(env),
         }
     }
 
     /// The peer accepts.
-    fn accepted(&mut self, said: &Said, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+    fn accepted(&mut self, data: &SessionData, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let Some(open) = self.open.take() else { return };
         let (id, Open { pd, ulp, .. }) = *open;
         let preference = env.config.session.rtr_preference;
-        let agreed = match (self.asked, said.enhanced) {
+        let agreed = match (self.asked, data.enhanced) {
             (Some(asked), Some(reply)) => {
                 settle(&asked, &reply, ulp.depths(), preference).map(Some)
             }
@@ -224,7 +229,7 @@ impl<M: RegionMemory> Line<M> {
         };
         self.enter_full(id, pd, ulp, agreed.ok().flatten(), env, cx);
         match agreed {
-            Ok(_) => self.established(said.private_data.clone(), env),
+            Ok(_) => self.established(data.private_data.clone(), env),
             // RFC 6581 §9.1, §9.2: the peer is told so in a Terminate.
             Err(why) => {
                 let error = startup_error(why.code());

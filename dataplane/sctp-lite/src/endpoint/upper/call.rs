@@ -2,55 +2,54 @@
 
 use super::Upper;
 use crate::endpoint::Context;
-use crate::endpoint::line::Line;
+use crate::endpoint::slot::SessionSlot;
 use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, Written};
 use crate::session::Arrival;
 use base::Instant;
 use ddp::RegionMemory;
+use ddp::llp::KeepLimit;
 use std::cell::Cell;
 
 /// [`Upper`] for the time of one call into SCTP.
-pub(in crate::endpoint) struct Up<'a, 'c, M: RegionMemory> {
+pub(in crate::endpoint) struct UpperCall<'a, 'c, M: RegionMemory> {
     upper: &'a mut Upper<M>,
     /// What received messages need. Without it none is taken.
     cx: Option<&'a mut Context<'c, M>>,
     now: Instant,
     /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
-    keep_limit: u64,
-    /// Something was not sent because of it.
-    pub(in crate::endpoint) keep_limited: bool,
+    pub(in crate::endpoint) keep: KeepLimit,
     /// Whether a message is to be written, once looked at: SCTP asks several times for each packet.
     has_data: Cell<Option<bool>>,
 }
 
-impl<'a, 'c, M: RegionMemory> Up<'a, 'c, M> {
+impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
     /// For a call that hands up messages.
-    pub(in crate::endpoint) fn taking(
+    pub(in crate::endpoint) fn receiving(
         upper: &'a mut Upper<M>,
         cx: &'a mut Context<'c, M>,
         now: Instant,
     ) -> Self {
         let has_data = Cell::new(None);
-        Up { upper, cx: Some(cx), now, keep_limit: u64::MAX, keep_limited: false, has_data }
+        UpperCall { upper, cx: Some(cx), now, keep: KeepLimit::NONE, has_data }
     }
 
     /// For a call that asks for packets.
-    pub(in crate::endpoint) fn giving(
+    pub(in crate::endpoint) fn sending(
         upper: &'a mut Upper<M>,
         now: Instant,
         keep_limit: u64,
     ) -> Self {
-        Up { upper, cx: None, now, keep_limit, keep_limited: false, has_data: Cell::new(None) }
-    }
-
-    /// As much is kept as may be. With nothing kept a message goes: so the association moves on, by one a round trip
-    /// at least.
-    fn keeps_enough(&self) -> bool {
-        self.upper.kept >= self.keep_limit && self.upper.kept > 0
+        UpperCall {
+            upper,
+            cx: None,
+            now,
+            keep: KeepLimit::new(keep_limit),
+            has_data: Cell::new(None),
+        }
     }
 }
 
-impl<M: RegionMemory> MessageSink for Up<'_, '_, M> {
+impl<M: RegionMemory> MessageSink for UpperCall<'_, '_, M> {
     fn message(&mut self, now: Instant, message: Received<'_>) -> Taken {
         self.has_data.set(None);
         let Some(cx) = self.cx.as_deref_mut() else { return Taken::No };
@@ -61,7 +60,7 @@ impl<M: RegionMemory> MessageSink for Up<'_, '_, M> {
         match self.upper.arrived(now, &message, cx) {
             None => self.upper.begins(now, &message),
             Some(Arrival::Superseded) => {
-                self.upper.drop_line(message.stream);
+                self.upper.drop_slot(message.stream);
                 self.upper.begins(now, &message)
             }
             Some(Arrival::Refused) => Taken::No,
@@ -86,11 +85,11 @@ impl<M: RegionMemory> MessageSink for Up<'_, '_, M> {
     }
 }
 
-impl<M: RegionMemory> MessageSource for Up<'_, '_, M> {
+impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
     fn has_data(&self) -> bool {
         let has_data = |stream: &u16| {
-            let line = self.upper.lines.get(usize::from(*stream));
-            line.and_then(Option::as_deref).is_some_and(Line::has_data)
+            let slot = self.upper.slots.get(usize::from(*stream));
+            slot.and_then(Option::as_deref).is_some_and(SessionSlot::has_data)
         };
         let known = self.has_data.get();
         let known = known.unwrap_or_else(|| self.upper.ready.iter().any(has_data));
@@ -103,30 +102,30 @@ impl<M: RegionMemory> MessageSource for Up<'_, '_, M> {
         self.upper.most = most;
         let mulpdu = self.upper.mulpdu();
         for _ in 0..self.upper.ready.len() {
-            let must_wait = self.keeps_enough();
-            let Upper { lines, ready, kept, .. } = &mut *self.upper;
+            let must_wait = !self.keep.allows(self.upper.kept);
+            let Upper { slots, ready, kept, .. } = &mut *self.upper;
             let stream = ready.pop_front()?;
-            let line = lines.get_mut(usize::from(stream)).and_then(Option::as_deref_mut);
-            let Some(line) = line else { continue };
-            if must_wait && line.next_is_kept() {
-                self.keep_limited = true;
+            let slot = slots.get_mut(usize::from(stream)).and_then(Option::as_deref_mut);
+            let Some(slot) = slot else { continue };
+            if must_wait && slot.next_is_kept() {
+                self.keep.refuse();
                 ready.push_back(stream);
                 continue;
             }
-            let awaits = line.awaits();
-            let source = line.full.as_mut().map(|full| &mut full.stream);
-            let written = line.session.next(source, awaits, mulpdu, out);
-            line.count_kept(kept);
+            let awaits = slot.awaits();
+            let source = slot.full.as_mut().map(|full| &mut full.stream);
+            let written = slot.session.next(source, awaits, mulpdu, out);
+            slot.count_kept(kept);
             // What is to be acknowledged at once is the last for now, most often.
-            line.ready = written.is_some_and(|w| !w.immediate) || line.has_data();
+            slot.ready = written.is_some_and(|w| !w.immediate) || slot.has_data();
             if written.is_some() {
-                if line.ready {
+                if slot.ready {
                     ready.push_back(stream);
                     self.has_data.set(Some(true));
                 }
                 return written;
             }
-            if !line.ready {
+            if !slot.ready {
                 continue;
             }
             if out.len() < most {
@@ -140,17 +139,17 @@ impl<M: RegionMemory> MessageSource for Up<'_, '_, M> {
     }
 
     fn again(&mut self, message: MessageRef, out: &mut [u8]) {
-        let Some(line) = self.upper.line_at(message.stream) else { return };
-        let source = line.full.as_ref().map(|full| &full.stream);
-        line.session.again(source, message, out);
+        let Some(slot) = self.upper.slot_at(message.stream) else { return };
+        let source = slot.full.as_ref().map(|full| &full.stream);
+        slot.session.again(source, message, out);
     }
 
     fn acknowledged(&mut self, message: MessageRef) {
         self.has_data.set(None);
         let now = self.now;
-        self.upper.unsettled(message.stream, now, |line, _| {
-            let source = line.full.as_mut().map(|full| &mut full.stream);
-            line.session.acknowledged(source, message);
+        self.upper.unsettled(message.stream, now, |slot, _| {
+            let source = slot.full.as_mut().map(|full| &mut full.stream);
+            slot.session.acknowledged(source, message);
         });
     }
 

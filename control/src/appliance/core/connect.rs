@@ -30,7 +30,7 @@ impl Core {
         self.open(spec, Purpose::Keep(answer), false, now);
     }
 
-    /// Opens a stream; whoever it is for is told of a failure.
+    /// Opens a stream; its purpose gets a failure.
     pub(super) fn open(
         &mut self,
         spec: ConnectSpec,

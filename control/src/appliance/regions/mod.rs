@@ -10,7 +10,7 @@
 //! One random STag per region. A region that peers may write and that is not `shared` is *exclusive*: its
 //! STag is always bound, to the stream that was told of it or to nobody, so that a stream that was not
 //! told gets error 1/02 even if it knows the number (RFC 5041 §8.2). Octets are placed only while
-//! every check passes on the worker; memory is freed when all of them have let go.
+//! every check passes on the worker; memory is freed when all of them have released it.
 
 mod binding;
 mod domains;
@@ -352,7 +352,7 @@ impl Regions {
     }
 
     /// No worker places anything in it any more. A worker that did not know it (a failed registration)
-    /// has let go of it as well.
+    /// has released it as well.
     pub(super) fn on_removed(&mut self, env: &mut Env, name: &str, answer: Option<Answer>) {
         let Some(region) = self.regions.get_mut(name) else { return };
         region.state = RegionState::Closing;

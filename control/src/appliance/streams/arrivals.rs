@@ -85,7 +85,7 @@ impl Streams {
             return;
         }
         match self.queue(id, qn).map_or(Delivery::Discard, |queue| queue.deliver_to.clone()) {
-            // An echo has been sent back by whoever knows how.
+            // An echo has been posted before.
             Delivery::Discard | Delivery::Echo => {
                 env.tally.discarded += 1;
                 self.repost_buffer(env, id, qn);

@@ -31,6 +31,7 @@ impl fmt::Display for Shape {
             Shape::Text(what) => f.write_str(what),
             Shape::Number(what) => write!(f, "a number: {what}"),
             Shape::List(element) => write!(f, "a list, each {element}"),
+            Shape::OneOrMore(shape) => write!(f, "{shape}, or a list"),
             Shape::OrOff(shape) => write!(f, "{shape}, or \"off\""),
         }
     }
@@ -145,10 +146,12 @@ fn value(shape: &Shape) -> Value {
         Shape::Size { .. } => json!({"type": ["integer", "string"]}),
         Shape::Duration { .. } => json!({"type": "string"}),
         Shape::Words(words) => json!({"enum": words}),
-        // What may be a word or a list is described as text.
-        Shape::Text(_) => json!({"type": ["string", "array"]}),
+        Shape::Text(_) => json!({"type": "string"}),
         Shape::Number(_) => json!({"type": ["number", "string"]}),
-        Shape::List(element) => json!({"type": ["array", "string"], "items": value(element)}),
+        Shape::List(element) => json!({"type": "array", "items": value(element)}),
+        Shape::OneOrMore(element) => {
+            json!({"anyOf": [value(element), {"type": "array", "items": value(element)}]})
+        }
         Shape::OrOff(shape) => json!({"anyOf": [value(shape), {"const": "off"}]}),
     }
 }

@@ -48,6 +48,8 @@ pub enum Shape {
     Number(&'static str),
     /// A list.
     List(Box<Shape>),
+    /// One, or a list.
+    OneOrMore(Box<Shape>),
     /// That, or `"off"`.
     OrOff(Box<Shape>),
 }
@@ -58,11 +60,14 @@ impl Shape {
     }
 }
 
+type Show<T> = Box<dyn Fn(&T) -> String>;
+type ReadValue<T> = Box<dyn Fn(&DeValue<'_>) -> Parsed<T>>;
+
 /// How a value of one key is read and shown.
 pub(super) struct Rule<T> {
     shape: Shape,
-    show: Box<dyn Fn(&T) -> String>,
-    read: Box<dyn Fn(&DeValue<'_>) -> Parsed<T>>,
+    show: Show<T>,
+    read: ReadValue<T>,
 }
 
 impl<T: 'static> Rule<T> {

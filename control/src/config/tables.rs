@@ -12,7 +12,7 @@ use tcp_lite::mpa::Peer;
 use super::keys::keys;
 use super::rule::{Rule, Shape};
 use super::types::*;
-use super::values::{self, boolean, by, duration, duration_or_off, int, list, one_of};
+use super::values::{self, boolean, by, duration, duration_or_off, int, list, one_of, one_or_more};
 use crate::advert::MAX_PRIVATE_DATA;
 use crate::transport::Transport;
 
@@ -79,7 +79,7 @@ pub(super) mod interface {
         /// Addresses with their prefix, at least one.
         addresses: Vec<IpNet> = list(NETWORK), "";
         /// Routers for all that is in no other network; one address, or a list with one per family.
-        gateway: Vec<IpAddr> = list(ADDRESS), "";
+        gateway: Vec<IpAddr> = one_or_more(ADDRESS), "";
         /// Largest IP packet, bytes: the port's or less, 1280 or more if there is an IPv6 address.
         mtu: u16 = int(MIN_MTU, MAX_MTU), "the port's";
     }}
@@ -117,7 +117,7 @@ pub(super) mod region {
         base_to: u64 = by(Shape::Number("from 0 to 2^64 - 1"), values::u64_or_string), "0";
         /// What peers may do: `r`, `w`, `rw`, `rwa` (with atomics), `none`, or a list of `remote-read`, `remote-write`
         /// and `atomic`.
-        access: String = by(Shape::Text("rights"), values::string), "";
+        access: Vec<String> = one_or_more(Shape::Text("a word")), "";
         /// Several streams at a time may reach it.
         shared: bool = boolean(), "false";
         /// What one stream wrote is cleared before another can read it.

@@ -67,10 +67,18 @@ pub(super) fn by<T: 'static>(shape: Shape, read: fn(&DeValue<'_>) -> Parsed<T>) 
     Rule::new(shape, |_| String::new(), read)
 }
 
+/// One value or a list of them, for descriptors.
+pub(super) fn one_or_more<T: 'static>(element: Shape) -> Rule<Vec<T>> {
+    list_like(Shape::OneOrMore(Box::new(element)))
+}
+
 /// A list, for descriptors: lists are read element by element, so that errors name the element's line.
 pub(super) fn list<T: 'static>(element: Shape) -> Rule<Vec<T>> {
-    let read = |_: &DeValue<'_>| Err("is a list".to_owned());
-    Rule::new(Shape::List(Box::new(element)), |_| String::new(), read)
+    list_like(Shape::List(Box::new(element)))
+}
+
+fn list_like<T: 'static>(shape: Shape) -> Rule<Vec<T>> {
+    Rule::new(shape, |_| String::new(), |_| Err("is read element by element".to_owned()))
 }
 
 /// `true` or `false`.

@@ -42,7 +42,8 @@ fn every_key_that_is_read_is_described() {
         // Tables in a section have keys of their own.
         let tables = ["impair", "burst_loss", "routes", "limits", "queue"];
         listed.retain(|name| described.contains(name) || !tables.contains(name));
-        (listed.sort_unstable(), described.sort_unstable());
+        listed.sort_unstable();
+        described.sort_unstable();
         listed.dedup();
         assert_eq!(listed, described, "{section}");
     }

@@ -100,14 +100,6 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// RDMAP's stream, if it is one.
-    pub fn as_rdmap_mut(&mut self) -> Option<&mut rdmap::Stream<M>> {
-        match self {
-            Ulp::Ddp(_) => None,
-            Ulp::Rdmap(stream) => Some(stream),
-        }
-    }
-
     /// Its name.
     pub fn id(&self) -> StreamId {
         match self {

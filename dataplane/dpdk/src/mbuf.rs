@@ -207,12 +207,6 @@ impl Mbuf {
         }
     }
 
-    /// Forgets what a device or a sender on the other end of a ring said of the frame.
-    pub fn forget_origin(&mut self) {
-        // SAFETY: the buffer is valid and ours; how its memory is held is kept.
-        unsafe { sys::ddpd_mbuf_forget_origin(self.raw()) }
-    }
-
     /// A new buffer of the same pool with the same octets; `None` when the pool is empty or the frame
     /// is a chain.
     pub fn copy(&self) -> Option<Mbuf> {

@@ -383,11 +383,6 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.state()
     }
 
-    /// True while the association's handshake goes on.
-    pub fn is_connecting(&self) -> bool {
-        self.association.state().is_opening()
-    }
-
     /// True when the endpoint can be dropped: nothing is left to report or to send.
     pub fn is_done(&self) -> bool {
         self.association.is_done() && self.upper.is_done()

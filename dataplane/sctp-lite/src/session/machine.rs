@@ -559,11 +559,6 @@ impl Session {
         self.is_own_done() && self.is_peer_done()
     }
 
-    /// True while the Accept, or the Initiate, is not known to have come.
-    pub fn is_unconfirmed(&self) -> bool {
-        !matches!(self.first, First::Confirmed)
-    }
-
     /// True once a segment has come in order.
     pub fn is_begun(&self) -> bool {
         self.order.next() > 1

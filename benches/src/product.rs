@@ -334,8 +334,8 @@ buffers = 256
     fn what_the_appliance_chooses_besides_its_file_is_there() {
         let ours = Product::new(&RigConfig::default(), Side::Asked).unwrap();
         let EndpointConfig::Tcp(endpoint) = &ours.connect else { panic!("TCP") };
-        assert!(endpoint.tcp.ack_pushed && endpoint.tcp.push_segments);
-        assert_eq!(endpoint.tcp.delayed_ack.as_millis(), 20);
+        assert!(endpoint.tcp.acks.pushed && endpoint.tcp.push_segments);
+        assert_eq!(endpoint.tcp.acks.delay.as_millis(), 20);
         assert_eq!(endpoint.tcp.send_window, 4 << 20);
     }
 

@@ -210,30 +210,36 @@ fn receiving(config: &Config) -> mpa::Config {
 /// TCP as all streams speak it.
 pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
     tcp::Config {
-        initial_rto: section.initial_rto,
-        min_rto: section.min_rto,
-        retransmission_limit: section.user_timeout,
+        rto: tcp::Rto { initial: section.initial_rto, min: section.min_rto, ..tcp::Rto::default() },
+        limits: tcp::Limits {
+            retransmission: section.user_timeout,
+            zero_window: section.zero_window_timeout,
+            time_wait: section.time_wait,
+            ..tcp::Limits::default()
+        },
+        extensions: tcp::Extensions {
+            sack: section.sack,
+            timestamps: section.timestamps,
+            ecn: section.ecn,
+            ..tcp::Extensions::default()
+        },
+        path_mtu: tcp::PathMtuConfig {
+            probing: section.path_mtu_probing,
+            min: section.min_path_mtu,
+            raise: section.path_mtu_raise,
+        },
+        acks: tcp::AckConfig { pushed: true, delay: section.delayed_ack },
         congestion: section.congestion,
         send_window: u64::from(section.send_window),
         receive_window: section.receive_window,
-        sack: section.sack,
-        path_mtu_probing: section.path_mtu_probing,
-        min_path_mtu: section.min_path_mtu,
-        path_mtu_raise: section.path_mtu_raise,
-        timestamps: section.timestamps,
         pacing: section.pacing,
         tail_loss_probe: section.tail_loss_probe,
-        ack_pushed: true,
         push_segments: true,
-        ecn: section.ecn,
-        zero_window_limit: section.zero_window_timeout,
-        delayed_ack: section.delayed_ack,
         keepalive: section.keepalive.map(|keepalive| tcp::Keepalive {
             idle: keepalive.idle,
             interval: keepalive.interval,
             probes: u32::from(keepalive.probes),
         }),
-        time_wait: section.time_wait,
         ..tcp::Config::default()
     }
 }

@@ -57,8 +57,11 @@ fn run(seed: u64, case: Case) -> Result {
     let mut host = HostConfig { region: LEN, mtu: case.mtu, ..HostConfig::default() };
     host.endpoint.mpa.markers = case.markers;
     host.endpoint.tcp = Arc::new(tcp::Config {
-        path_mtu_raise: case.raise,
-        path_mtu_probing: case.probing,
+        path_mtu: tcp::PathMtuConfig {
+            raise: case.raise,
+            probing: case.probing,
+            ..tcp::PathMtuConfig::default()
+        },
         ..tcp::Config::default()
     });
     let mut forward = direction(seed, case.mtu, case.loss);

@@ -105,7 +105,7 @@ impl Connection {
             keepalive_due: false,
             timestamps: false,
             scales: false,
-            ecn: Ecn::offering(config.ecn, config.congestion.exact_ecn()),
+            ecn: Ecn::offering(config.extensions.ecn, config.congestion.exact_ecn()),
             passive: false,
             recv: Receiver::new(SeqNumber(0), &config, mss, 0, now),
             send,
@@ -114,7 +114,7 @@ impl Connection {
             heard_at: now,
             keepalives_unanswered: 0,
             reset_due: None,
-            path: PathMtu::new(mss, tuple.remote.is_ipv6(), config.min_path_mtu),
+            path: PathMtu::new(mss, tuple.remote.is_ipv6(), config.path_mtu.min),
             events: ArrayVec::new(),
             config,
             local_port: tuple.local.port(),
@@ -147,13 +147,14 @@ impl Connection {
         let config = &self.config;
         let options = &syn.options;
         // RFC 7323 §2.3: a larger shift is taken for 14. §2.2: both or none.
-        let scale = options.window_scale.filter(|_| config.window_scale).map(|s| s.min(14));
+        let scale =
+            options.window_scale.filter(|_| config.extensions.window_scale).map(|s| s.min(14));
         self.scales = scale.is_some();
         self.send.window.set_shift(scale.unwrap_or(0));
         let shift = if scale.is_some() { config.window_shift() } else { 0 };
-        self.send.sack = config.sack && options.sack_permitted; // RFC 2018 §2
-        self.timestamps = config.timestamps && options.timestamps.is_some(); // RFC 7323 §3.2
-        self.ecn.negotiate(syn, config.ecn);
+        self.send.sack = config.extensions.sack && options.sack_permitted; // RFC 2018 §2
+        self.timestamps = config.extensions.timestamps && options.timestamps.is_some(); // RFC 7323 §3.2
+        self.ecn.negotiate(syn, config.extensions.ecn);
         // RFC 9293 §3.7.1 MUST-15
         let peer_mss = options.mss.unwrap_or_else(|| default_mss(self.v6)).max(config.min_mss);
         self.send.size.settle(peer_mss, self.timestamps);

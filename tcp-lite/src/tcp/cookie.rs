@@ -94,7 +94,7 @@ impl SynCookies {
         let period = period_at(now);
         let iss = SeqNumber(self.number(tuple, syn.seq, period, place));
         // Options that have no place to be kept in are not agreed on (RFC 7323 §2.2, RFC 2018 §2).
-        let stamps = syn.options.timestamps.filter(|_| config.timestamps);
+        let stamps = syn.options.timestamps.filter(|_| config.extensions.timestamps);
         let kept = Kept::of(config, syn);
         let reply = Segment {
             src_port: tuple.local.port(),
@@ -140,7 +140,7 @@ impl SynCookies {
         let current = period_at(now);
         let mut periods = (0..GOOD_FOR).filter_map(|age| current.checked_sub(age));
         periods.find(|&period| self.number(tuple, irs, period, place) == iss.0)?;
-        let stamps = seg.options.timestamps.filter(|_| config.timestamps);
+        let stamps = seg.options.timestamps.filter(|_| config.extensions.timestamps);
         let kept = match stamps {
             Some(Timestamps { ecr, .. }) => {
                 // What is echoed is ours: not of the future, and not older than a cookie lasts.
@@ -233,11 +233,11 @@ struct Kept {
 
 impl Kept {
     fn of(config: &Config, syn: &Segment<'_>) -> Kept {
-        let scale = syn.options.window_scale.filter(|_| config.window_scale);
+        let scale = syn.options.window_scale.filter(|_| config.extensions.window_scale);
         Kept {
             window_scale: scale.map(|s| s.min(14)), // RFC 7323 §2.3
-            sack: config.sack && syn.options.sack_permitted,
-            ecn: config.ecn && syn.flags.has(Flags::ECE.with(Flags::CWR)),
+            sack: config.extensions.sack && syn.options.sack_permitted,
+            ecn: config.extensions.ecn && syn.flags.has(Flags::ECE.with(Flags::CWR)),
         }
     }
 

@@ -189,7 +189,7 @@ impl Connection {
             && start.plus(u64::from(len)) == self.recv.nxt
         {
             // The FIN again: restart the 2 MSL time-out.
-            self.timers.set(Timer::Wait, now + self.config.time_wait);
+            self.timers.set(Timer::Wait, now + self.config.limits.time_wait);
         }
         let again = self.recv.nxt.since(start).min(seg.payload.len() as u64);
         self.stats.add(again, |s| &mut s.octets_duplicate);
@@ -345,7 +345,7 @@ impl Connection {
         match self.state {
             State::FinWait1 => {
                 self.go(Transition::FinAcked);
-                self.timers.set(Timer::Wait, now + self.config.fin_wait_2);
+                self.timers.set(Timer::Wait, now + self.config.limits.fin_wait_2);
             }
             State::Closing => self.enter_time_wait(now, Transition::FinAcked),
             State::LastAck => {
@@ -374,7 +374,7 @@ impl Connection {
             return Ok(());
         }
         if self.state == State::FinWait2 && seg.seq_len() > 0 {
-            self.timers.set(Timer::Wait, now + self.config.fin_wait_2);
+            self.timers.set(Timer::Wait, now + self.config.limits.fin_wait_2);
         }
         let end = start.plus(seg.payload.len() as u64);
         let past_fin = !seg.payload.is_empty() && self.recv.fin().is_some_and(|fin| end > fin);
@@ -384,7 +384,7 @@ impl Connection {
             self.note_mark(seg);
             let (config, stats) = (&self.config, &mut self.stats);
             text = self.recv.text(now, start, seg.payload, config, stats, up);
-            self.recv.ack_now |= self.config.ack_pushed && seg.flags.has(Flags::PSH);
+            self.recv.ack_now |= self.config.acks.pushed && seg.flags.has(Flags::PSH);
         }
         // A FIN beyond the window is trimmed off (§3.10.7.4, first check).
         let fin = seg.flags.has(Flags::FIN) && end < self.recv.edge.max(self.recv.nxt.plus(1));
@@ -419,10 +419,10 @@ impl Connection {
         if self.recv.ack_now || self.recv.unacked_segments == 0 {
             return;
         }
-        if self.config.delayed_ack.is_zero() {
+        if self.config.acks.delay.is_zero() {
             self.recv.ack_now = true;
         } else if !self.timers.is_set(Timer::DelayedAck) {
-            self.timers.set(Timer::DelayedAck, now + self.config.delayed_ack);
+            self.timers.set(Timer::DelayedAck, now + self.config.acks.delay);
         }
     }
 
@@ -442,7 +442,7 @@ impl Connection {
         }
         self.go(by);
         self.timers.stop_all();
-        self.timers.set(Timer::Wait, now + self.config.time_wait);
+        self.timers.set(Timer::Wait, now + self.config.limits.time_wait);
         self.tell(Event::Closed(CloseReason::Normal));
     }
 

@@ -100,7 +100,7 @@ impl Connection {
             return;
         }
         // RFC 9293 §3.8.3 MUST-20 (c): R2.
-        if now.saturating_since(self.send.progress_at) >= self.config.retransmission_limit {
+        if now.saturating_since(self.send.progress_at) >= self.config.limits.retransmission {
             self.delete(CloseReason::Timeout);
             return;
         }

@@ -53,7 +53,9 @@ use transport::{congestion, delivery, pacing, rack, ranges, recovery, seq, tlp};
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, CongestionControl, Keepalive};
+pub use config::{
+    AckConfig, Config, CongestionControl, Extensions, Keepalive, Limits, PathMtuConfig, Rto,
+};
 pub use connection::{CloseReason, Connection, Event};
 pub use cookie::{Cookie, SynCookies};
 pub use drop_reason::DropReason;

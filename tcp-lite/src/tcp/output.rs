@@ -88,12 +88,12 @@ impl Connection {
         let mut seg = self.header(now, self.send.iss(), flags, window);
         let config = &self.config;
         // RFC 7323 §2.2, §3.2, RFC 2018 §2: offered in a SYN, repeated in its answer if the peer did.
-        let stamps = if reply { self.timestamps } else { config.timestamps };
-        let scale = if reply { self.scales } else { config.window_scale };
+        let stamps = if reply { self.timestamps } else { config.extensions.timestamps };
+        let scale = if reply { self.scales } else { config.extensions.window_scale };
         seg.options = Options {
             mss: Some(self.syn.mss), // RFC 9293 §3.7.1 SHLD-5
             window_scale: scale.then(|| config.window_shift()),
-            sack_permitted: if reply { self.send.sack } else { config.sack },
+            sack_permitted: if reply { self.send.sack } else { config.extensions.sack },
             timestamps: stamps.then(|| Timestamps {
                 val: self.ts_now(now),
                 ecr: if reply { self.recv.ts_recent() } else { 0 },

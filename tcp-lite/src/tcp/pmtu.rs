@@ -112,7 +112,7 @@ impl PathMtu {
 impl Connection {
     /// The path carries segments of at most `mss` octets (MTU less IP and fixed TCP header), says the
     /// interface, or what other streams have found out. Never below the configured minimum, never above
-    /// what the peer takes; it is probed again after [`Config::path_mtu_raise`](super::Config).
+    /// what the peer takes; it is probed again after [`PathMtuConfig::raise`](super::PathMtuConfig).
     pub fn path_mtu(&mut self, now: Instant, mss: u16) {
         self.believe(now, mss.max(self.config.min_mss));
     }
@@ -173,7 +173,7 @@ impl Connection {
         }
         let found = self.path.found();
         found.probe = None;
-        found.search.probe_reported(mss, now + self.config.path_mtu_raise);
+        found.search.probe_reported(mss, now + self.config.path_mtu.raise);
         let emss = self.send.emss();
         self.send.out.board.mark_longer_lost(emss);
         TooBig::Believed
@@ -182,7 +182,7 @@ impl Connection {
     fn believe(&mut self, now: Instant, mss: u16) {
         let found = self.path.found();
         found.pending = None;
-        found.search.set(mss, now + self.config.path_mtu_raise);
+        found.search.set(mss, now + self.config.path_mtu.raise);
         self.use_path_mss();
     }
 
@@ -216,7 +216,7 @@ impl Connection {
         if let Some((mss, _)) = self.path.pending() {
             return self.believe(now, mss);
         }
-        if !self.config.path_mtu_probing {
+        if !self.config.path_mtu.probing {
             return;
         }
         let evident = self.send.out.board.shorter_arrived();
@@ -252,7 +252,7 @@ impl Connection {
                 let segments = self.send.recovery.cc().cwnd() / self.send.emss().max(1) as u64;
                 let round_trip = self.send.recovery.rtt().srtt().unwrap_or(Duration::from_secs(1));
                 let next = now + pause(round_trip, segments, timed_out);
-                let raise_at = now + self.config.path_mtu_raise;
+                let raise_at = now + self.config.path_mtu.raise;
                 let mss = self.send.size.mss_of(payload);
                 self.path.found().search.lost(mss, alone, next, raise_at);
             }
@@ -266,7 +266,7 @@ impl Connection {
     pub(super) fn probe_due(&self, now: Instant) -> Option<usize> {
         // While nothing else was found, the limit is in use.
         let found = self.path.found.as_ref()?;
-        if !self.config.path_mtu_probing
+        if !self.config.path_mtu.probing
             || found.probe.is_some()
             || self.send.out.state.phase() != Phase::Open
             || found.search.is_at_limit()

@@ -31,11 +31,13 @@ impl Connection {
 
     /// RFC 9293 §3.8.3 MUST-22, MUST-23; RFC 6298 §5.5.
     fn syn_timeout(&mut self, now: Instant) {
-        if now.saturating_since(self.send.progress_at) >= self.config.syn_limit {
+        if now.saturating_since(self.send.progress_at) >= self.config.limits.syn {
             self.delete(CloseReason::Timeout);
             return;
         }
-        if self.passive && self.send.recovery.timeouts_in_a_row() >= self.config.syn_ack_retries {
+        if self.passive
+            && self.send.recovery.timeouts_in_a_row() >= self.config.limits.syn_ack_retries
+        {
             self.delete(CloseReason::Timeout);
             return;
         }
@@ -61,7 +63,7 @@ impl Connection {
     /// RFC 6429 §4: the owner's bound on a window that stays closed.
     pub(super) fn closed_too_long(&self, now: Instant) -> bool {
         let closed_since = self.stats.seen().and_then(|rare| rare.closed_since);
-        let limit = self.config.zero_window_limit.filter(|_| self.send.window.is_closed());
+        let limit = self.config.limits.zero_window.filter(|_| self.send.window.is_closed());
         let closed_for = |since| now.saturating_since(since);
         limit.zip(closed_since).is_some_and(|(limit, since)| closed_for(since) >= limit)
     }

@@ -37,8 +37,9 @@ pub(super) fn tuple(v6: bool) -> FourTuple {
 }
 
 /// Dialogues are about ECN only where they say so.
-pub(super) fn without_ecn(config: Config) -> Config {
-    Config { ecn: false, ..config }
+pub(super) fn without_ecn(mut config: Config) -> Config {
+    config.extensions.ecn = false;
+    config
 }
 
 /// Applies one TCP setting; `Ok(false)`: it is none.
@@ -48,30 +49,30 @@ pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result
         Duration::try_from_secs_f64(n).map_err(|e| e.to_string())
     };
     match key {
-        "initial-rto" => config.initial_rto = seconds()?,
-        "min-rto" => config.min_rto = seconds()?,
-        "max-rto" => config.max_rto = seconds()?,
-        "retransmission-limit" => config.retransmission_limit = seconds()?,
-        "syn-limit" => config.syn_limit = seconds()?,
-        "time-wait" => config.time_wait = seconds()?,
-        "fin-wait-2" => config.fin_wait_2 = seconds()?,
+        "initial-rto" => config.rto.initial = seconds()?,
+        "min-rto" => config.rto.min = seconds()?,
+        "max-rto" => config.rto.max = seconds()?,
+        "retransmission-limit" => config.limits.retransmission = seconds()?,
+        "syn-limit" => config.limits.syn = seconds()?,
+        "time-wait" => config.limits.time_wait = seconds()?,
+        "fin-wait-2" => config.limits.fin_wait_2 = seconds()?,
         "push-segments" => config.push_segments = switch(value)?,
-        "ack-pushed" => config.ack_pushed = switch(value)?,
-        "delayed-ack" => config.delayed_ack = seconds()?,
+        "ack-pushed" => config.acks.pushed = switch(value)?,
+        "delayed-ack" => config.acks.delay = seconds()?,
         "initial-window" => config.initial_window = number(value)? as u32,
-        "syn-ack-retries" => config.syn_ack_retries = number(value)? as u32,
-        "zero-window-limit" => config.zero_window_limit = Some(seconds()?),
+        "syn-ack-retries" => config.limits.syn_ack_retries = number(value)? as u32,
+        "zero-window-limit" => config.limits.zero_window = Some(seconds()?),
         "receive-window" => config.receive_window = number(value)? as u32,
         "max-ranges" => config.max_ranges = number(value)? as usize,
-        "path-mtu-probing" => config.path_mtu_probing = switch(value)?,
-        "path-mtu-raise" => config.path_mtu_raise = seconds()?,
-        "min-path-mtu" => config.min_path_mtu = number(value)? as u16,
+        "path-mtu-probing" => config.path_mtu.probing = switch(value)?,
+        "path-mtu-raise" => config.path_mtu.raise = seconds()?,
+        "min-path-mtu" => config.path_mtu.min = number(value)? as u16,
         "min-mss" => config.min_mss = number(value)? as u16,
         "challenge-acks" => config.challenge_acks_per_second = number(value)? as u32,
-        "window-scale" => config.window_scale = switch(value)?,
-        "sack" => config.sack = switch(value)?,
-        "timestamps" => config.timestamps = switch(value)?,
-        "ecn" => config.ecn = switch(value)?,
+        "window-scale" => config.extensions.window_scale = switch(value)?,
+        "sack" => config.extensions.sack = switch(value)?,
+        "timestamps" => config.extensions.timestamps = switch(value)?,
+        "ecn" => config.extensions.ecn = switch(value)?,
         "tail-loss-probe" => config.tail_loss_probe = switch(value)?,
         "pacing" => config.pacing = switch(value)?,
         "congestion" => {

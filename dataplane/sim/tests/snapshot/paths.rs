@@ -77,7 +77,7 @@ const KINDS: [Kind; 23] = [
     ("marks from 30 kB on", |c| c.forward.link.mark_octets = Some(30_000)),
     ("marks, ends without ECN", |c| {
         c.forward.link.mark_octets = Some(30_000);
-        tcp(c, |t| t.ecn = false);
+        tcp(c, |t| t.extensions.ecn = false);
     }),
     ("every 1009th lost", |c| {
         c.forward.link.loss = NonZeroU64::new(1009).map_or(Loss::None, Loss::EveryNth);

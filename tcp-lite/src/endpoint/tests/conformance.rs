@@ -27,9 +27,10 @@ struct Endpoints<const MARKERS: bool, const DROP: bool, const RDMAP: bool> {
 
 fn config(markers: bool, drop: bool) -> EndpointConfig {
     let on_bad_crc = if drop { OnBadCrc::Retransmit } else { OnBadCrc::Error };
+    let limits = tcp::Limits { fin_wait_2: HOUR, ..tcp::Limits::default() };
     EndpointConfig {
         // The suite's ends close when they please.
-        tcp: Arc::new(tcp::Config { fin_wait_2: HOUR, ..tcp::Config::default() }),
+        tcp: Arc::new(tcp::Config { limits, ..tcp::Config::default() }),
         teardown_timeout: HOUR,
         on_peer_close: OnPeerClose::KeepOpen,
         mpa: mpa::Config { markers, on_bad_crc, ..mpa::Config::default() },

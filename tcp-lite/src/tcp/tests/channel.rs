@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::script::tuple;
+use super::script::{tuple, with};
 use super::upper::{Batch, Take, Upper};
 use crate::tcp::{
-    CloseReason, Config, CongestionControl, Connection, Event, Flags, FourTuple, Segment,
-    SeqNumber, State,
+    CloseReason, Config, CongestionControl, Connection, Event, Extensions, Flags, FourTuple,
+    Limits, Segment, SeqNumber, State,
 };
 use base::Instant;
 
@@ -221,16 +221,22 @@ fn any_config() -> impl Strategy<Value = Config> {
     (window, flags, 1usize..20).prop_map(
         |(receive_window, (sack, stamps, scale, cubic), ranges)| Config {
             receive_window,
-            sack,
-            timestamps: stamps,
-            window_scale: scale,
+            extensions: Extensions {
+                sack,
+                timestamps: stamps,
+                window_scale: scale,
+                ..Extensions::default()
+            },
             congestion: if cubic { CongestionControl::Cubic } else { CongestionControl::NewReno },
             max_ranges: ranges,
             min_mss: 20,
-            retransmission_limit: Duration::from_secs(3600),
-            syn_limit: Duration::from_secs(3600),
-            fin_wait_2: Duration::from_secs(3600),
-            time_wait: Duration::from_secs(7200), // outlives any run of lost FINs
+            limits: Limits {
+                retransmission: Duration::from_secs(3600),
+                syn: Duration::from_secs(3600),
+                fin_wait_2: Duration::from_secs(3600),
+                time_wait: Duration::from_secs(7200), // outlives any run of lost FINs
+                ..Limits::default()
+            },
             ..Config::default()
         },
     )
@@ -314,7 +320,7 @@ proptest! {
 
 /// A larger transfer, for throughput: segments sent and virtual time are what loss recovery makes of them.
 fn transfer(config: Config, faults: Faults) -> (Duration, Connection) {
-    let config = Config { time_wait: Duration::from_millis(1), ..config };
+    let config = with(config, |c| c.limits.time_wait = Duration::from_millis(1));
     let mut pair = pair(7, [config.clone(), config], [1460, 1460], [8 << 20, 0], faults);
     pair.run(FOREVER);
     pair.check().unwrap();
@@ -329,7 +335,8 @@ fn one_percent_of_loss_is_repaired_fast() {
         for congestion in [CongestionControl::Cubic, CongestionControl::NewReno] {
             let faults =
                 Faults { loss: 10, duplication: 0, reordering: 0, delay: Duration::from_millis(5) };
-            let config = Config { sack, congestion, ..Config::default() };
+            let config =
+                with(Config { congestion, ..Config::default() }, |c| c.extensions.sack = sack);
             let (time, conn) = transfer(config, faults);
             let stats = conn.stats();
             assert!(

@@ -1,12 +1,12 @@
 //! RFC 9293 §3.10.7.4 (seventh check), §3.8.6.3, RFC 5681 §4.2, RFC 2018 §4: receiving data,
 //! acknowledging it.
 
-use super::script::{config, established};
+use super::script::{config, established, with};
 use crate::tcp::Config;
 use std::time::Duration;
 
 fn no_sack() -> Config {
-    Config { sack: false, ..config() }
+    with(config(), |c| c.extensions.sack = false)
 }
 
 // RFC 9293 §3.8.6.3 MUST-40, SHLD-18: one segment is acknowledged after the delay.
@@ -64,7 +64,7 @@ fn acknowledgements_ride_on_data() {
 #[test]
 fn without_delay_every_segment_is_acknowledged() {
     established(
-        Config { delayed_ack: Duration::ZERO, ..config() },
+        with(config(), |c| c.acks.delay = Duration::ZERO),
         "1 < P. 1:101(100) ack 1 win 20000
          1 > . 1:1(0) ack 101",
     );
@@ -125,7 +125,7 @@ fn a_duplicate_beyond_the_gap_reports_its_block() {
 #[test]
 fn three_blocks_beside_timestamps() {
     let mut script = super::script::passive(
-        Config { timestamps: true, ..config() },
+        with(config(), |c| c.extensions.timestamps = true),
         "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
         "0 > S. 0:0(0) ack 1
          0 < . 1:1(0) ack 1 win 20000 <TS val 7 ecr 0>",

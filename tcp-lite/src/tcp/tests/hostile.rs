@@ -9,7 +9,8 @@ use super::script::{OUR_ISS, PEER_ISS, config, tuple};
 use super::spurious::recovering;
 use super::upper::{Batch, Take, Upper};
 use crate::tcp::{
-    Config, Connection, Flags, Keepalive, Options, Segment, SeqNumber, State, Timestamps,
+    Config, Connection, Extensions, Flags, Keepalive, Options, Segment, SeqNumber, State,
+    Timestamps,
 };
 use base::Instant;
 
@@ -187,9 +188,7 @@ impl Victim {
 fn any_config() -> impl Strategy<Value = Config> {
     (any::<[bool; 4]>(), 500u32..20_000).prop_map(|([sack, timestamps, scale, keep], window)| {
         Config {
-            sack,
-            timestamps,
-            window_scale: scale,
+            extensions: Extensions { sack, timestamps, window_scale: scale, ..config().extensions },
             receive_window: window,
             max_ranges: 4,
             keepalive: keep.then(Keepalive::default),

@@ -1,6 +1,6 @@
 //! RFC 5681, RFC 6675, RFC 6582, RFC 2018 §5: loss recovery.
 
-use super::script::{config, established};
+use super::script::{config, established, with};
 use crate::tcp::{Config, CongestionControl};
 
 fn reno() -> Config {
@@ -8,7 +8,7 @@ fn reno() -> Config {
 }
 
 fn no_sack() -> Config {
-    Config { sack: false, ..reno() }
+    with(reno(), |c| c.extensions.sack = false)
 }
 
 /// Ten segments of 1000 octets in flight, all of the initial window.
@@ -149,7 +149,7 @@ fn a_lost_tail_is_found_by_the_retransmission() {
 #[test]
 fn limited_transmit() {
     for config in [reno(), no_sack()] {
-        let sack = config.sack;
+        let sack = config.extensions.sack;
         let mut script = with_ten(config, "1.05 write 5000");
         for (i, until) in [2001, 3001].iter().enumerate() {
             let options = if sack { format!("<sack 1001:{until}>") } else { String::new() };

@@ -22,7 +22,8 @@ use std::time::Duration;
 
 use super::upper::{Batch, Take, Upper};
 use crate::tcp::{
-    Config, Connection, DropReason, Flags, FourTuple, Options, Segment, SeqNumber, Timestamps,
+    AckConfig, Config, Connection, DropReason, Extensions, Flags, FourTuple, Options,
+    PathMtuConfig, Segment, SeqNumber, Timestamps,
 };
 use base::Instant;
 
@@ -42,15 +43,19 @@ pub(super) struct Script {
 /// Small numbers and no timestamps, so that dialogues read easily.
 pub(super) fn config() -> Config {
     Config {
-        timestamps: false,
-        ecn: false,
-        window_scale: false,
+        extensions: Extensions { sack: true, timestamps: false, ecn: false, window_scale: false },
         receive_window: 10_000,
-        delayed_ack: Duration::from_millis(40),
-        path_mtu_probing: false,
+        acks: AckConfig { delay: Duration::from_millis(40), ..AckConfig::default() },
+        path_mtu: PathMtuConfig { probing: false, ..PathMtuConfig::default() },
         tail_loss_probe: false, // its own dialogues turn it on
         ..Config::default()
     }
+}
+
+/// `config`, but for what `change` does to it.
+pub(super) fn with(mut config: Config, change: impl FnOnce(&mut Config)) -> Config {
+    change(&mut config);
+    config
 }
 
 pub(super) fn tuple() -> FourTuple {
@@ -81,7 +86,7 @@ pub(super) fn passive(config: Config, syn: &str, steps: &str) -> Script {
 
 /// As [`passive`] with timestamps: the peer's stand at 8 after 0.1 s, a segment of ours has 988 octets.
 pub(super) fn timestamped(steps: &str) -> Script {
-    let config = Config { timestamps: true, ..config() };
+    let config = with(config(), |c| c.extensions.timestamps = true);
     let syn = "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>";
     let begin = "0.00 > S. 0:0(0) ack 1
          0.10 < . 1:1(0) ack 1 win 20000 <TS val 8 ecr 0>";
@@ -92,7 +97,7 @@ pub(super) fn timestamped(steps: &str) -> Script {
 
 /// Runs `steps` on an established connection: MSS 1000 and SACK both ways, the peer's window 20000.
 pub(super) fn established(config: Config, steps: &str) -> Script {
-    let sack = if config.sack { ",sackOK" } else { "" };
+    let sack = if config.extensions.sack { ",sackOK" } else { "" };
     let mut script = passive(
         config,
         &format!("S 0:0(0) win 20000 <mss 1000{sack}>"),

@@ -119,7 +119,7 @@ impl Dumbbell {
     /// # Errors
     /// When time stands still.
     pub fn measure(&mut self, time: Duration) -> Result<Vec<u64>, Stall> {
-        let octets = |flow: &Flow| flow.server.stats().tcp.octets_in;
+        let octets = |flow: &Flow| flow.server.stats().tcp.recv.octets;
         let before: Vec<u64> = self.flows.iter().map(octets).collect();
         self.run_for(time)?;
         Ok(self.flows.iter().zip(before).map(|(flow, b)| octets(flow) - b).collect())

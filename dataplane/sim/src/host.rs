@@ -583,10 +583,10 @@ impl End for Host {
         Totals {
             tagged_delivered: stats.ddp.tagged_delivered,
             untagged_delivered: stats.ddp.untagged_delivered,
-            octets_in: stats.tcp.octets_in,
+            octets_in: stats.tcp.recv.octets,
             octets_acknowledged: stats.tcp.octets_acknowledged,
-            retransmitted: stats.tcp.segments_retransmitted,
-            timeouts: stats.tcp.timeouts,
+            retransmitted: stats.tcp.loss.segments_retransmitted,
+            timeouts: stats.tcp.loss.timeouts,
             early: stats.mpa_rx.placed_out_of_order,
             refused: stats.mpa_rx.refused,
         }

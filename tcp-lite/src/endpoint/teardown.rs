@@ -192,7 +192,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Bytes that TCP has moved either way.
     fn moved(&self) -> u64 {
         let stats = self.conn.stats();
-        stats.octets_in + stats.octets_acknowledged
+        stats.recv.octets + stats.octets_acknowledged
     }
 }
 

@@ -83,7 +83,7 @@ impl Sender {
         let (recovery, state, board) = self.parts();
         let repaired = recovery.judge_probe(state, ack);
         let over = recovery.leave(state, &board, before, ack);
-        stats.add(repaired.into(), |s| &mut s.tail_losses_repaired);
+        stats.add(repaired.into(), |s| &mut s.loss.tail_losses_repaired);
         if ack.advanced {
             self.after_partial_ack(before, over, ack);
         }
@@ -185,11 +185,11 @@ impl Sender {
 
     /// `range` came twice at the peer.
     fn on_d_sack(&mut self, range: Range, stats: &mut Counts) -> Twice {
-        stats.more().d_sacks_in += 1;
+        stats.more().loss.d_sacks_in += 1;
         let arrived = range.end <= self.una || self.out.board.has_sacked(range);
         let ends = (self.una, self.nxt);
         let twice = self.recovery.on_d_sack(&self.out.state, range, arrived, ends);
-        stats.more().d_sacks_ignored += u64::from(twice.is_nothing());
+        stats.more().loss.d_sacks_ignored += u64::from(twice.is_nothing());
         twice
     }
 
@@ -236,7 +236,7 @@ impl Sender {
     }
 
     fn on_duplicate(&mut self, flight: u64, stats: &mut Counts) {
-        stats.more().duplicate_acks_in += 1;
+        stats.more().loss.duplicate_acks_in += 1;
         self.dup_acks = self.dup_acks.saturating_add(1);
         if self.dup_acks == 1 {
             self.out.flight_before_dups = flight;
@@ -272,9 +272,9 @@ impl Sender {
     /// A loss episode was undone.
     fn on_undone(&mut self, undone: Undone, stats: &mut Counts) {
         match undone {
-            Undone::Frto => stats.more().undone_by_frto += 1,
-            Undone::Timestamp => stats.more().undone_by_timestamp += 1,
-            Undone::DSack => stats.more().undone_by_d_sack += 1,
+            Undone::Frto => stats.more().loss.undone_by_frto += 1,
+            Undone::Timestamp => stats.more().loss.undone_by_timestamp += 1,
+            Undone::DSack => stats.more().loss.undone_by_d_sack += 1,
         }
         self.out.reno_sacked = 0;
         self.dup_acks = 0;
@@ -310,9 +310,9 @@ impl Sender {
 
     /// So many segments are lost that were not before; whether a recovery began for it.
     fn on_losses(&mut self, (segments, began): (u64, bool), stats: &mut Counts) -> u64 {
-        stats.add(segments, |s| &mut s.segments_lost);
+        stats.add(segments, |s| &mut s.loss.segments_lost);
         if began {
-            stats.more().fast_recoveries += 1;
+            stats.more().loss.fast_recoveries += 1;
             self.out.recover = self.nxt;
         }
         segments
@@ -338,7 +338,7 @@ impl Sender {
 
     /// The retransmission timer expired.
     pub(crate) fn on_timeout(&mut self, now: Instant, stats: &mut Counts) {
-        stats.more().timeouts += 1;
+        stats.more().loss.timeouts += 1;
         let (recovery, state, mut board) = self.parts();
         recovery.on_timeout(state, &mut board, now);
         self.out.recover = self.nxt;

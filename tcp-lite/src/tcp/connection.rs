@@ -248,12 +248,11 @@ impl Connection {
 
     /// Counters.
     pub fn stats(&self) -> Stats {
-        Stats {
-            octets_in: self.recv.octets(),
-            octets_out: self.send.octets(),
-            octets_acknowledged: self.octets_acknowledged(),
-            ..self.stats.stats()
-        }
+        let mut stats = self.stats.stats();
+        stats.recv.octets = self.recv.octets();
+        stats.octets_out = self.send.octets();
+        stats.octets_acknowledged = self.octets_acknowledged();
+        stats
     }
 
     /// Octets that the peer has acknowledged, the FIN counted.

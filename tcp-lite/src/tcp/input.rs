@@ -192,7 +192,7 @@ impl Connection {
             self.timers.set(Timer::Wait, now + self.config.limits.time_wait);
         }
         let again = self.recv.nxt.since(start).min(seg.payload.len() as u64);
-        self.stats.add(again, |s| &mut s.octets_duplicate);
+        self.stats.add(again, |s| &mut s.recv.octets_duplicate);
         self.recv.came_twice(start, start.plus(seg.payload.len() as u64));
         if seg.flags.has(Flags::SYN) {
             return self.syn_arrived(now); // RFC 5961 §4: irrespective of the sequence number
@@ -380,7 +380,7 @@ impl Connection {
         let past_fin = !seg.payload.is_empty() && self.recv.fin().is_some_and(|fin| end > fin);
         let mut text = Text::Taken;
         if !seg.payload.is_empty() {
-            self.stats.add(seg.ce.into(), |s| &mut s.ecn_marks_in);
+            self.stats.add(seg.ce.into(), |s| &mut s.recv.ecn_marks);
             self.note_mark(seg);
             let (config, stats) = (&self.config, &mut self.stats);
             text = self.recv.text(now, start, seg.payload, config, stats, up);

@@ -68,4 +68,4 @@ pub use segment::{
 };
 pub use seq::SeqNumber;
 pub use state::State;
-pub use stats::{Info, Stats};
+pub use stats::{Info, LossStats, PathMtuStats, ReceiverStats, Stats};

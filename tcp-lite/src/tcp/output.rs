@@ -433,8 +433,8 @@ impl Connection {
             self.send.recovery.on_resent(now, range, sends);
         }
         self.stats.segments_out += 1;
-        self.stats.more().segments_retransmitted += 1;
-        self.stats.more().octets_retransmitted += resend.len as u64;
+        self.stats.more().loss.segments_retransmitted += 1;
+        self.stats.more().loss.octets_retransmitted += resend.len as u64;
         self.ack_went_out(false);
         if resend.start == self.send.una {
             // RFC 6675 §6: a fresh time-out for a fresh transmission of the oldest segment.
@@ -471,7 +471,7 @@ impl Connection {
             Sent::Yes => {
                 self.send.last_sent = now;
                 self.send.out.state.probe_sent(self.send.nxt, again);
-                self.stats.more().tail_loss_probes += 1;
+                self.stats.more().loss.tail_loss_probes += 1;
             }
             Sent::BatchFull => return,
             _ => self.send.out.state.forget_probe(),
@@ -571,7 +571,7 @@ impl Connection {
                 return;
             }
             self.stats.acks_out += 1;
-            self.stats.add(d_sack.into(), |s| &mut s.d_sacks_out);
+            self.stats.add(d_sack.into(), |s| &mut s.recv.d_sacks);
             owed -= 1;
             if owed == 0 {
                 self.ack_went_out(true);

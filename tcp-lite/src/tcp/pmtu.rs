@@ -190,9 +190,9 @@ impl Connection {
     fn use_path_mss(&mut self) {
         let before = self.send.emss();
         if self.send.set_path_mss(self.path.mss()) {
-            self.stats.more().path_mtu_reductions += 1;
+            self.stats.more().path_mtu.reductions += 1;
         } else if self.send.emss() > before {
-            self.stats.more().path_mtu_raises += 1;
+            self.stats.more().path_mtu.raises += 1;
         }
     }
 
@@ -225,7 +225,7 @@ impl Connection {
         let is_long = longest > self.send.size.payload_of(self.path.floor());
         let Some(fall) = fall.filter(|_| is_long) else { return };
         if let Change::Size(_) = self.path.found().search.black_hole(fall) {
-            self.stats.more().path_mtu_black_holes += 1;
+            self.stats.more().path_mtu.black_holes += 1;
             self.use_path_mss();
             // What was lost was too long: the shorter one is new to the path, and no reason to wait for
             // what others in a row made of the time-out (RFC 6298 §5.5). At most twice in a row.
@@ -245,7 +245,7 @@ impl Connection {
                 }
             }
             ProbeFate::Lost(payload) => {
-                self.stats.more().path_mtu_probes_lost += 1;
+                self.stats.more().path_mtu.probes_lost += 1;
                 // RFC 4821 §7.6.4: losses beside it leave it open why it was lost.
                 let alone =
                     self.send.out.state.phase() == Phase::Open || self.send.out.board.len() == 1;
@@ -281,7 +281,7 @@ impl Connection {
 
     /// The segment sent last, from `start` on, was a probe.
     pub(super) fn probe_sent(&mut self, now: Instant, start: ExtSeq, len: usize) {
-        self.stats.more().path_mtu_probes += 1;
+        self.stats.more().path_mtu.probes += 1;
         let found = self.path.found();
         found.search.probe_sent(now);
         found.probe = Some((start.wire(), len as u16));

@@ -204,10 +204,10 @@ impl Receiver {
             self.note_recent(range); // also for a duplicate (RFC 2018 §4)
         }
         let outside = start.plus(len).since(end.max(start));
-        stats.add(len - fresh - outside.min(len - fresh), |s| &mut s.octets_duplicate);
-        stats.add(fresh - taken + outside, |s| &mut s.octets_refused);
+        stats.add(len - fresh - outside.min(len - fresh), |s| &mut s.recv.octets_duplicate);
+        stats.add(fresh - taken + outside, |s| &mut s.recv.octets_refused);
         if self.has_gap() {
-            let max = &mut stats.more().out_of_order_max;
+            let max = &mut stats.more().recv.out_of_order_max;
             *max = (*max).max(self.apart.ranges.octets());
         }
         // RFC 5681 §4.2: at once beyond a gap, when a gap is filled, for what was not taken or not
@@ -292,7 +292,7 @@ impl Receiver {
             };
             up.in_order_until(now, self.offset(self.nxt));
         } else {
-            stats.more().octets_out_of_order += taken.len();
+            stats.more().recv.octets_out_of_order += taken.len();
             let range = self.apart.ranges.insert(taken);
             self.note_recent(range);
         }

@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn totals_add_sums_and_keep_maxima() {
         let mut stats = EndpointStats::default();
-        stats.tcp.octets_retransmitted = 10;
+        stats.tcp.loss.octets_retransmitted = 10;
         stats.mpa_rx.held_max = 7;
         let mut totals = Totals::default();
         totals.add(

@@ -98,7 +98,7 @@ fn a_file_goes_in_messages_of_a_mebioctet_with_a_bounded_number_outstanding() {
     assert_eq!(octets, 20 * MESSAGE + 5);
     assert_eq!(job(&mut bench, id).state, JobState::Running, "the peer's end is awaited");
     let mut stats = EndpointStats::default();
-    stats.tcp.octets_retransmitted = 3;
+    stats.tcp.loss.octets_retransmitted = 3;
     let (stream, reason) = (StreamId(5), CloseReason::LocalShutdown);
     bench.event(Event::Closed {
         stream,

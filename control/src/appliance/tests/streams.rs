@@ -400,7 +400,7 @@ fn totals_hold_what_ended_streams_did() {
     let mut bench = bench();
     bench.accepted(1, "10.0.0.2");
     let mut stats = EndpointStats::default();
-    stats.tcp.octets_retransmitted = 5;
+    stats.tcp.loss.octets_retransmitted = 5;
     stats.mpa_rx.unlocatable_max = 9;
     stats.mpa_rx.alignment_lost = 4;
     stats.ddp.placed_out_of_order_octets = 3;

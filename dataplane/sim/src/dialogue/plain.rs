@@ -199,8 +199,8 @@ impl Subject for Plain {
             "state" => connection.state().name().to_owned(),
             "emss" => connection.emss().to_string(),
             "icmp" => format!("{:?}", self.last_icmp),
-            "path-mtu-probes" => connection.stats().path_mtu_probes.to_string(),
-            "black-holes" => connection.stats().path_mtu_black_holes.to_string(),
+            "path-mtu-probes" => connection.stats().path_mtu.probes.to_string(),
+            "black-holes" => connection.stats().path_mtu.black_holes.to_string(),
             "cwnd" => connection.info().cwnd.to_string(),
             "ecn" => connection.info().ecn.to_string(),
             "alpha" => match connection.marked_fraction() {
@@ -209,14 +209,18 @@ impl Subject for Plain {
             },
             "flight" => connection.info().flight.to_string(),
             "ssthresh" => connection.info().ssthresh.to_string(),
-            "lost" => connection.stats().segments_lost.to_string(),
-            "recoveries" => connection.stats().fast_recoveries.to_string(),
-            "probes" => connection.stats().tail_loss_probes.to_string(),
-            "repaired" => connection.stats().tail_losses_repaired.to_string(),
-            "d-sacks" => connection.stats().d_sacks_in.to_string(),
+            "lost" => connection.stats().loss.segments_lost.to_string(),
+            "recoveries" => connection.stats().loss.fast_recoveries.to_string(),
+            "probes" => connection.stats().loss.tail_loss_probes.to_string(),
+            "repaired" => connection.stats().loss.tail_losses_repaired.to_string(),
+            "d-sacks" => connection.stats().loss.d_sacks_in.to_string(),
             "undone" => {
                 let stats = connection.stats();
-                let by = (stats.undone_by_frto, stats.undone_by_timestamp, stats.undone_by_d_sack);
+                let by = (
+                    stats.loss.undone_by_frto,
+                    stats.loss.undone_by_timestamp,
+                    stats.loss.undone_by_d_sack,
+                );
                 match by {
                     (0, 0, 0) => "no",
                     (1, 0, 0) => "frto",
@@ -226,8 +230,8 @@ impl Subject for Plain {
                 }
                 .to_owned()
             }
-            "retransmitted" => connection.stats().segments_retransmitted.to_string(),
-            "timeouts" => connection.stats().timeouts.to_string(),
+            "retransmitted" => connection.stats().loss.segments_retransmitted.to_string(),
+            "timeouts" => connection.stats().loss.timeouts.to_string(),
             "received" => {
                 let position = streams.position(value)? as u64;
                 return same(key, self.up.in_order + 1, position);

@@ -71,7 +71,7 @@ fn through_a_full_router(remote: IpAddr) -> (u64, u64) {
                 assert!(octets_of(&sink) == pattern(LEN));
                 let stream = net.hosts[0].cores[0].streams().next().expect("the stream");
                 let stats = stream.stats().tcp;
-                assert_eq!(stats.segments_retransmitted, 0);
+                assert_eq!(stats.loss.segments_retransmitted, 0);
                 return (marked, stats.ecn_reductions);
             }
         }

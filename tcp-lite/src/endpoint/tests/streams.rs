@@ -87,7 +87,7 @@ fn a_changing_source_is_sent_once() {
     assert_eq!(net.b.stats().mpa_rx.bad_crc_dropped, 0);
     assert!(net.b.memory.to_vec()[..200_000].iter().all(|octet| *octet > 0));
     let stats = net.a.stats();
-    assert!(stats.tcp.segments_retransmitted > 0 && stats.mpa_tx.kept_max > 0);
+    assert!(stats.tcp.loss.segments_retransmitted > 0 && stats.mpa_tx.kept_max > 0);
     assert_eq!(stats.mpa_tx.kept, 0);
 }
 

@@ -187,7 +187,7 @@ impl Pair {
             prop_assert_eq!(&end.events, &done, "end {}", i);
             prop_assert_eq!(end.up.in_order, self.ends[1 - i].up.len, "received by {}", i);
             prop_assert_eq!(end.up.acked, end.up.len, "acknowledged to {}", i);
-            prop_assert_eq!(conn.stats().octets_in, end.up.in_order);
+            prop_assert_eq!(conn.stats().recv.octets, end.up.in_order);
             prop_assert_eq!(conn.stats().octets_acknowledged, end.up.len + 1);
         }
         Ok(())
@@ -343,8 +343,8 @@ fn one_percent_of_loss_is_repaired_fast() {
                 time < Duration::from_secs(8),
                 "sack {sack} {congestion:?}: {time:?} {stats:?}"
             );
-            assert!(stats.segments_retransmitted < 8 * 1024 * 1024 / 1448 / 20, "{stats:?}");
-            assert!(stats.fast_recoveries > 3 * stats.timeouts, "{stats:?}");
+            assert!(stats.loss.segments_retransmitted < 8 * 1024 * 1024 / 1448 / 20, "{stats:?}");
+            assert!(stats.loss.fast_recoveries > 3 * stats.loss.timeouts, "{stats:?}");
         }
     }
 }
@@ -354,6 +354,6 @@ fn one_percent_of_loss_is_repaired_fast() {
 fn without_loss_nothing_is_sent_twice() {
     let faults = Faults { loss: 0, duplication: 0, reordering: 0, delay: Duration::from_millis(5) };
     let (time, conn) = transfer(Config::default(), faults);
-    assert_eq!(conn.stats().segments_retransmitted, 0);
+    assert_eq!(conn.stats().loss.segments_retransmitted, 0);
     assert!(time < Duration::from_millis(250), "{time:?}");
 }

@@ -284,7 +284,7 @@ proptest! {
             script.run(&format!("1.21 < . 1:1(0) ack 10001 win 20000 <sack {start}:{end}>"));
         }
         let (info, stats) = (script.conn.info(), script.conn.stats());
-        prop_assert_eq!((stats.fast_recoveries, stats.undone_by_d_sack), (1, 0));
+        prop_assert_eq!((stats.loss.fast_recoveries, stats.loss.undone_by_d_sack), (1, 0));
         prop_assert_eq!(info.ssthresh, 7000);
         prop_assert!(info.cwnd <= reduced.max(7000), "{} of {}", info.cwnd, reduced);
     }

@@ -19,7 +19,7 @@ fn the_oldest_segment_is_sent_again() {
          2.5 > P. 1001:2001(1000) ack 1
          2.6 < . 1:1(0) ack 2001 win 20000",
     );
-    assert_eq!(script.conn.stats().timeouts, 3);
+    assert_eq!(script.conn.stats().loss.timeouts, 3);
 }
 
 // RFC 6298 §5.2, §5.3: an acknowledgement of new data restarts the timer; of all data stops it.

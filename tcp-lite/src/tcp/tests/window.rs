@@ -89,7 +89,7 @@ fn a_closed_window_is_probed() {
          2.8 < . 1:1(0) ack 1501 win 5000",
     );
     assert_eq!(script.conn.stats().window_probes, 4);
-    assert_eq!(script.conn.stats().timeouts, 0, "no sign of congestion");
+    assert_eq!(script.conn.stats().loss.timeouts, 0, "no sign of congestion");
 }
 
 // RFC 9293 §3.8.6.1: the probe's octet may be taken although the window stays closed.

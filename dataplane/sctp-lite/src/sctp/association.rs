@@ -11,10 +11,8 @@ use wire::sctp::{Cause, InitHeader, Tag, Tsn, padded};
 
 use super::config::Config;
 use super::cookie::{Cookie, Terms};
-use super::errors::Causes;
-use super::heartbeat::Heartbeat;
-use super::lone::{LoneChunk, Reply};
-use super::output::Due;
+use super::liveness::Liveness;
+use super::lone::LoneChunk;
 use super::pmtu::PathMtu;
 use super::receive::{Receiver, Violation};
 use super::secrets::{Ends, Purpose, Secrets};
@@ -22,6 +20,7 @@ use super::send::Sender;
 use super::state::{State, Transition};
 use super::stats::Stats;
 use super::timers::{Timer, Timers};
+use super::waiting::{Due, Waiting};
 
 /// Most octets of the reason of an ABORT that are kept.
 pub(super) const MAX_REASON: usize = 128;
@@ -98,12 +97,9 @@ pub enum Event {
     Closed(CloseReason),
 }
 
-/// An SCTP association. See the [module](super) for the order of calls.
+/// Who the two ends are to each other.
 #[derive(Debug)]
-pub struct Association {
-    pub(super) state: State,
-    pub(super) config: Arc<Config>,
-    pub(super) secrets: Arc<Secrets>,
+pub(super) struct Identity {
     pub(super) ends: Ends,
     /// Tag that the peer's packets bear.
     pub(super) local_tag: Tag,
@@ -111,6 +107,30 @@ pub struct Association {
     pub(super) peer_tag: Tag,
     /// Our first TSN.
     pub(super) local_tsn: Tsn,
+}
+
+/// The handshake under way: that of the open, or of the shutdown.
+#[derive(Debug, Default)]
+pub(super) struct Handshake {
+    /// The peer's cookie, until COOKIE ACK.
+    pub(super) cookie: Box<[u8]>,
+    /// What the next INIT asks to be added to the life of its cookie.
+    pub(super) preservative: Option<Duration>,
+    /// When INIT or COOKIE ECHO went out, once and not again.
+    pub(super) sent: Option<Instant>,
+    /// Times that INIT, COOKIE ECHO, SHUTDOWN or SHUTDOWN ACK went out again.
+    pub(super) attempts: u32,
+    /// Stale cookies that the peer has complained of.
+    pub(super) stale_cookies: u32,
+}
+
+/// An SCTP association. See the [module](super) for the order of calls.
+#[derive(Debug)]
+pub struct Association {
+    pub(super) state: State,
+    pub(super) config: Arc<Config>,
+    pub(super) secrets: Arc<Secrets>,
+    pub(super) identity: Identity,
     /// Pairs of streams; zero before they are agreed on.
     pub(super) streams: u16,
     /// Octets of a packet that the path is thought to carry.
@@ -121,31 +141,13 @@ pub struct Association {
     pub(super) sender: Sender,
     /// Chunks to send.
     pub(super) due: Due,
-    /// A packet to send that is not of this association's present state.
-    pub(super) reply: Option<Box<Reply>>,
-    /// The last packet.
-    pub(super) farewell: Option<Box<LoneChunk>>,
-    /// The peer's cookie, until COOKIE ACK.
-    pub(super) cookie: Box<[u8]>,
-    /// What the next INIT asks to be added to the life of its cookie.
-    pub(super) preservative: Option<Duration>,
-    /// For an ERROR.
-    pub(super) causes: Causes,
-    /// HEARTBEATs to be answered: what they carry.
-    pub(super) heartbeats: Vec<Box<[u8]>>,
-    pub(super) heartbeat: Heartbeat,
+    /// Answers, and the last packet.
+    pub(super) waiting: Waiting,
+    pub(super) handshake: Handshake,
+    pub(super) liveness: Liveness,
     pub(super) timers: Timers,
-    /// When INIT or COOKIE ECHO went out, once and not again.
-    pub(super) setup_sent: Option<Instant>,
-    /// Times that INIT, COOKIE ECHO, SHUTDOWN or SHUTDOWN ACK went out again.
-    pub(super) attempts: u32,
-    /// Stale cookies that the peer has complained of.
-    pub(super) stale_cookies: u32,
     /// Overall error count (RFC 9260 §8.1).
     pub(super) errors: u32,
-    /// When DATA went out last.
-    pub(super) data_sent: Instant,
-    pub(super) heard: Instant,
     pub(super) stats: Stats,
     events: ArrayVec<Event, 4>,
 }
@@ -207,27 +209,20 @@ impl Association {
             sender: Sender::new(&config.send, terms.local_tsn, terms.peer_rwnd, packet_len, now),
             config,
             secrets,
-            ends,
-            local_tag: terms.local_tag,
-            peer_tag: terms.peer_tag,
-            local_tsn: terms.local_tsn,
+            identity: Identity {
+                ends,
+                local_tag: terms.local_tag,
+                peer_tag: terms.peer_tag,
+                local_tsn: terms.local_tsn,
+            },
             streams: terms.streams,
             packet_len,
             due: Due::default(),
-            reply: None,
-            farewell: None,
-            cookie: Box::default(),
-            preservative: None,
-            causes: Causes::default(),
-            heartbeats: Vec::new(),
-            heartbeat: Heartbeat::default(),
+            waiting: Waiting::default(),
+            handshake: Handshake::default(),
+            liveness: Liveness::new(now),
             timers: Timers::new(),
-            setup_sent: None,
-            attempts: 0,
-            stale_cookies: 0,
             errors: 0,
-            data_sent: now,
-            heard: now,
             stats: Stats::default(),
             events: ArrayVec::new(),
         }
@@ -238,20 +233,20 @@ impl Association {
         let (config, packet_len) = (&self.config, self.packet_len);
         self.receiver = Receiver::new(&config.receive, terms.peer_tsn, terms.streams);
         self.sender = Sender::new(&config.send, terms.local_tsn, terms.peer_rwnd, packet_len, now);
-        self.local_tag = terms.local_tag;
-        self.peer_tag = terms.peer_tag;
-        self.local_tsn = terms.local_tsn;
+        self.identity.local_tag = terms.local_tag;
+        self.identity.peer_tag = terms.peer_tag;
+        self.identity.local_tsn = terms.local_tsn;
         self.streams = terms.streams;
     }
 
     /// Our side of an INIT, or of an INIT ACK in the middle of an active open.
     pub(super) fn init_header(&self) -> InitHeader {
         InitHeader {
-            tag: self.local_tag,
+            tag: self.identity.local_tag,
             a_rwnd: self.config.receive.window,
             outbound_streams: self.config.streams,
             inbound_streams: self.config.streams,
-            initial_tsn: self.local_tsn,
+            initial_tsn: self.identity.local_tsn,
         }
     }
 
@@ -275,7 +270,7 @@ impl Association {
 
     /// Adds a cause to the next ERROR, if there is room for it.
     pub(super) fn complain(&mut self, cause: &Cause<'_>) {
-        self.stats.unsent += u64::from(!self.causes.push(cause));
+        self.stats.unsent += u64::from(!self.waiting.causes.push(cause));
     }
 
     /// Makes a transition, if it is legal; tells whether it was.
@@ -307,7 +302,7 @@ impl Association {
     /// Aborts with this cause.
     pub(super) fn abort_with(&mut self, now: Instant, cause: Cause<'_>, reason: CloseReason) {
         // RFC 9260 §8.5.1 B: with the peer's tag, if it is known; else it knows nothing of us either.
-        match self.peer_tag {
+        match self.identity.peer_tag {
             Tag::NONE => self.close(reason),
             tag => self.close_with(now, LoneChunk::abort(tag, false, &cause), reason),
         }
@@ -317,7 +312,7 @@ impl Association {
     pub(super) fn close_with(&mut self, now: Instant, farewell: LoneChunk, reason: CloseReason) {
         if self.state != State::Closed {
             self.close(reason);
-            self.farewell = Some(Box::new(farewell));
+            self.waiting.farewell = Some(Box::new(farewell));
             self.timers.set(Timer::Farewell, now + FAREWELL);
         }
     }
@@ -329,10 +324,8 @@ impl Association {
         }
         self.timers.stop_all();
         self.due = Due::default();
-        self.reply = None;
-        self.cookie = Box::default();
-        self.causes = Causes::default();
-        self.heartbeats = Vec::new();
+        self.waiting.forget_answers();
+        self.handshake.cookie = Box::default();
         self.tell(Event::Closed(reason));
     }
 
@@ -355,22 +348,22 @@ impl Association {
     /// True when nothing more will come or go. It becomes true in a bounded time after the end, whether there is
     /// room for the last packet or not, if [`handle_timeout`](Self::handle_timeout) is called.
     pub fn is_done(&self) -> bool {
-        self.state == State::Closed && self.farewell.is_none() && self.events.is_empty()
+        self.state == State::Closed && self.waiting.farewell.is_none() && self.events.is_empty()
     }
 
     /// The two ends.
     pub fn ends(&self) -> &Ends {
-        &self.ends
+        &self.identity.ends
     }
 
     /// Tag that the peer's packets bear.
     pub fn local_tag(&self) -> Tag {
-        self.local_tag
+        self.identity.local_tag
     }
 
     /// Tag that our packets bear; [`Tag::NONE`] before the peer has said it.
     pub fn peer_tag(&self) -> Tag {
-        self.peer_tag
+        self.identity.peer_tag
     }
 
     /// Pairs of streams; zero before they are agreed on.
@@ -380,7 +373,7 @@ impl Association {
 
     /// When a packet of the peer came last that belonged to the association.
     pub fn heard(&self) -> Instant {
-        self.heard
+        self.liveness.heard
     }
 
     /// Retransmissions and heartbeats in a row that went unanswered (RFC 9260 §8.1).

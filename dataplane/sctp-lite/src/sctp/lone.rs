@@ -5,15 +5,12 @@
 //! the parameters that an INIT ACK reports are bounded. A batch without room is told apart from a chunk that
 //! fits no packet: only the former is worth another try.
 
-use base::Instant;
 use wire::sctp::{
     CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, Full, PacketBuilder, Tag, chunk_type,
 };
 
 use super::association::MIN_PACKET;
-use super::config::Config;
-use super::listener::InitAck;
-use super::secrets::{Ends, Secrets};
+use super::secrets::Ends;
 use crate::seam::TxBatch;
 
 /// Bytes of a packet with one answer, at most.
@@ -44,31 +41,6 @@ pub(super) enum Outcome {
     NoRoom,
     /// Its chunk fits no packet: it will never be sent.
     TooLong,
-}
-
-/// An answer with another tag, or of another state, than the association's: a packet of its own.
-#[derive(Clone, Debug)]
-pub(super) enum Reply {
-    /// To an INIT.
-    InitAck(InitAck),
-    /// One chunk.
-    Chunk(LoneChunk),
-}
-
-impl Reply {
-    pub(super) fn send(
-        &self,
-        secrets: &Secrets,
-        config: &Config,
-        ends: &Ends,
-        now: Instant,
-        tx: &mut impl TxBatch,
-    ) -> Outcome {
-        match self {
-            Reply::InitAck(answer) => answer.send(secrets, config, ends, now, tx),
-            Reply::Chunk(chunk) => chunk.send(ends, tx),
-        }
-    }
 }
 
 /// A packet of one chunk.

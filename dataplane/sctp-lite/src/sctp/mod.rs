@@ -34,6 +34,7 @@ mod handshake;
 mod heartbeat;
 mod input;
 mod listener;
+mod liveness;
 mod lone;
 mod negotiate;
 mod output;
@@ -45,6 +46,7 @@ mod state;
 mod stats;
 mod timeouts;
 mod timers;
+mod waiting;
 
 #[cfg(test)]
 mod tests;

@@ -213,7 +213,8 @@ impl Association {
         let Some(len) = due.filter(|len| usize::from(*len) > self.packet_len) else { return };
         let Some(out) = tx.packet(len.into()) else { return };
         let nonce = self.next_nonce();
-        let mut packet = PacketBuilder::new(out, self.ends.ports(), self.peer_tag);
+        let mut packet =
+            PacketBuilder::new(out, self.identity.ends.ports(), self.identity.peer_tag);
         // RFC 8899 §6.2.1.2. The least that is tried has room for both.
         let written = packet.heartbeat(&nonce.to_be_bytes()).is_ok();
         let pad = (packet.room() & !3).checked_sub(CHUNK_HEADER_LEN);

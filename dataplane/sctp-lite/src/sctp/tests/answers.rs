@@ -132,7 +132,7 @@ fn a_last_packet_without_room_is_given_up() {
             rig.give(|b| b.shutdown_ack().expect("room")).expect("acceptable");
         },
         |rig| {
-            let beyond = rig.association.local_tsn.add(1000);
+            let beyond = rig.association.identity.local_tsn.add(1000);
             rig.give(|b| b.shutdown(beyond).expect("room")).expect_err("never sent");
         },
     ];

@@ -130,7 +130,7 @@ fn long_heartbeats() {
 fn floods_of_shutdowns() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
     for _ in 0..1000 {
-        let cumulative = rig.association.local_tsn.sub(1);
+        let cumulative = rig.association.identity.local_tsn.sub(1);
         rig.give(|b| b.shutdown(cumulative).expect("room")).expect("answered");
     }
     assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
@@ -142,7 +142,7 @@ fn floods_of_shutdowns() {
 #[test]
 fn a_shutdown_of_what_was_never_sent() {
     let mut rig = Rig::established();
-    let beyond = rig.association.local_tsn.add(1000);
+    let beyond = rig.association.identity.local_tsn.add(1000);
     let given = rig.give(|b| b.shutdown(beyond).expect("room"));
     assert_eq!(given, Err(DropReason::Violation));
     assert_eq!(rig.sent(), ["P: ABORT(13)"]);
@@ -152,7 +152,7 @@ fn a_shutdown_of_what_was_never_sent() {
 #[test]
 fn sacks_that_make_no_sense() {
     let mut rig = Rig::established();
-    let beyond = rig.association.local_tsn.add(1000);
+    let beyond = rig.association.identity.local_tsn.add(1000);
     let header = wire::sctp::SackHeader { cumulative: beyond, a_rwnd: 0 };
     assert_eq!(rig.give(|b| b.sack(header, &[], &[]).expect("room")), Err(DropReason::Violation));
     assert_eq!(rig.sent(), ["P: ABORT(13)"]);

@@ -352,7 +352,8 @@ fn a_late_collision_disturbs_nothing() {
         if sent {
             rig.up.queue.push_back((1, 100));
             rig.sent();
-            let header = SackHeader { cumulative: rig.association.local_tsn, a_rwnd: 65_536 };
+            let header =
+                SackHeader { cumulative: rig.association.identity.local_tsn, a_rwnd: 65_536 };
             rig.give(|b| b.sack(header, &[], &[]).expect("room")).expect("new");
         }
         rig.sent();
@@ -398,7 +399,7 @@ fn a_restart_of_the_peer() {
 fn no_restart_before_the_shutdown_is_complete() {
     let mut rig = Rig::established();
     let (ours, cookie) = cookie_for(&mut rig, Tag(0x5555_5555));
-    let cumulative = rig.association.local_tsn.sub(1);
+    let cumulative = rig.association.identity.local_tsn.sub(1);
     rig.give(|b| b.shutdown(cumulative).expect("room")).expect("acceptable");
     assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
     assert_eq!(rig.event(), Some(Event::PeerShutdown));

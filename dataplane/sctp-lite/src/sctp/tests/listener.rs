@@ -78,7 +78,7 @@ fn passive_open() {
     assert_eq!(rig.sent(), ["P: COOKIE-ACK SACK(1)"]);
     assert_eq!(rig.up.got, [(0, b"bundled".to_vec())]);
     assert_eq!((rig.state(), rig.association.local_tag()), (State::Established, ours.tag));
-    assert_eq!(rig.association.local_tsn, ours.initial_tsn);
+    assert_eq!(rig.association.identity.local_tsn, ours.initial_tsn);
 }
 
 // RFC 9260 §5.1 B, §5.3.1: an INIT flood meets a listener that cannot change, and every answer is another.

@@ -235,12 +235,12 @@ impl Rig {
             State::ShutdownReceived => {
                 rig.up.queue.push_back((1, 100));
                 rig.sent();
-                let cumulative = rig.association.local_tsn.sub(1);
+                let cumulative = rig.association.identity.local_tsn.sub(1);
                 rig.give(|b| b.shutdown(cumulative).expect("room")).expect("acceptable");
                 rig.event();
             }
             State::ShutdownAckSent => {
-                let cumulative = rig.association.local_tsn.sub(1);
+                let cumulative = rig.association.identity.local_tsn.sub(1);
                 rig.give(|b| b.shutdown(cumulative).expect("room")).expect("acceptable");
                 rig.event();
                 assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
@@ -373,7 +373,7 @@ impl Rig {
     fn chunk_words(&self, chunk: &Chunk<'_>) -> String {
         // The last TSN before the first one is 0.
         let theirs = |tsn: Tsn| tsn.distance_from(PEER_TSN.sub(1)) as i32;
-        let ours = |tsn: Tsn| tsn.distance_from(self.association.local_tsn.sub(1)) as i32;
+        let ours = |tsn: Tsn| tsn.distance_from(self.association.identity.local_tsn.sub(1)) as i32;
         let causes = |causes: &wire::sctp::Causes<'_>| -> String {
             let codes =
                 causes.into_iter().map(|cause| cause.expect("well formed").code().to_string());

@@ -145,7 +145,7 @@ fn table(chunks: &[(&str, WriteAt<'_>)]) -> String {
 // RFC 9260 §4, §5.2.3, §5.2.5, §6, §8.3, §8.5.1, §9.2: legal and illegal chunks in every state.
 #[test]
 fn each_chunk_in_each_state() {
-    let last_of_ours = |rig: &Rig| rig.association.local_tsn.sub(1);
+    let last_of_ours = |rig: &Rig| rig.association.identity.local_tsn.sub(1);
     let seen = table(&[
         ("DATA", &|_, b| push_data(b, &data(1), b"data")),
         ("COOKIE-ACK", &|_, b| b.cookie_ack().expect("room")),

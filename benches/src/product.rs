@@ -157,18 +157,19 @@ pub fn deviations(rig: &RigConfig, side: Side) -> Vec<(&'static str, String)> {
 }
 
 fn impair(rig: &RigConfig, side: Side) -> Option<String> {
-    if rig.loss_ppm == 0 && rig.delay_us == 0 && rig.rate_mbit == 0 {
+    let link = &rig.impairment;
+    if link.loss_ppm == 0 && link.delay_us == 0 && link.rate_mbit == 0 {
         return None;
     }
     let mut text = format!("seed = {}", 1 + side as u64);
-    let _ = write!(text, "\ndelay = \"{} us\"", rig.delay_us);
+    let _ = write!(text, "\ndelay = \"{} us\"", link.delay_us);
     if side == Side::Asked {
-        if rig.loss_ppm > 0 {
-            let _ = write!(text, "\nloss = {:.6}", f64::from(rig.loss_ppm) * 1e-6);
+        if link.loss_ppm > 0 {
+            let _ = write!(text, "\nloss = {:.6}", f64::from(link.loss_ppm) * 1e-6);
         }
-        if rig.rate_mbit > 0 {
-            let _ = write!(text, "\nrate = \"{} Mbit/s\"", rig.rate_mbit);
-            let _ = write!(text, "\nqueue = {}", rig.queue.max(9022));
+        if link.rate_mbit > 0 {
+            let _ = write!(text, "\nrate = \"{} Mbit/s\"", link.rate_mbit);
+            let _ = write!(text, "\nqueue = {}", link.queue.max(9022));
         }
     }
     Some(text)
@@ -273,6 +274,7 @@ pub fn asking_address(rig: &RigConfig, n: u32) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rig::Impairment;
 
     /// What an operator would write for one end: nothing but what has no default.
     const DDPD: &str = r#"
@@ -353,12 +355,14 @@ buffers = 256
         let plain = RigConfig::default;
         let device = |link| RigConfig { link, devices: ["a".into(), "b".into()], ..plain() };
         let socket = ["/tmp/x.sock".to_owned(), "/tmp/x.sock".to_owned()];
+        let impairment =
+            Impairment { loss_ppm: 10_000, delay_us: 50, rate_mbit: 5000, ..Impairment::default() };
         for rig in [
             RigConfig { v6: true, vlan: Some(7), mtu: 9000, ..plain() },
             RigConfig { sctp: true, rdmap: true, trusted: true, ..plain() },
             RigConfig { rdmap: true, buffer: 1 << 20, ..plain() },
             RigConfig { streams: 10_000, slots: Some(64), markers: true, ..plain() },
-            RigConfig { loss_ppm: 10_000, delay_us: 50, rate_mbit: 5000, ..plain() },
+            RigConfig { impairment, ..plain() },
             RigConfig { link: Link::Memif, devices: socket, ..plain() },
             device(Link::AfPacket),
             device(Link::AfXdp),

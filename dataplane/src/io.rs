@@ -28,10 +28,10 @@ pub trait Frame: Send {
     /// Keeps the first `len` octets.
     fn truncate(&mut self, len: usize);
 
-    /// Starts to bring the frame near: it will be read soon.
+    /// Prefetches the frame, which will be read soon.
     fn prefetch(&self) {}
 
-    /// The same for its headers, which are read before the frames before it have been taken.
+    /// Prefetches its headers only, which are read while earlier frames are still unhandled.
     fn prefetch_headers(&self) {}
 
     /// The device's RSS hash, under the key of the port's steering.

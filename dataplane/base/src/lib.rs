@@ -4,9 +4,9 @@
 
 mod lazy;
 pub mod metric;
-mod near;
+mod prefetch;
 mod time;
 
 pub use lazy::{Blank, Lazy, LazyDeque};
-pub use near::Near;
+pub use prefetch::Prefetch;
 pub use time::{Instant, MaybeInstant};

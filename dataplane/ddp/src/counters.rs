@@ -37,7 +37,7 @@ pub struct Counters {
     pub errors: [u8; ErrorCode::ALL.len()],
 }
 
-base::near!(Counters:);
+base::prefetch!(Counters:);
 
 impl Blank for Counters {
     fn blank() -> &'static Self {

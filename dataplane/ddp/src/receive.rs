@@ -133,7 +133,7 @@ pub(crate) struct Receiver<E> {
     peer: PeerId,
 }
 
-base::near!(Receiver<E> [E]: queues);
+base::prefetch!(Receiver<E> [E]: queues);
 
 /// What there is of messages that are not complete.
 #[derive(Clone, Debug)]

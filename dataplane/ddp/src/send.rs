@@ -103,7 +103,7 @@ pub(crate) struct Sender<M> {
     closed: bool,
 }
 
-base::near!(Sender<M> [M]: queue, runs);
+base::prefetch!(Sender<M> [M]: queue, runs);
 
 /// MSN of the next message to each queue of the peer.
 #[derive(Debug)]

@@ -56,7 +56,7 @@ pub struct Stream<M, C: UlpChecks = BareDdp> {
     failure: Option<Failure>,
 }
 
-base::near!(
+base::prefetch!(
     Stream<M, C> [M: RegionMemory, C: UlpChecks]: receiver, sender, events, counters
 );
 

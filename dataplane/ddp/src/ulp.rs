@@ -1,6 +1,6 @@
 //! What an LLP carries: bare DDP, or RDMAP above it. One type for the LLP's endpoint to store.
 
-use base::Near;
+use base::Prefetch;
 use wire::{DdpVersion, Qn, Stag};
 
 use crate::buffers::{BufferPool, PeerId};
@@ -40,12 +40,12 @@ pub enum Ulp<M> {
     Rdmap(Box<rdmap::Stream<M>>),
 }
 
-impl<M: RegionMemory> Near for Ulp<M> {
+impl<M: RegionMemory> Prefetch for Ulp<M> {
     #[inline]
-    fn near(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
+    fn prefetch(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
         match self {
-            Ulp::Ddp(stream) => stream.near(steps, hint),
-            Ulp::Rdmap(stream) => stream.near(steps, hint),
+            Ulp::Ddp(stream) => stream.prefetch(steps, hint),
+            Ulp::Rdmap(stream) => stream.prefetch(steps, hint),
         }
     }
 }

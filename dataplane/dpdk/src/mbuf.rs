@@ -173,19 +173,19 @@ impl Mbuf {
         rx_checksum(unsafe { sys::ddpd_mbuf_rx_tcp_checksum(self.raw()) })
     }
 
-    /// Starts to bring the buffer's description near, so that asking for its data later does not wait.
+    /// Prefetches the first cache line of the `rte_mbuf`, which holds the address of its data.
     #[inline]
     pub fn prefetch(&self) {
         prefetch::line(self.raw().cast(), 0);
     }
 
-    /// Starts to bring its data near, at most `most` octets of them.
+    /// Prefetches its data, at most `most` bytes.
     #[inline]
     pub fn prefetch_data(&self, most: usize) {
         prefetch::read(self.start(), most.min(self.data_len() as usize));
     }
 
-    /// Starts to make `len` octets of room behind the data this core's own, to be written soon.
+    /// Prefetches `len` bytes of room behind the data for writing.
     #[inline]
     pub fn prefetch_room(&self, len: usize) {
         let at = self.start().wrapping_add(self.data_len() as usize);

@@ -15,10 +15,10 @@ use super::published::{Published, QueueCounters};
 /// Most frames that one [`PortQueue::rx_burst`] gives.
 pub const BURST: usize = 32;
 
-/// Octets of a buffer that are brought near, at most.
+/// Bytes of a buffer that are prefetched, at most.
 const MOST_AHEAD: usize = 1536;
 
-/// How many buffers ahead of its use one is brought near.
+/// A buffer is prefetched this many buffers before its use.
 const AHEAD: usize = 2;
 
 /// Received frames.

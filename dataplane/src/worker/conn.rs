@@ -1,7 +1,7 @@
 //! A stream as its worker holds it: its lower layer, and what concerns its ULP and the control thread. What concerns
 //! its packets is in the [`Carrier`](super::carrier::Carrier) of its connection or association.
 
-use base::{Blank, Instant, Lazy, LazyDeque, Near};
+use base::{Blank, Instant, Lazy, LazyDeque, Prefetch};
 use ddp::{Qn, Stag, StreamId};
 
 use super::associations::Association;
@@ -28,13 +28,13 @@ pub(super) struct Conn {
     pub(super) load: Option<Box<Running>>,
 }
 
-impl Near for Conn {
+impl Prefetch for Conn {
     #[inline]
-    fn near(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
+    fn prefetch(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
         if let Lower::Tcp(carrier) = &self.lower {
-            carrier.endpoint().near(steps, hint);
+            carrier.endpoint().prefetch(steps, hint);
         }
-        self.load.near(steps, hint);
+        self.load.prefetch(steps, hint);
     }
 }
 

@@ -21,7 +21,7 @@ use crate::port::{ChecksumBy, RxChecksum};
 /// Frames that go through the stages together: their look-ups overlap, and their bytes stay in the cache.
 const STAGE: usize = 8;
 
-/// How many frames ahead of its turn one is prefetched.
+/// A frame is prefetched this many frames before it is handled.
 const AHEAD: usize = 2;
 
 impl<Io: PortIo> Core<Io> {

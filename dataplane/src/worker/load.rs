@@ -89,7 +89,7 @@ pub(super) struct Running {
     failure: Option<PostFailure>,
 }
 
-base::near!(Running:);
+base::prefetch!(Running:);
 
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST_LATENCY, 3).expect("bounds that a histogram can have")

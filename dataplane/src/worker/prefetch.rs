@@ -1,20 +1,20 @@
-//! Streams over TCP are prefetched before it is their turn. The state of many does not fit the second cache, and each
-//! stream's is spread over allocations that name each other: fetched only when they are wanted, each of them would be
-//! waited for in turn. Sessions of SCTP share their association's state and are left alone.
+//! Prefetches streams over TCP before they are served. The state of many streams does not fit into the second-level
+//! cache, and each stream's is a chain of allocations: without prefetch each of them is a cache miss, one after the
+//! other. Sessions over SCTP share their association's state and are not prefetched.
 
 use std::collections::VecDeque;
 
 use super::streams::Streams;
 
-/// Allocations from a stream's own, which its slot names, to the furthest of what most turns touch.
+/// Pointers from a stream's slot to the furthest allocation that serving a stream mostly touches.
 const STEPS: u32 = 4;
-/// Streams of a queue under way at once: one for each step, the last of which its turn ends.
+/// Streams of a queue that are prefetched at once: one at each step, and the one that is served.
 const AHEAD: usize = STEPS as usize + 1;
-/// Streams whose state stays in the second cache without help.
+/// With at most this many streams nothing is prefetched: their state stays in the second-level cache.
 pub(super) const FEW: usize = 256;
 
 impl Streams {
-    /// Before the segments of a burst are given to these streams, one after the other.
+    /// To be called before the segments of a burst are handled, with the streams they belong to.
     #[inline]
     pub(super) fn prefetch(&self, slots: impl Iterator<Item = u32> + Clone) {
         if self.len() > FEW {
@@ -22,7 +22,7 @@ impl Streams {
         }
     }
 
-    /// Before the first streams of a queue are served.
+    /// To be called before the first streams of a queue are served.
     #[inline]
     pub(super) fn prefetch_first(&self, queue: &VecDeque<u32>) {
         if self.len() > FEW {
@@ -30,7 +30,8 @@ impl Streams {
         }
     }
 
-    /// Before the first stream of a queue is served: those behind it, each a step further than the one behind.
+    /// To be called before the first stream of a queue is served: prefetches those behind it, each one step further
+    /// than the one behind it.
     #[inline]
     pub(super) fn prefetch_next(&self, queue: &VecDeque<u32>) {
         if self.len() > FEW {
@@ -38,7 +39,7 @@ impl Streams {
         }
     }
 
-    /// The same one follows itself often.
+    /// Successive segments are often of one stream, which is prefetched once.
     #[inline(never)]
     fn prefetch_all(&self, slots: impl Iterator<Item = u32> + Clone) {
         for steps in 0..=STEPS {
@@ -60,11 +61,11 @@ impl Streams {
     }
 
     fn prefetch_steps(&self, slot: u32, steps: u32) {
-        self.near(slot, steps, &mut dpdk::prefetch::write);
+        self.prefetch_slot(slot, steps, &mut dpdk::prefetch::write);
     }
 }
 
-/// The streams behind the first of a queue, and how far each is to be prefetched in this turn.
+/// The streams behind the first of a queue, and how far each is to be prefetched now.
 fn behind_the_first(queue: &VecDeque<u32>) -> impl Iterator<Item = (u32, u32)> {
     queue.iter().skip(1).copied().zip((0..=STEPS).rev())
 }
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_of_a_queue_is_prefetched_step_by_step_before_its_turn() {
+    fn each_of_a_queue_is_prefetched_step_by_step_before_it_is_served() {
         let mut queue: VecDeque<u32> = (0..20).collect();
         // The step that comes next; the first ones are there.
         let mut next = [0; 20];

@@ -1,6 +1,6 @@
 //! The streams of one worker by slot, name and flow, and those in TIME-WAIT by age.
 
-use base::Near;
+use base::Prefetch;
 use ddp::StreamId;
 use tcp_lite::endpoint::Endpoint;
 
@@ -47,11 +47,16 @@ impl Streams {
         self.slab.get(slot).map(|conn| &**conn)
     }
 
-    /// Gives `hint` the allocations that are `steps` away from the slot: see [`Near`].
+    /// Calls `hint` with the stream's allocations that are `steps` pointers away: see [`Prefetch`].
     #[inline]
-    pub(super) fn near(&self, slot: u32, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
+    pub(super) fn prefetch_slot(
+        &self,
+        slot: u32,
+        steps: u32,
+        hint: &mut impl FnMut(*const u8, usize),
+    ) {
         if let Some(conn) = self.slab.get(slot) {
-            conn.near(steps, hint);
+            conn.prefetch(steps, hint);
         }
     }
 

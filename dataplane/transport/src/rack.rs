@@ -30,7 +30,7 @@ pub struct Rack {
     persist: u8,
 }
 
-base::near!(Rack: track);
+base::prefetch!(Rack: track);
 
 /// What says something only of segments that are in flight.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ struct Track {
     dsack_round: ExtSeq,
 }
 
-base::near!(Track:);
+base::prefetch!(Track:);
 
 impl Blank for Track {
     fn blank() -> &'static Self {

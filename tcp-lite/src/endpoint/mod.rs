@@ -94,7 +94,7 @@ pub struct Endpoint<M: RegionMemory> {
     report: bool,
 }
 
-base::near!(Endpoint<M> [M: RegionMemory]: conn, upper, events);
+base::prefetch!(Endpoint<M> [M: RegionMemory]: conn, upper, events);
 
 /// What a stream needs when its ULP has no room, or after its end.
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ struct QueuedEvent {
     next: Option<Box<QueuedEvent>>,
 }
 
-base::near!(QueuedEvent:);
+base::prefetch!(QueuedEvent:);
 
 impl<M: RegionMemory> Endpoint<M> {
     /// Active open: sends a SYN, and then the MPA request that `config` says. `iss` and `mss` as for

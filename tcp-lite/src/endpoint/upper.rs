@@ -6,7 +6,7 @@ use crate::mpa::{
     StartupError,
 };
 use crate::seam::{SegmentSource, SpanSink, Taken};
-use base::{Instant, Near};
+use base::{Instant, Prefetch};
 use ddp::llp::{KeepLimit, UlpduSource};
 use ddp::{
     BufferPool, Open, PdId, PeerId, RegionMemory, StagTable, StreamId, Ulp, UlpConfig,
@@ -48,11 +48,11 @@ pub(super) struct Upper<M: RegionMemory> {
     begin: Option<Box<Beginning>>,
 }
 
-impl<M: RegionMemory> Near for Upper<M> {
+impl<M: RegionMemory> Prefetch for Upper<M> {
     #[inline]
-    fn near(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
+    fn prefetch(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
         if let Stage::Full(full) = &self.stage {
-            full.near(steps, hint);
+            full.prefetch(steps, hint);
         }
     }
 }
@@ -118,7 +118,7 @@ pub(super) struct Full<M: RegionMemory> {
     pub(super) paused: bool,
 }
 
-base::near!(Full<M> [M: RegionMemory]: sender, stream);
+base::prefetch!(Full<M> [M: RegionMemory]: sender, stream);
 
 impl<M: RegionMemory> Full<M> {
     /// RFC 5044 §7.1.2 (4): a responder sends no FPDU before it has verified one.

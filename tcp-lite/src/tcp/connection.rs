@@ -80,7 +80,7 @@ pub struct Connection {
     pub(super) v6: bool,
 }
 
-base::near!(Connection: send, timers, stats);
+base::prefetch!(Connection: send, timers, stats);
 
 /// What is added to the millisecond clock for TSval (RFC 7323 §5.4).
 pub(super) fn timestamp_offset(iss: SeqNumber) -> u32 {

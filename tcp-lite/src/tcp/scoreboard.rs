@@ -71,7 +71,7 @@ pub(crate) struct Scoreboard {
     longest_acked: u16,
 }
 
-base::near!(Scoreboard: records);
+base::prefetch!(Scoreboard: records);
 
 impl Scoreboard {
     /// Nothing is in flight. Takes no memory.

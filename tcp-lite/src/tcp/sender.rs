@@ -46,7 +46,7 @@ pub(crate) struct Sender {
     longest_acked: u16,
 }
 
-base::near!(Sender: out, recovery);
+base::prefetch!(Sender: out, recovery);
 
 /// What matters only while something is in flight: it is blank in a connection that is idle.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ pub(crate) struct Outstanding {
     pub(super) recover: ExtSeq,
 }
 
-base::near!(Outstanding: board);
+base::prefetch!(Outstanding: board);
 
 impl Blank for Outstanding {
     fn blank() -> &'static Self {

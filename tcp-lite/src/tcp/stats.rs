@@ -121,7 +121,7 @@ pub(crate) struct Counts {
     rare: Option<Box<Rare>>,
 }
 
-base::near!(Counts: rare);
+base::prefetch!(Counts: rare);
 
 /// What is counted, and remembered, of what seldom happens.
 #[derive(Clone, Debug, Default)]
@@ -132,7 +132,7 @@ pub(crate) struct Rare {
     pub(crate) closed_since: Option<Instant>,
 }
 
-base::near!(Rare:);
+base::prefetch!(Rare:);
 
 impl Counts {
     /// What seldom happens, to be changed.

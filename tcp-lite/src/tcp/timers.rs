@@ -48,7 +48,7 @@ const OFF: Instant = Instant::from_nanos(u64::MAX);
 #[derive(Clone, Debug)]
 struct Table([Instant; Timer::ALL.len()]);
 
-base::near!(Table:);
+base::prefetch!(Table:);
 
 impl Blank for Table {
     fn blank() -> &'static Self {
@@ -63,7 +63,7 @@ pub(crate) struct Timers {
     at: Lazy<Table>,
 }
 
-base::near!(Timers: at);
+base::prefetch!(Timers: at);
 
 impl Timers {
     pub(crate) fn new() -> Self {

@@ -43,7 +43,7 @@ pub struct Counters {
     pub errors: [u64; ErrorCode::ALL.len()],
 }
 
-base::near!(Counters:);
+base::prefetch!(Counters:);
 
 impl Blank for Counters {
     fn blank() -> &'static Self {

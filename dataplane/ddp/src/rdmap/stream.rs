@@ -65,7 +65,7 @@ pub struct Stream<M> {
     received: Option<Box<Terminate>>,
 }
 
-base::near!(Stream<M> [M: RegionMemory]: ddp, events, counters);
+base::prefetch!(Stream<M> [M: RegionMemory]: ddp, events, counters);
 
 impl<M: RegionMemory> Stream<M> {
     /// A stream that takes and sends from now on.

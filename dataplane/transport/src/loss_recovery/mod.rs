@@ -52,7 +52,7 @@ pub struct LossRecovery {
     force: bool,
 }
 
-base::near!(LossRecovery: rack);
+base::prefetch!(LossRecovery: rack);
 
 impl LossRecovery {
     /// Nothing was sent.

@@ -63,7 +63,7 @@ pub struct Sender {
     stats: Lazy<SenderStats>,
 }
 
-base::near!(Sender: unacked);
+base::prefetch!(Sender: unacked);
 
 impl Blank for SenderStats {
     fn blank() -> &'static Self {
@@ -81,7 +81,7 @@ struct Unacked {
     kept: VecDeque<Kept>,
 }
 
-base::near!(Unacked: records);
+base::prefetch!(Unacked: records);
 
 impl Blank for Unacked {
     fn blank() -> &'static Self {

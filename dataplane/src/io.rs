@@ -37,7 +37,7 @@ pub trait Frame: Send {
     /// The device's RSS hash, under the key of the port's steering.
     fn hash(&self) -> Option<u32>;
 
-    /// What the device says of the TCP checksum.
+    /// The device's verdict on the TCP checksum.
     fn checksum(&self) -> RxChecksum;
 
     /// The device is to fill in these checksums, behind headers of these lengths.
@@ -78,7 +78,7 @@ pub struct PortFacts {
     pub mac: Mac,
     /// Who fills in checksums on the way out.
     pub tx_checksum: TxChecksum,
-    /// Who looks at TCP checksums on the way in.
+    /// Who verifies TCP checksums of received frames.
     pub rx_checksum: ChecksumBy,
     /// [`Frame::hash`] is that of the steering.
     pub device_hash: bool,

@@ -4,14 +4,14 @@ use core::fmt;
 use core::ops::{Deref, DerefMut};
 use std::collections::VecDeque;
 
-/// What a part of a stream's state is while there is nothing to say of it.
+/// The value of a part of a stream's state that is not allocated.
 pub trait Blank: Clone + 'static {
     /// The one blank value, to look at.
     fn blank() -> &'static Self;
 }
 
 /// A part of a larger state, eight octets as long as it is blank. It reads as blank then; the first
-/// change makes the memory for it, and [`release`](Self::release) gives that back.
+/// change makes the memory for it, and [`release`](Self::release) frees it.
 pub struct Lazy<T>(pub(crate) Option<Box<T>>);
 
 impl<T> Lazy<T> {

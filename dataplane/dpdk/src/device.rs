@@ -63,7 +63,7 @@ impl Device {
         Device { handle, sockets_before: Default::default() }
     }
 
-    /// What it says of itself.
+    /// Its capabilities.
     pub fn info(&self) -> Result<DeviceInfo, Error> {
         self.handle.info()
     }
@@ -91,8 +91,8 @@ impl Device {
         if let Err(error) = self.set_up(config, &pool) {
             drop(lock);
             drop(self);
-            // SAFETY: nobody but this device's driver ever had the pool, and the device is gone. What the
-            // driver took and did not give back (AF_XDP's does not) is in nobody's hands.
+            // SAFETY: only this device's driver ever had the pool, and the device is gone. What the
+            // driver took and did not return (AF_XDP's does not) is no longer used.
             unsafe { pool.free_with_all_buffers() };
             return Err(StartError::Device(error));
         }
@@ -119,7 +119,7 @@ impl Device {
         configured?;
         self.handle.start(config.reconnect)?;
         if let Some(rss) = &config.rss {
-            // SAFETY: as many entries as are said.
+            // SAFETY: as many entries as are passed.
             let code =
                 unsafe { sys::ddpd_port_reta(port, rss.table.as_ptr(), rss.table.len() as u16) };
             check(format!("device {name} refuses the RSS table"), code)?;

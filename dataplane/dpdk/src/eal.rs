@@ -177,7 +177,7 @@ impl Eal {
         DeviceLock { _guard: guard }
     }
 
-    /// The same, if nobody holds it.
+    /// The same, if it is not held.
     pub(crate) fn try_lock_devices(&self) -> Option<DeviceLock<'_>> {
         let guard = self.0.devices.try_lock().ok()?;
         log::set_quiet(true);
@@ -210,7 +210,7 @@ impl Inner {
     fn sweep(&self) {
         let mut retired = self.retired();
         // A registered thread frees into its cache, whose count moves before its content does. Others go
-        // through the pool's ring, whose count moves last: when that says whole, they have left.
+        // through the pool's ring, whose count changes last: once all buffers are counted, they have left.
         if self.registered.load(Ordering::SeqCst) != 0 {
             return;
         }
@@ -218,7 +218,7 @@ impl Inner {
             let whole = pool.is_whole();
             if whole {
                 // SAFETY: no owner is left to allocate from the pool and all buffers are back, so none
-                // is in use and nobody is inside a call (see above).
+                // is in use and no thread is inside a call (see above).
                 unsafe { pool.free() };
             }
             !whole

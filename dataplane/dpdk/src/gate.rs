@@ -40,7 +40,7 @@ impl Gate {
     }
 
     /// The link was found down. If the device is started and the peer has had its time, it is stopped. If
-    /// it is not started then, it is started; that fails when nobody is there.
+    /// it is not started then, it is started; that fails without a peer.
     pub(crate) fn restart(&self, port: u16) {
         let left = self.patience.load(Ordering::Relaxed);
         if left > 0 {

@@ -23,7 +23,7 @@ use crate::types::{DeviceInfo, LinkState, RxOffloads, TxOffloads};
 pub(crate) const AF_PACKET: c_int = 17;
 pub(crate) const AF_XDP: c_int = 44;
 
-/// How often a device that reconnects is looked at.
+/// How often a device that reconnects is polled.
 const INTERVAL_US: u64 = 250_000;
 
 /// A device of DPDK, closed and removed on drop. Queues share it.
@@ -161,7 +161,7 @@ impl Handle {
         for (fd, inode) in &self.xdp_sockets {
             if open.get(fd) == Some(inode) {
                 // SAFETY: it is the very socket that the driver opened for this device, and the device is
-                // gone, so nobody uses or closes it any more.
+                // gone, so no code uses or closes it any more.
                 drop(unsafe { OwnedFd::from_raw_fd(*fd) });
             }
         }

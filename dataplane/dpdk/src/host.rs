@@ -1,5 +1,5 @@
 //! What the host has, as far as ports must know before they ask a driver: interfaces, privileges, and the
-//! descriptors that drivers open and do not tell of.
+//! file descriptors that drivers open without reporting them.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_int};

@@ -1,6 +1,6 @@
 //! Safe wrappers of DPDK: environment, packet buffers, pools, devices and their queues.
 //!
-//! Each value owns what it stands for and gives it back when dropped. A return code of C becomes a typed
+//! Each value owns its resource and releases it when dropped. A return code of C becomes a typed
 //! error at one place ([`Error`]). Queues are `Send` and not `Sync`: one thread at a time uses one, as
 //! DPDK asks. Threads are the caller's; those that touch packet buffers often register themselves
 //! ([`Eal::register_thread`]) so that pools give them a cache.

@@ -29,7 +29,7 @@ pub struct Mbuf(NonNull<sys::rte_mbuf>);
 // allowed from every thread.
 unsafe impl Send for Mbuf {}
 
-/// What a device says of a checksum of a received frame.
+/// A device's verdict on a checksum of a received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RxChecksum {
     /// It has not looked.
@@ -59,7 +59,7 @@ impl Mbuf {
     /// Takes over a buffer from C.
     ///
     /// # Safety
-    /// `raw` is a valid packet buffer that nobody else will use or free.
+    /// `raw` is a valid packet buffer that no other code will use or free.
     pub(crate) unsafe fn from_raw(raw: NonNull<sys::rte_mbuf>) -> Mbuf {
         Mbuf(raw)
     }
@@ -161,13 +161,13 @@ impl Mbuf {
         (has != 0).then_some(hash)
     }
 
-    /// What the device says of the IPv4 header checksum.
+    /// The device's verdict on the IPv4 header checksum.
     pub fn rx_ip_checksum(&self) -> RxChecksum {
         // SAFETY: the buffer is valid; the function only reads it.
         rx_checksum(unsafe { sys::ddpd_mbuf_rx_ip_checksum(self.raw()) })
     }
 
-    /// What the device says of the TCP checksum.
+    /// The device's verdict on the TCP checksum.
     pub fn rx_tcp_checksum(&self) -> RxChecksum {
         // SAFETY: the buffer is valid; the function only reads it.
         rx_checksum(unsafe { sys::ddpd_mbuf_rx_tcp_checksum(self.raw()) })

@@ -134,7 +134,7 @@ impl Mempool {
     /// Frees the pool, its buffers with it, unless there are other clones.
     ///
     /// # Safety
-    /// No buffer of the pool is or will be used by anybody.
+    /// No buffer of the pool is in use or will be used.
     pub(crate) unsafe fn free_with_all_buffers(self) {
         if let Some(mut inner) = Arc::into_inner(self.0)
             && let Some(pool) = inner.pool.take()

@@ -40,7 +40,7 @@ fn device(
 ) -> Result<Device, Error> {
     let lock = eal.lock_devices();
     let c_name = CString::new(name).expect("no NUL in it");
-    // SAFETY: two arrays of as many valid rings as are said; the device's handle keeps the rings.
+    // SAFETY: two arrays of as many valid rings as are passed; the device's handle keeps the rings.
     let port = unsafe {
         sys::ddpd_port_from_rings(
             c_name.as_ptr(),

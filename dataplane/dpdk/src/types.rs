@@ -2,7 +2,7 @@
 
 use dpdk_sys as sys;
 
-/// Which descriptor tells that a queue has received something.
+/// Which file descriptor signals that a queue has received something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum IdleFd {
     /// None is known.
@@ -16,7 +16,7 @@ pub enum IdleFd {
     QueueInterrupt,
 }
 
-/// What a device says of itself.
+/// A device's capabilities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// The driver's name, as in `net_af_packet`.
@@ -27,7 +27,7 @@ pub struct DeviceInfo {
     pub max_rx_queues: u16,
     /// Most send queues.
     pub max_tx_queues: u16,
-    /// Longest frame that it says it receives, in octets; many virtual devices say too little.
+    /// Longest frame that it reports to receive, in bytes; many virtual devices report too little.
     pub max_rx_packet: u32,
     /// Largest MTU in octets.
     pub max_mtu: u16,
@@ -85,7 +85,7 @@ pub struct DeviceConfig {
     pub tx_descriptors: u16,
     /// MTU in octets.
     pub mtu: u16,
-    /// Tell the driver the MTU. Some virtual devices set the kernel's interface to it, others have none.
+    /// Set the MTU in the driver. Some virtual devices set the kernel's interface to it, others have none.
     pub set_mtu: bool,
     /// Receive offloads to turn on; only what the device has.
     pub rx: RxOffloads,
@@ -99,7 +99,7 @@ pub struct DeviceConfig {
     pub all_multicast: bool,
     /// What an idle worker can wait on.
     pub idle: IdleFd,
-    /// Start even if nobody is at the other end, and try again while the link is down (memif clients).
+    /// Start even without a peer at the other end, and try again while the link is down (memif clients).
     pub reconnect: bool,
 }
 
@@ -127,7 +127,7 @@ pub struct DeviceStats {
 /// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkState {
-    /// There is somebody at the other end, as far as the driver knows.
+    /// There is a peer at the other end, as far as the driver knows.
     pub up: bool,
     /// Mbit/s, if known.
     pub mbit_per_s: Option<u32>,

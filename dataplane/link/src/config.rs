@@ -23,7 +23,7 @@ pub struct Config {
     /// The slow link, if it is one.
     pub rate: Option<Rate>,
     /// A frame that finds more octets than this waiting in front of the slow link is marked, if it can
-    /// be ([`Frame::mark`](crate::Frame::mark)): congestion told before the queue is full.
+    /// be ([`Frame::mark`](crate::Frame::mark)): congestion is signalled before the queue is full.
     pub mark_octets: Option<u64>,
     /// Frames that arrive twice.
     pub duplicate: Probability,

@@ -18,8 +18,8 @@ pub trait Frame: Sized {
     /// or never.
     fn duplicate(&self) -> Option<Self>;
 
-    /// Says on the frame that it met congestion (RFC 3168 §5); false where the frame's sender does not
-    /// understand that, or where nobody looks.
+    /// Marks the frame Congestion Experienced (RFC 3168 §5); false where the frame's sender does not
+    /// understand that, or where marks are not read.
     fn mark(&mut self) -> bool {
         false
     }

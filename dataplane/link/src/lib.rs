@@ -32,7 +32,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use base::Instant;
 
-/// One direction of a link that treats frames as its [`Config`] says.
+/// One direction of a link that treats frames as its [`Config`] specifies.
 #[derive(Debug)]
 pub struct FaultyLink<F> {
     config: Config,
@@ -66,7 +66,7 @@ pub enum Fate {
     Full,
 }
 
-/// Everything a link did, in frames unless the name says octets.
+/// Everything a link did, in frames; those with `octets` in the name in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Given to [`FaultyLink::push`].

@@ -120,7 +120,7 @@ fn a_slow_link_spaces_frames_and_drops_at_the_end_of_its_queue() {
     assert_eq!(link.counters().tail_dropped, 1);
 }
 
-/// A frame whose second field says that it was marked; it can be if the first is set.
+/// A frame whose second field is set when it was marked, which it can be if the first is set.
 #[derive(Debug, PartialEq)]
 struct Markable(bool, bool);
 

@@ -67,7 +67,7 @@ pub trait End: Debug {
     /// Octets of untagged buffers and of held pieces that are in use: zero after the end.
     fn in_use(&self) -> (u64, u64);
 
-    /// Nobody has connected to it, and it has not connected.
+    /// No peer has connected to it, and it has not connected.
     fn is_unborn(&self) -> bool;
     /// All its streams can be used.
     fn is_established(&self) -> bool;

@@ -48,7 +48,7 @@ pub struct StartFrame {
     pub reserved: u8,
     /// Revision.
     pub revision: u8,
-    /// What PD_Length says; `None`: the truth.
+    /// The PD_Length to write; `None`: the right one.
     pub claimed_length: Option<u16>,
     /// Private data.
     pub private_data: Vec<u8>,

@@ -101,7 +101,7 @@ struct Seen {
 /// A run that did not get where it should.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Stall {
-    /// Nothing is due any more: nobody has a timer, nothing is on its way.
+    /// Nothing is due any more: no timer is set, nothing is in transit.
     #[error("at {0:?} nothing is due any more")]
     Silence(Instant),
     /// The limit on virtual time was reached.
@@ -246,7 +246,7 @@ impl<H: End> Side<'_, H> {
     fn work(&mut self, now: Instant, names: [&'static str; 2]) {
         let Side { host, core, from, to, icmp, tx, log } = self;
         if now < core.free {
-            // Whatever wants a turn now gets one then.
+            // Whatever is due now is served then.
             core.more = true;
             return;
         }
@@ -274,7 +274,7 @@ impl<H: End> Side<'_, H> {
     }
 }
 
-/// What [`transmit`] tells about.
+/// What [`transmit`] reports.
 pub(crate) enum Sent<'a> {
     /// A segment that goes to the path.
     Segment(&'a [u8]),

@@ -4,8 +4,8 @@
 //!  push ──> larger than the MTU? ──> hidden damage? ──> middlebox ──> faulty link ──> checksum ──> pop
 //! ```
 //!
-//! The MTU changes at times laid down beforehand ([`Config::mtu_changes`]) or when told
-//! ([`Path::set_mtu`]). The two directions between two hosts are two paths: they may differ in everything.
+//! The MTU changes at configured times ([`Config::mtu_changes`]) or by
+//! [`Path::set_mtu`]. The two directions between two hosts are two paths: they may differ in everything.
 //!
 //! The sender fills the checksum in before the link, so a bit that the link flips is noticed at the
 //! other end and the segment dropped. Hidden damage happens before the checksum is computed, as in a

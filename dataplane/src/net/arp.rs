@@ -13,7 +13,8 @@ use crate::api::DropReason;
 /// Octets of an ARP packet.
 const LEN: usize = 28;
 
-/// Takes an ARP packet: answers it if it asks for us and `may_answer` says so, and says what its sender says of itself.
+/// Processes an ARP packet: answers a request for our address if `may_answer` allows, and returns what its sender
+/// announces.
 ///
 /// # Errors
 /// Why it is of no use.
@@ -43,7 +44,7 @@ pub fn input(
     }
     let for_us = interface.has(target.into());
     if interface.has(sender.into()) {
-        // Our own broadcasts may come back; from another address it is somebody else's claim.
+        // Our own broadcasts may come back; from another link-layer address it is another host's claim.
         let ours = mac == interface.mac;
         return Err(if ours { DropReason::NeighbourIgnored } else { DropReason::AddressConflict });
     }
@@ -69,7 +70,7 @@ pub fn input(
     Ok(Claim { address: IpAddr::V4(sender), mac, kind })
 }
 
-/// Asks for `target`: everybody, or the one that had it.
+/// Sends a request for `target`: to all, or to the host that had it.
 pub fn ask(
     interface: &Interface,
     source: Ipv4Addr,
@@ -81,7 +82,7 @@ pub fn ask(
     write(interface, ArpOperation::Request, source, ([0; 6], target), to, out);
 }
 
-/// Tells everybody of our address (RFC 5227 §3, an announcement).
+/// Announces our address (RFC 5227 §3).
 pub fn announce(interface: &Interface, address: Ipv4Addr, out: &mut Outbox) {
     write(interface, ArpOperation::Request, address, ([0; 6], address), BROADCAST, out);
 }

@@ -54,7 +54,7 @@ pub enum Kind {
         /// The segment.
         segment: Range<usize>,
     },
-    /// An SCTP packet to one of our addresses; nobody has looked at its checksum.
+    /// An SCTP packet to one of our addresses; its checksum is not verified.
     Sctp {
         /// The peer, with its SCTP port.
         source: SocketAddr,
@@ -92,13 +92,13 @@ pub enum Kind {
 /// What is known about the checksum of the layer above IP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum L4Check {
-    /// The device found it right, or the port is trusted: it is not looked at.
+    /// The device found it right, or the port is trusted: it is not examined.
     Good,
     /// Software has to look.
     Unknown,
 }
 
-/// Says what `frame`, received on `port`, is.
+/// Classifies `frame`, received on `port`.
 ///
 /// # Errors
 /// Why it is dropped.
@@ -405,7 +405,7 @@ fn skip_extensions(
     Err(DropReason::ExtensionHeader)
 }
 
-/// RFC 8200 §4.2: unknown options say themselves whether the packet may be used without them.
+/// RFC 8200 §4.2: the type of an unknown option tells whether the packet may be processed without it.
 fn may_skip_options(options: &[u8]) -> Result<(), DropReason> {
     let mut at = 0;
     for _ in 0..MAX_OPTIONS {

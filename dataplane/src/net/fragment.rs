@@ -86,13 +86,13 @@ fn extra(path: &Path) -> usize {
     if path.is_v6() { FRAGMENT_HEADER } else { 0 }
 }
 
-/// Makes identifications: one count of all packets that this worker cuts, and a secret start for each pair of
-/// addresses, so that those to one host do not say what another's begin with (RFC 7739 §5). How many packets were
-/// cut between two to itself a host can see.
+/// Generates fragment identifications: one counter of all packets that this worker fragments, plus a secret offset for
+/// each pair of addresses, so that a host cannot predict the identifications sent to another one (RFC 7739 §5). It can
+/// see how many packets were fragmented between two to itself.
 ///
-/// Between the same addresses one comes again after 2^16 packets that the worker cuts to anybody, in IPv6 after
-/// 2^32. In IPv4 that can be within the time that RFC 6864 §4.3 wants them to differ for: pieces of two packets are
-/// then told apart by SCTP's checksum alone. Each worker has its own, and nothing keeps those of two apart.
+/// For a pair of addresses a value repeats after 2^16 packets that the worker fragments to any host, in IPv6 after
+/// 2^32. In IPv4 that can be within the time in which RFC 6864 §4.3 requires it to be unique: then only SCTP's
+/// checksum detects a packet of mixed fragments. Workers do not coordinate their counters.
 #[derive(Debug)]
 pub struct Identifications {
     key: SipHasher13,

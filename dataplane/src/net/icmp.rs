@@ -29,7 +29,8 @@ pub struct Report {
     pub trouble: Trouble,
 }
 
-/// What tells that somebody has seen a packet of ours: a stranger would have to guess it.
+/// The part of a quoted packet that proves that its sender has seen a packet of ours: an off-path attacker would
+/// have to guess it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quote {
     /// A TCP segment with this sequence number.
@@ -58,7 +59,7 @@ pub enum Unreachable {
     /// The host does not speak the protocol.
     #[error("the peer says by ICMP that it does not speak this protocol")]
     Protocol,
-    /// Nobody listens.
+    /// No listener.
     #[error("the peer says by ICMP that nobody listens at that port")]
     Port,
     /// A filter forbids it.
@@ -73,12 +74,12 @@ impl Unreachable {
     }
 }
 
-/// The least MTU that a router may say (RFC 791 §3.2; RFC 8200 §5). How much of it is believed is TCP's.
+/// The least MTU that a router may report (RFC 791 §3.2; RFC 8200 §5). TCP decides how far to follow the report.
 const MIN_MTU_V4: u16 = 68;
 const MIN_MTU_V6: u16 = 1280;
 const HOP_LIMIT: u8 = 64;
 
-/// MTUs of links, for routers that say none (RFC 1191 §7.1).
+/// MTUs of links, for routers that report none (RFC 1191 §7.1).
 const PLATEAUS: [u16; 10] = [32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296, 68];
 
 /// What an ICMP message means to us.
@@ -118,7 +119,7 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
         return Err(DropReason::Icmp);
     }
     let ip = Ipv4Packet::new_unchecked(inner);
-    // Only a first piece has ports; later pieces of what we cut are not believed.
+    // Only a first piece has ports; later pieces of what we cut are ignored.
     if ip.version() != 4 || ip.frag_offset() != 0 {
         return Err(DropReason::IcmpNotBelieved);
     }

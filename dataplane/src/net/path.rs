@@ -66,7 +66,7 @@ pub struct Path {
     addresses: u16,
 }
 
-/// What stands in front of segments, and the neighbour that gets the frames. Every stream keeps one: IPv4's are
+/// The headers in front of segments, and the next hop's neighbour entry. Every stream keeps one: IPv4's are
 /// no longer than they must be.
 #[derive(Clone, Debug)]
 enum Headers {

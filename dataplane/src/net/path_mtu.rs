@@ -26,7 +26,7 @@ impl PathMtus {
         PathMtus { known: HashMap::new(), limit }
     }
 
-    /// Somebody has found out what the path carries. When there is no room the oldest gives way.
+    /// Stores a path MTU that a stream has found. When the cache is full the oldest entry is replaced.
     pub fn learn(&mut self, peer: Peer, mtu: u16, now: Instant) {
         if self.known.len() >= self.limit && !self.known.contains_key(&peer) {
             self.known.retain(|_, (_, until)| *until > now);

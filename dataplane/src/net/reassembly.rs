@@ -1,5 +1,5 @@
 //! Packets that were cut on their way are put together again (RFC 791 §3.2, RFC 8200 §4.5), within a small
-//! bound: TCP and SCTP avoid fragments where they can, so few honest ones come, and strangers can send any number.
+//! bound: TCP and SCTP avoid fragments where they can, so legitimate ones are few, and attackers can send any number.
 //!
 //! ```text
 //!  0        8                                          total
@@ -184,7 +184,7 @@ impl Reassembly {
         self.packets.is_empty()
     }
 
-    /// Octets in use, at most what [`new`](Self::new) was told.
+    /// Bytes in use, at most the limit given to [`new`](Self::new).
     pub fn octets(&self) -> usize {
         self.octets
     }
@@ -218,7 +218,7 @@ impl Reassembly {
     }
 }
 
-/// What a piece must be by itself.
+/// The requirements on a single fragment.
 fn check(fragment: &Fragment) -> Result<(), DropReason> {
     let (start, len) = (fragment.offset, fragment.payload.len());
     // RFC 791 §3.2, RFC 8200 §4.5: all but the last are whole units of eight octets.

@@ -1,4 +1,4 @@
-//! Dialogues of two stacks without TCP: resolution, echo, ICMP errors, and what is not believed.
+//! Dialogues of two stacks without TCP: resolution, echo, ICMP errors, and what is ignored.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -115,7 +115,7 @@ fn questions_for_others_are_not_answered() {
 }
 
 #[test]
-fn announcements_are_heard_without_being_believed() {
+fn announcements_are_processed_without_being_trusted() {
     let (mut a, b) = (Host::new(1, None), Host::new(2, None));
     let mut out = Outbox::default();
     b.stack.announce(0, &mut out);
@@ -138,7 +138,7 @@ fn a_forged_advertisement_neither_makes_nor_moves_an_entry() {
         b.input(&question).unwrap();
         mallory.input(&question).unwrap();
         a.input(&b.take()[0]).unwrap();
-        // The same answer, from somebody else, late.
+        // The same answer, from another host, late.
         assert!(a.input(&mallory.take()[0]).is_ok());
         assert_eq!(a.known(address), Some(mac(2)));
     }
@@ -188,7 +188,7 @@ fn echo_is_answered_octet_for_octet_up_to_the_rate_limit() {
         assert_eq!(reply[header], if v6 { 129 } else { 0 });
         assert_eq!(reply[header + 4..], request[header + 4..]);
         assert_eq!((&reply[..6], &reply[6..12]), (&mac(1)[..], &mac(2)[..]));
-        // It arrives whole: the checksums are right, and nobody asked for it.
+        // It arrives whole: the checksums are right, and it was not requested.
         let mut a = a;
         assert_eq!(a.input(reply), Err(DropReason::IcmpIgnored));
         assert_eq!(b.input(&request), Ok(Notice::Echoed));
@@ -293,7 +293,7 @@ fn reports_about_sctp_bring_the_tag() {
     }
 }
 
-// RFC 1191 §5, §7.1: a router that says no MTU means the next plateau below the packet.
+// RFC 1191 §5, §7.1: a router that reports no MTU means the next plateau below the packet.
 #[test]
 fn old_routers_name_no_mtu() {
     let mut b = Host::new(2, None);
@@ -306,7 +306,7 @@ fn old_routers_name_no_mtu() {
 
 // RFC 792, RFC 1122 §3.2.2.1; RFC 4443 §3.1, §3.4: which errors are hard.
 #[test]
-fn codes_of_unreachable_are_told_apart() {
+fn codes_of_unreachable_are_distinguished() {
     use icmp::Unreachable::{self, Port, Prohibited, Protocol};
     const NO_WAY: Unreachable = Unreachable::Host;
     let v4 = [(0, NO_WAY), (1, NO_WAY), (2, Protocol), (3, Port), (5, NO_WAY), (9, Prohibited)];

@@ -251,7 +251,7 @@ impl<Io: PortIo> Core<Io> {
         Some(slot)
     }
 
-    /// Says who deals with what arrives over a stream.
+    /// Sets who handles what arrives over a stream.
     pub(super) fn set_service(&mut self, stream: StreamId, service: Service, echoed: Echoed) {
         if let Some(conn) = self.streams.find(stream).and_then(|slot| self.streams.get_mut(slot)) {
             conn.service = service;
@@ -330,7 +330,7 @@ impl<Io: PortIo> Core<Io> {
         });
         match &mut conn.lower {
             Lower::Tcp(carrier) => {
-                // Gives back what it has of the worker's buffers.
+                // Returns its buffers to the worker's pool.
                 carrier.endpoint_mut().abort(&mut env.tables.context());
                 let schedule = env.schedules.of(CarrierKind::Connection);
                 carrier.release(slot, schedule, &mut env.network, env.tables.keep());
@@ -351,7 +351,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Ends a stream that the control thread does not know, or knows as its own wish only.
+    /// Ends a stream that the control thread does not know, or has only requested.
     pub(super) fn give_up(&mut self, stream: &mut Stream<'_>, reason: ConnectError) {
         self.abort(stream);
         self.ended(stream.conn, |ticket| Event::ConnectFailed { ticket, reason });

@@ -78,7 +78,7 @@ pub(super) enum Carries {
     Segment {
         /// Its packet was marked on the way (RFC 3168).
         ce: bool,
-        /// Software has to look at its checksum.
+        /// Its checksum is to be verified in software.
         unverified: bool,
     },
     /// An SCTP packet.
@@ -105,7 +105,7 @@ pub(super) fn take_alike<F: Frame>(
     unverified: bool,
     arrivals: &mut Arrivals<F>,
 ) -> Option<Packet<F>> {
-    // Frames from other workers are of any port, and what tells interfaces apart is the port.
+    // Frames from other workers are of any port, and the port identifies the interface.
     let alike = arrivals
         .last()
         .filter(|last| usize::from(last.port) == port && !last.is_sctp())

@@ -151,7 +151,7 @@ impl Associations {
         self.all.is_empty()
     }
 
-    /// The association with this flow, whose hash is `hash`: that which `candidate` names, most often.
+    /// The association with this flow, whose hash is `hash`: most often the one of `candidate`.
     pub(super) fn find_from(
         &self,
         candidate: Option<u32>,

@@ -12,7 +12,7 @@ use crate::io::{Frame, PortIo};
 use crate::memory::Memory;
 use crate::net::path::{Path, TxChecksum};
 
-/// A turn of one flow at a port's transmit queue.
+/// The segments of one flow on their way into a port's transmit queue, while the flow is served.
 pub(super) struct Batch<'a, Io: PortIo> {
     io: &'a mut Io,
     path: &'a Path,

@@ -18,7 +18,7 @@ pub(super) struct ByAge {
 const FEW: usize = 16;
 
 impl ByAge {
-    /// The newest one. `is_there` tells those that are gone.
+    /// The newest one. `is_there` is false for those that are gone.
     pub(super) fn add(&mut self, name: StreamId, is_there: impl Fn(StreamId) -> bool) {
         while self.names.front().is_some_and(|&s| !is_there(s)) {
             self.names.pop_front();

@@ -270,12 +270,12 @@ impl<E: CarrierEndpoint> Carrier<E> {
         retries
     }
 
-    /// The worker is to look at it again.
+    /// The worker is to serve it again.
     pub(super) fn is_to_retry(&self) -> bool {
         self.retry_at.get().is_some()
     }
 
-    /// The worker looks at it again at `at`, or earlier.
+    /// The worker serves it again at `at`, or earlier.
     pub(super) fn retry_at(&mut self, at: Instant) {
         let at = self.retry_at.get().map_or(at, |set| set.min(at));
         self.retry_at = Some(at).into();

@@ -137,7 +137,7 @@ impl Conn {
         self.stage == Stage::Ended && done
     }
 
-    /// Gives back the memory of what does not wait: of each queue that is empty, and of all if nothing does. The
+    /// Frees the memory of empty queues, and of all of this if all are empty. The
     /// control thread has taken the events up to number `taken`.
     pub(super) fn relax(&mut self, taken: u64) {
         let pending = self.pending.get_mut();
@@ -174,7 +174,7 @@ impl Stream<'_> {
         self.conn.lower.as_mut(self.association.as_deref_mut())
     }
 
-    /// Gives receive buffers back.
+    /// Releases receive buffers.
     pub(super) fn post_buffers(&mut self, qn: Qn, buffers: u32) {
         if let Some(mut lower) = self.lower() {
             // A stream that is ending needs no buffers any more.

@@ -48,7 +48,8 @@ impl ControlLink {
         self.events.push(event, &self.counters);
     }
 
-    /// A turn begins: moves waiting events to the ring, and looks what the control thread has taken.
+    /// Called at the begin of a turn: moves waiting events to the ring, and reads how many the control thread has
+    /// taken.
     #[inline]
     pub(super) fn begin_turn(&mut self) {
         self.events.begin_turn(&self.counters);
@@ -71,7 +72,8 @@ impl ControlLink {
         self.events.is_flushed()
     }
 
-    /// True when events wait for room, or streams for credit: the control thread does not wake the worker when it takes events.
+    /// True when events wait for room, or streams for credit: the control thread does not wake the worker when it takes
+    /// events.
     pub(super) fn awaits_room(&self) -> bool {
         !self.events.is_flushed() || self.events.are_awaited()
     }
@@ -103,7 +105,7 @@ impl ControlLink {
         self.events.charge(credit, before);
     }
 
-    /// Streams that wait for credit, if the control thread has taken events since they were looked at last. Those that
+    /// Streams that wait for credit, if the control thread has taken events since they were examined last. Those that
     /// still have none come back by [`keep_waiting`](Self::keep_waiting).
     #[inline]
     pub(super) fn waiting_streams(&mut self) -> Option<Vec<StreamId>> {

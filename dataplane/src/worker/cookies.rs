@@ -21,7 +21,7 @@ use crate::memory::Memory;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 
-/// After the last cookie went out, acknowledgements are looked at for this long.
+/// Acknowledgements without a stream are checked for cookies until this long after the last cookie was sent.
 const LOOK_FOR: Duration = Duration::from_secs(130);
 
 /// The cookies of one worker.

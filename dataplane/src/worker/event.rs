@@ -52,7 +52,7 @@ pub(super) struct Events {
     room: usize,
     /// Streams that wait for credit, each once.
     waiting: Vec<StreamId>,
-    /// What was taken when they were looked at.
+    /// `taken` when they were last examined.
     looked: u64,
 }
 
@@ -123,7 +123,8 @@ impl Events {
         }
     }
 
-    /// A turn begins: moves what waits into the ring, and looks what the control thread has taken.
+    /// Called at the begin of a turn: moves waiting events to the ring, and reads how many the control thread has
+    /// taken.
     pub(super) fn begin_turn(&mut self, counters: &Counters) {
         while let Some(event) = self.backlog.pop_front() {
             if let Err(PushError::Full(event)) = self.ring.push(event) {

@@ -12,7 +12,7 @@ use crate::io::PortIo;
 use crate::net::icmp::{Quote, Report, Trouble, Unreachable};
 
 impl<Io: PortIo> Core<Io> {
-    /// An ICMP error about a flow of this worker. It is believed only of a segment that is under way
+    /// An ICMP error about a flow of this worker. It is accepted only of a segment that is under way
     /// (RFC 5927 §4.1).
     pub(super) fn icmp(&mut self, report: &Report, now: Instant) {
         let seq = match report.quote {

@@ -1,4 +1,4 @@
-//! The receive half of a turn: frames from the ports and from other workers, in stages over a burst.
+//! The receive half of a turn: frames from the ports and from other workers, a burst at a time in stages.
 
 use std::net::SocketAddr;
 
@@ -52,7 +52,7 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
-    /// Looks whether there is anything for a turn to take; frames wait for it.
+    /// True when there is input for the next turn. Received frames are kept for it.
     pub(super) fn sees_input(&mut self, now: Instant) -> bool {
         self.env.control.has_commands() || self.mesh.is_waiting() || self.env.ports.look(now)
     }
@@ -95,7 +95,7 @@ impl<Io: PortIo> Core<Io> {
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
         let Some(slot) = self.env.ports.get(port) else { return };
-        // A segment's checksum waits for its turn: the headers alone are read here.
+        // Only the headers are read here; a segment's checksum is verified when the segment is handled.
         let unverified = match slot.facts.rx_checksum {
             ChecksumBy::Nobody => false,
             ChecksumBy::Software => true,

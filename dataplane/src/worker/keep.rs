@@ -127,7 +127,7 @@ mod tests {
     }
 
     proptest! {
-        // Whoever takes what, within the limits that are told: never more than there is.
+        // Any streams take any amounts within their limits: never more than there is.
         #[test]
         fn limits_keep_to_the_budget(steps in prop::collection::vec((0usize..20, any::<bool>(), 1u64..5000), 1..300)) {
             let mut budget = KeepBudget::new(50_000);

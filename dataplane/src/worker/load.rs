@@ -175,7 +175,7 @@ impl Running {
         }
     }
 
-    /// The entry in [`Paced`] that it had for `at` is taken out. Says whether it had one.
+    /// The entry in [`Paced`] that it had for `at` is taken out. Returns whether it had one.
     pub(super) fn disarm(&mut self, at: Instant) -> bool {
         let armed = self.armed == Some(at);
         if armed {

@@ -10,7 +10,7 @@ use super::{Core, Env};
 use crate::api::{Event, Load, LoadReport, PostFailure, Ticket};
 use crate::io::PortIo;
 
-/// Messages that are due in one turn at most; the rest are posted in the next, and their times tell.
+/// Messages that are posted as due in one turn, at most; the rest are posted in the next, and their latencies show it.
 const DUE: usize = 256;
 
 impl<Io: PortIo> Core<Io> {

@@ -1,11 +1,11 @@
-//! The worker: what one core does with its ports, its streams and its rings, turn after turn.
+//! The worker: the loop of one core over its ports, its streams and its rings. One iteration is a *turn*.
 //!
 //! [`Core`] is all of it but the thread: it takes frames from a [`PortIo`] and the time from its caller,
 //! so that tests run it on vectors in virtual time. [`thread`] gives it a core, a clock and a sleep.
 //!
 //! ```text
 //!  one turn   commands -> mesh -> ports: parse+hash | look up | input -> timers -> neighbours
-//!                      -> streams that may send, in turn -> transmit rings -> events, mesh, wake-ups
+//!                      -> streams that may send, round robin -> transmit rings -> events, mesh, wake-ups
 //! ```
 //!
 //! A burst is taken in stages, so that the table look-ups of its frames overlap; then each stream that
@@ -89,7 +89,7 @@ const MESSAGES: usize = 64;
 const TIMERS: usize = 256;
 /// Looks for frames between two idle turns.
 const LOOKS: u32 = 8;
-/// Idle turns after which gauges are published again: what they tell hardly changes.
+/// Idle turns after which gauges are published again: they hardly change.
 const SELDOM: u64 = 64;
 
 /// One worker without its thread.
@@ -227,14 +227,14 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
-    /// After a turn with nothing to do: looks a few times for something to take, which is all that an idle
-    /// worker need do often. Timers and the rest are for the next turn; returns when it begins.
+    /// After a turn with nothing to do: polls a few times for input, without timers and the rest of a turn. Returns
+    /// when the next turn begins.
     pub(crate) fn look(&mut self, mut at: Instant, now: &impl Fn() -> Instant) -> Instant {
         for _ in 0..LOOKS {
             if self.sees_input(at) || self.env.paced.is_due(at) {
                 break;
             }
-            // Leaves the rings' cache lines to their writers for a moment.
+            // Leaves the rings' cache lines to the producers for a moment.
             std::hint::spin_loop();
             at = now();
         }
@@ -252,7 +252,7 @@ impl<Io: PortIo> Core<Io> {
         timers.into_iter().flatten().chain(ports).min()
     }
 
-    /// True when something waits that no descriptor will tell of.
+    /// True when there is input that no file descriptor will signal.
     pub(crate) fn has_input(&self) -> bool {
         self.env.control.has_commands() || self.mesh.is_waiting() || self.env.control.awaits_room()
     }

@@ -91,10 +91,10 @@ impl Network {
         (notice, (self.outbox.len() - waiting) as u64)
     }
 
-    /// Takes note of what a neighbour sends about itself, here or at another worker.
+    /// Processes an announcement by a neighbour that this or another worker received.
     ///
     /// # Errors
-    /// Why it is not believed.
+    /// Why it is ignored.
     pub(super) fn claim(
         &mut self,
         interface: usize,
@@ -104,7 +104,7 @@ impl Network {
         self.stack.claim(interface, claim, now)
     }
 
-    /// Whether the other workers may be told of another neighbour now.
+    /// Whether another neighbour's announcement may be sent to the other workers now.
     pub(super) fn may_pass_on(&mut self, now: Instant) -> bool {
         self.news.take(now)
     }
@@ -189,7 +189,7 @@ impl Network {
         timers.into_iter().flatten().min()
     }
 
-    /// Tells the link of an interface of its addresses.
+    /// Announces an interface's addresses on its link.
     pub(super) fn announce(&mut self, interface: usize) {
         self.stack.announce(interface, &mut self.outbox);
     }

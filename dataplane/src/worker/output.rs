@@ -1,6 +1,6 @@
-//! The send half of a turn: carriers that may have something to send are polled in turn, each for a quota of
-//! segments, as long as there is room in the transmit rings. Those that find none wait in the queue of the port,
-//! which costs nothing until there is room: a turn looks at what has happened, not at all that wait.
+//! The transmit half of a turn: carriers that may have something to send are polled round robin, each for a quota of
+//! segments, while the transmit rings have room. A carrier that finds its ring full is moved to the queue of the port,
+//! which is not scanned until the ring has room: the cost of a turn does not grow with the number that wait.
 
 use std::time::Duration;
 
@@ -15,23 +15,23 @@ use super::{Core, Env};
 use crate::io::PortIo;
 use crate::net::neighbour::Resolution;
 
-/// Segments that a carrier may send before the next one has its turn.
+/// Segments that a carrier may send before the next one is served.
 const QUOTA: usize = 32;
 /// Segments of all carriers of one kind in one turn of the worker.
 const FRAMES: u64 = 256;
 
-/// A last segment waits for room in the transmit ring for this long, then its stream is forgotten without it: a reset
-/// that is lost is not sent again either.
+/// A stream's last segment waits this long for room in the transmit ring, then the stream is removed without it: a
+/// reset that is lost is not retransmitted either.
 const LAST_SEGMENT: Duration = Duration::from_secs(5);
 
-/// How a carrier's turn ended.
+/// How serving a carrier ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
     /// It has nothing more to send now.
     Done,
-    /// It has had its turn, may have more, and is queued again.
+    /// It has used up its quota, may have more to send, and is queued again.
     More,
-    /// It had no turn because the port took nothing: it waits in the port's queue.
+    /// The port's transmit ring was full: it waits in the port's queue.
     Blocked,
     /// It waits for the link-layer address of its next hop.
     Waiting,
@@ -90,7 +90,7 @@ impl<Io: PortIo> Core<Io> {
     #[inline]
     fn serve_connection(&mut self, slot: u32, queue: Queue, now: Instant) -> Turn {
         let Some(mut conn) = self.streams.get_mut(slot) else { return Turn::Done };
-        // First what has come: a service's answer to it goes in this turn, with the acknowledgement.
+        // Received data first: a service's answer to it is then sent in this turn, with the acknowledgement.
         if let Some(ended) = self.env.report(slot, conn, now) {
             self.stream_ended(slot, ended, now);
             self.report(slot, now);
@@ -144,7 +144,7 @@ impl<Io: PortIo> Env<Io> {
         turn
     }
 
-    /// Queues a carrier that has more to send after its turn.
+    /// Queues a carrier again that has more to send than its quota.
     #[inline]
     pub(super) fn queue<E: CarrierEndpoint>(
         &mut self,

@@ -15,7 +15,7 @@ use crate::net::fragment::{self, Identifications};
 use crate::net::path::TxChecksum;
 use crate::net::sctp_path::SctpPath;
 
-/// A turn of one association at a port's transmit queue.
+/// The packets of one association on their way into a port's transmit queue, while it is served.
 pub(super) struct Packets<'a, Io: PortIo> {
     io: &'a mut Io,
     path: &'a SctpPath,

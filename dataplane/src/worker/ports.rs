@@ -13,7 +13,7 @@ pub(crate) struct PortSlot<Io: PortIo> {
     pub(crate) io: Io,
     /// What is the same for all workers.
     pub(crate) facts: Arc<PortFacts>,
-    /// Frames that wait for the next turn.
+    /// Frames received for the next turn.
     arrived: ArrayVec<Io::Frame, BURST>,
 }
 
@@ -69,7 +69,7 @@ impl<Io: PortIo> Ports<Io> {
         self.0.iter().flatten().map(|slot| &slot.io)
     }
 
-    /// Looks for frames, which wait for the next turn. Returns whether there are any.
+    /// Polls for frames and keeps them for the next turn. Returns whether there are any.
     pub(super) fn look(&mut self, now: Instant) -> bool {
         let mut arrived = false;
         for slot in self.0.iter_mut().flatten() {

@@ -1,10 +1,10 @@
 //! RDMAP of one stream: what is reported to the control thread, and the services that the worker does by
 //! itself, over RDMAP and over bare DDP, without a round trip to it.
 //!
-//! A service gives the buffer of a message back when it is done with it: when a Sink has counted it, or
-//! when the answer of an Echo is posted. While as many answers as there are buffers are not acknowledged,
-//! the next ones' buffers come back one by one as they are: a peer that acknowledges nothing holds no more
-//! than that twice. Answers that find no room wait here, at most as many as there are buffers.
+//! A service releases the buffer of a message when a Sink has counted it, or when the answer of an Echo is
+//! posted. Once as many answers as there are buffers are unacknowledged, each further buffer is released only when an
+//! answer is acknowledged: a peer that acknowledges nothing holds at most twice the number of buffers. Answers that
+//! find no room wait here, at most as many as there are buffers.
 
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ impl<Io: PortIo> Env<Io> {
         self.control.send(event);
     }
 
-    /// An untagged message of bare DDP that is not the control thread's business; gives it back if it
+    /// An untagged message of bare DDP that is not the control thread's business; returns it if it
     /// is.
     pub(super) fn untagged(
         &mut self,

@@ -79,9 +79,10 @@ pub(super) enum Queue {
 
 /// The schedule of all carriers of one kind, by slot.
 pub(super) struct Schedule {
-    /// Carriers that may have something to send, each once, in turn.
+    /// Carriers that may have something to send, each once, in the order of service.
     ready: VecDeque<u32>,
-    /// Carriers that have something to send and found no room, each once, in turn: a queue for each port.
+    /// Carriers that have something to send and found no room, each once, in the order of service: a queue for each
+    /// port.
     blocked: Vec<VecDeque<u32>>,
     /// Carriers that wait for the link-layer address of a neighbour.
     waiting: HashMap<NextHop, Vec<u32>>,
@@ -169,7 +170,7 @@ impl Schedule {
         self.waiting.remove(&next_hop).unwrap_or_default()
     }
 
-    /// Those that are ready, in turn.
+    /// Those that are ready, in the order of service.
     #[inline]
     pub(super) fn ready(&self) -> &VecDeque<u32> {
         &self.ready
@@ -187,7 +188,7 @@ impl Schedule {
         self.blocked.len()
     }
 
-    /// Those that are blocked at a port, in turn.
+    /// Those that are blocked at a port, in the order of service.
     #[inline]
     pub(super) fn blocked(&self, port: usize) -> &VecDeque<u32> {
         &self.blocked[port]
@@ -206,7 +207,7 @@ impl Schedule {
         }
     }
 
-    /// Sets a carrier's timer in the wheel. One that is set for an earlier time, as `timer` says, stays: it finds
+    /// Sets a carrier's timer in the wheel. One that is set for an earlier time, by `timer`, stays: it finds
     /// nothing to do when it fires, which is cheaper than to move it with every acknowledgement.
     #[inline]
     pub(super) fn set_timer(&mut self, slot: u32, timer: &mut MaybeInstant, at: Instant) {

@@ -60,7 +60,7 @@ impl Streams {
         }
     }
 
-    /// The connection with this flow, whose hash is `hash`, and its slot: that which `candidate` names, most often.
+    /// The connection with this flow, whose hash is `hash`, and its slot: most often the one of `candidate`.
     #[inline]
     pub(super) fn connection(
         &mut self,

@@ -5,7 +5,7 @@
 //! at each record once: what is left of the edge has arrived, is lost, or was sent again. What was sent again
 //! is in a queue by time.
 //!
-//! What is not due yet is looked at again at each acknowledgement, so only the first of it is looked at: what
+//! What is not due yet is examined again at each acknowledgement, so only the first of it is examined: what
 //! follows is due later. The timer is set for the last of these, and finds the next.
 
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use crate::delivery::Transmission;
 use crate::rack::Judgement;
 use crate::seq::ExtSeq;
 
-/// Records that are looked at beyond the first that waits for its time, to set the timer.
+/// Records that are examined beyond the first that is not due yet, to set the timer.
 const AHEAD: usize = 64;
 
 /// What is known of a record.

@@ -18,7 +18,7 @@
 //!   not using D-SACK again on a connection. It covers A.1, and a peer that receives a needed retransmission
 //!   gains nothing by a forged D-SACK of it.
 //!
-//! The cost: an original that arrives a round trip or more after its retransmission cannot be told from a
+//! The cost: an original that arrives a round trip or more after its retransmission cannot be distinguished from a
 //! duplicate. Such an episode is undone only if timestamps or F-RTO prove it spurious.
 //!
 //! While no round trip is measured, after a time-out of the first flight, there is nothing to compare with. Then
@@ -121,7 +121,7 @@ impl Episode {
         self.frto = Frto::Off;
     }
 
-    /// What an acknowledgement delivered, before its D-SACK is looked at.
+    /// What an acknowledgement delivered, before its D-SACK is examined.
     pub fn on_delivery(&mut self, delivery: &Delivery) {
         let ours = |sent_at| self.first_resent.is_some_and(|first| first <= sent_at);
         let may_be_needed = delivery.needed.is_some_and(ours);

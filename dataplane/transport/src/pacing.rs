@@ -3,7 +3,7 @@
 //! timer that comes up to a millisecond late is made up for.
 //!
 //! Where the path itself is short, and a round trip long only because thousands of streams share it, bursts are
-//! longer: what is lost is repaired soon, and a burst of one segment would cost a look at the stream for each.
+//! longer: what is lost is repaired soon, and with bursts of one segment the stream would be served once per segment.
 
 use core::time::Duration;
 

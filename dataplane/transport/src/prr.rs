@@ -1,4 +1,4 @@
-//! Proportional Rate Reduction (RFC 6937): during recovery the window comes down to the slow-start
+//! Proportional Rate Reduction (RFC 6937): during recovery the window falls to the slow-start
 //! threshold in step with what is delivered, and never lower because the network lost more.
 
 /// State of one reduction (RFC 6937 §3). Octets.

@@ -81,7 +81,7 @@ impl Fault {
 }
 
 /// Why the Startup Phase failed. Those of RFC 5044 §8 (codes 1 and 4) end the TCP connection at once;
-/// those of RFC 6581 §8 (codes 5 to 7) are told to the peer in a Terminate, if an FPDU may be sent.
+/// those of RFC 6581 §8 (codes 5 to 7) are sent to the peer in a Terminate, if an FPDU may be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum StartupError {
     /// The first octets are no key that this role expects (RFC 5044 §7.1.2 (5)).

@@ -26,7 +26,7 @@ const PAYLOAD: u64 = MARKER_INTERVAL - MARKER;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Framing(u32);
 
-/// The highest bit says whether there are markers, the others where Full Operation begins.
+/// Highest bit: whether there are markers. The others: where Full Operation begins.
 const MARKERS: u32 = 1 << 31;
 
 impl Framing {

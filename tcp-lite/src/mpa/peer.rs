@@ -8,9 +8,9 @@
 //! | irdma (Intel) | 512 | yes | Read, Write | |
 //! | smb-direct | 512 | yes | none | its own IRD and ORD in revision 1 |
 //!
-//! Nothing is said here of FPDUs right behind a start-up frame. None is ever sent there: an initiator
-//! waits for the reply, a responder for the initiator's first FPDU (RFC 5044 §7.1.2 (3), (4)), and siw
-//! resets the connection of who does not. Those that a peer sends there are taken from everyone.
+//! There is no setting for FPDUs right behind a start-up frame. We never send one there: an initiator waits for
+//! the reply, a responder for the initiator's first FPDU (RFC 5044 §7.1.2 (3), (4)), and siw resets the
+//! connection otherwise. Those that a peer sends there are always accepted.
 
 use ddp::Stag;
 use ddp::enhanced::Rtr;

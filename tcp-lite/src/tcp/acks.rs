@@ -1,4 +1,4 @@
-//! What acknowledgements say about what was sent (RFC 5681, RFC 6298, RFC 8985), and what follows for loss recovery.
+//! Acknowledgements of what was sent (RFC 5681, RFC 6298, RFC 8985), and what follows for loss recovery.
 //! What SCTP has of it, too, is in [`transport::loss_recovery`].
 
 use core::time::Duration;
@@ -15,7 +15,7 @@ use super::sender::Sender;
 use super::seq::{ExtSeq, SeqNumber};
 use super::stats::Counts;
 
-/// What a segment says about our data.
+/// The fields of a segment that concern our data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckInfo<'a> {
     /// SEG.SEQ, in the peer's space.
@@ -102,8 +102,8 @@ impl Sender {
         recovery.finish(state, &board, (ack, growth), config);
     }
 
-    /// As [`on_ack`](Self::on_ack) while nothing is in flight: what is left to say is the window, and what
-    /// came twice.
+    /// As [`on_ack`](Self::on_ack) while nothing is in flight: it can update the window and report
+    /// a duplicate.
     fn on_ack_of_nothing(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counts) {
         if let Some(twice) = self.d_sack(info) {
             self.on_d_sack(twice, stats);
@@ -111,8 +111,8 @@ impl Sender {
         self.update_window(now, info);
     }
 
-    /// The scoreboard takes an acknowledgement in. Returns what is known of it then, and whether its SACK blocks
-    /// tell anything new.
+    /// Updates the scoreboard by an acknowledgement. Returns what is known of it then, and whether its SACK blocks
+    /// report anything new.
     fn take_in(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counts) -> (Ack, bool) {
         let before = self.flight();
         let mut delivery = self.recovery.delivery(now, info.echoed_ms);
@@ -155,7 +155,7 @@ impl Sender {
     }
 
     /// SACK blocks; blocks that make no sense, old ones and D-SACK are skipped (RFC 2018 §5). Returns
-    /// whether they told anything new.
+    /// whether they reported anything new.
     fn sack(&mut self, info: AckInfo<'_>, delivery: &mut Delivery) -> bool {
         let mut news = false;
         for (left, right) in info.blocks {
@@ -224,7 +224,7 @@ impl Sender {
         changed
     }
 
-    /// True when an acknowledgement of nothing new with this window says nothing at all: nothing is in
+    /// True when an acknowledgement of nothing new with this window changes nothing: nothing is in
     /// flight, suspected or awaited, and the window is open and the same.
     pub(crate) fn is_quiet(&self, window: u64) -> bool {
         self.flight() == 0
@@ -253,7 +253,7 @@ impl Sender {
 
     // --- recovery -----------------------------------------------------------------------------------
 
-    /// An acknowledgement moved SND.UNA; `over` when it ended the recovery. Without SACK a partial one says that the
+    /// An acknowledgement moved SND.UNA; `over` when it ended the recovery. Without SACK a partial one means that the
     /// next segment is lost, too (RFC 6582 §3.2 (4)).
     fn after_partial_ack(&mut self, before: Phase, over: bool, ack: &Ack) {
         let smss = u64::from(self.size.emss());
@@ -326,8 +326,8 @@ impl Sender {
         self.on_losses(found, stats);
     }
 
-    /// The peer echoes that a packet of ours met congestion (RFC 3168 §6.1.2). Returns whether the window comes
-    /// down: the peer has to be told (CWR).
+    /// The peer echoes a Congestion Experienced mark (RFC 3168 §6.1.2). Returns whether the window is
+    /// reduced, and CWR must be sent.
     pub(crate) fn on_ecn_congestion(&mut self) -> bool {
         if self.out.board.is_empty() {
             return false; // nothing is in flight, and no memory is taken for it

@@ -54,13 +54,13 @@ pub struct Limits {
     /// R2 for data: without progress for this long the connection ends; at least 100 s is recommended
     /// (RFC 9293 §3.8.3).
     pub retransmission: Duration,
-    /// R2 for SYN, at least 180 s by RFC 9293 §3.8.3 (MUST-23); who opens may give up sooner.
+    /// R2 for SYN, at least 180 s by RFC 9293 §3.8.3 (MUST-23); an active open may give up sooner.
     pub syn: Duration,
     /// Retransmissions of a SYN and ACK before the peer that asked for it is forgotten: until it answers,
-    /// nobody knows whether its address is its own (RFC 4987 §3.3).
+    /// its address may be forged (RFC 4987 §3.3).
     pub syn_ack_retries: u32,
     /// How long a peer that answers probes may keep its window closed while data waits; without end by
-    /// RFC 9293 §3.8.6.1 MUST-37, but whoever needs the memory may end it (RFC 6429 §4).
+    /// RFC 9293 §3.8.6.1 MUST-37, but it may be ended to free memory (RFC 6429 §4).
     pub zero_window: Option<Duration>,
     /// Time in TIME-WAIT, twice the MSL (RFC 9293 §3.6.1).
     pub time_wait: Duration,
@@ -106,7 +106,7 @@ pub struct PathMtuConfig {
     /// Find it by probes where routers do not report it (RFC 4821): black holes are noticed, and a size
     /// that was lowered is raised again.
     pub probing: bool,
-    /// A report of an IPv4 path with a smaller MTU is not believed, bytes, 68 to 1280. IPv6 has its own
+    /// A report of an IPv4 path with a smaller MTU is ignored, bytes, 68 to 1280. IPv6 has its own
     /// minimum of 1280.
     pub min: u16,
     /// Time after which larger segments are tried again over a path that did not carry them; at least 5

@@ -184,7 +184,7 @@ impl Connection {
         self.timers.next()
     }
 
-    /// What [`poll_event`](Self::poll_event) will tell.
+    /// Events for [`poll_event`](Self::poll_event).
     pub fn next_event(&self) -> Option<Event> {
         self.events.first().copied()
     }
@@ -214,7 +214,7 @@ impl Connection {
     }
 
     /// True when octets from `seq` on have been sent and not acknowledged: an ICMP message about such a
-    /// segment may be believed (RFC 5927 §4.1).
+    /// segment may be accepted (RFC 5927 §4.1).
     pub fn is_in_flight(&self, seq: SeqNumber) -> bool {
         let seq = self.send.una.near(seq);
         self.send.una <= seq && seq < self.send.nxt
@@ -318,8 +318,8 @@ impl Connection {
         self.state == State::TimeWait && syn && later
     }
 
-    /// Nothing has come for a while: gives back the memory of what a connection needs only while something
-    /// is in flight or missing. What it sends and takes stays as it would be.
+    /// To be called on an idle connection: frees the memory that it needs only while something is in flight or
+    /// missing. Its behaviour does not change.
     pub fn relax(&mut self, now: Instant) {
         self.recv.relax();
         self.timers.relax();
@@ -332,14 +332,14 @@ impl Connection {
         }
     }
 
-    /// True when nothing is kept of what [`relax`](Self::relax) gives back.
+    /// True when it has none of the memory that [`relax`](Self::relax) frees.
     pub fn is_at_rest(&self) -> bool {
         self.send.out.is_blank() && self.recv.is_at_rest() && self.timers.next().is_none()
     }
 
-    // --- what the other files share -----------------------------------------------------------------
+    // --- shared by the other files ------------------------------------------------------------------
 
-    /// Takes a legal transition; an illegal one changes nothing and says so.
+    /// Makes a transition and returns true; an illegal one changes nothing and returns false.
     pub(super) fn go(&mut self, by: Transition) -> bool {
         let next = self.state.next(by);
         debug_assert!(next.is_some(), "{} by {by:?}", self.state);
@@ -350,13 +350,13 @@ impl Connection {
     }
 
     /// At most one of each kind ever happens, so there is room.
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn push_event(&mut self, event: Event) {
         if self.events.try_push(event).is_err() {
-            debug_assert!(false, "event {event:?} told too often");
+            debug_assert!(false, "event {event:?} pushed too often");
         }
     }
 
-    /// CLOSED, told unless the end was told before (on entering TIME-WAIT).
+    /// CLOSED, with an event unless there was one before (on entering TIME-WAIT).
     pub(super) fn delete(&mut self, reason: CloseReason) {
         if self.state == State::Closed {
             return;
@@ -365,7 +365,7 @@ impl Connection {
         self.go(Transition::Delete);
         self.stop();
         if !told {
-            self.tell(Event::Closed(reason));
+            self.push_event(Event::Closed(reason));
         }
     }
 
@@ -385,7 +385,7 @@ impl Connection {
         self.timers.stop(Timer::Retransmit);
         self.send.established(&self.config, self.syn.lost);
         self.send.progress_at = now;
-        self.tell(Event::Connected);
+        self.push_event(Event::Connected);
         if let Some(keepalive) = self.config.keepalive {
             self.timers.set(Timer::Keepalive, now + keepalive.idle);
         }

@@ -8,7 +8,7 @@
 //!
 //! The hash covers both ends, the peer's initial sequence number, the period and the place of the MSS in
 //! the table. Its key is derived anew from the secret in every period of 64 s; a cookie is good in its own
-//! period and in the next. Whoever does not see our answer guesses it once in 2^26 tries.
+//! period and in the next. An attacker that does not see our answer guesses it once in 2^26 tries.
 //!
 //! Left out: text on the SYN, and window scaling, SACK and ECN without timestamps.
 
@@ -34,7 +34,7 @@ const HASH_MASK: u32 = (1 << HASH_BITS) - 1;
 const MSS_SHIFT: u32 = HASH_BITS;
 const PERIOD_SHIFT: u32 = 30;
 
-/// The values of the peer's MSS that a cookie can say; it is rounded down.
+/// The values of the peer's MSS that a cookie can encode; it is rounded down.
 const MSS: [u16; 8] = [88, 536, 1220, 1300, 1380, 1440, 1460, 8940];
 const _: () = assert!(MSS.len() == 1 << (PERIOD_SHIFT - MSS_SHIFT));
 
@@ -241,7 +241,7 @@ impl Kept {
         }
     }
 
-    /// The latest timestamp not after `clock` whose low bits say this.
+    /// The latest timestamp not after `clock` with these low bits.
     fn stamp(self, clock: u32) -> u32 {
         let scale = self.window_scale.map_or(NO_SCALE, u32::from);
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };

@@ -1,12 +1,12 @@
 //! Explicit Congestion Notification (RFC 3168): what was agreed on, what is echoed, when to react. With DCTCP the
-//! echo is exact (RFC 8257 §3.2): ECE says whether what is acknowledged was marked.
+//! echo is exact (RFC 8257 §3.2): ECE is set if what is acknowledged was marked.
 //!
 //! ```text
 //!   SYN  ECE+CWR ------------------>           offered
 //!   <------------------ SYN,ACK  ECE           agreed
 //!   data ECT(0)  --- marked CE --->            the receiver echoes
 //!   <------------------ ACK  ECE               in every acknowledgement, until
-//!   data CWR  --------------------->           the sender says that it has slowed down
+//!   data CWR  --------------------->           the sender has reduced its window
 //! ```
 //!
 //! ```text
@@ -19,8 +19,8 @@
 //! What was not acknowledged before the change is acknowledged in the old state, ahead of the new one: several
 //! segments of a burst arrive before any acknowledgement goes out.
 //!
-//! The bits of the IP header are their owner's: it sets [`Segment::ce`](super::Segment::ce) on arrival, and
-//! [`TxBatch::ecn_capable`](crate::seam::TxBatch::ecn_capable) tells it which segments to send with ECT(0).
+//! The ECN field is read and written with the IP header: [`Segment::ce`](super::Segment::ce) on arrival, and
+//! [`TxBatch::ecn_capable`](crate::seam::TxBatch::ecn_capable) for segments to send with ECT(0).
 
 use super::segment::{Flags, Segment};
 use super::seq::ExtSeq;
@@ -41,9 +41,9 @@ pub(crate) struct Ecn {
     echoing: bool,
     /// Marks are echoed exactly, and SYN and RST are sent as ECN-capable (RFC 8257).
     exact: bool,
-    /// Reductions of the congestion window that the peer was told of, or need not be.
+    /// Reductions of the congestion window for which CWR was sent, or need not be.
     told: u16,
-    /// SND.NXT at the last reaction: an echo for what was sent before says nothing new.
+    /// SND.NXT at the last reaction: an echo for what was sent before is ignored.
     reacted_until: ExtSeq,
 }
 

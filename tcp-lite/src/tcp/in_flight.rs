@@ -1,5 +1,4 @@
-//! What is in flight, as loss recovery sees it: the scoreboard and, without SACK, what duplicate acknowledgements
-//! say.
+//! What is in flight, for loss recovery: the scoreboard and, without SACK, the count of duplicate acknowledgements.
 
 use base::Instant;
 use transport::loss_recovery::{Detected, FlightState, LossRecovery};
@@ -17,7 +16,7 @@ pub(super) struct InFlight<'a> {
     nxt: ExtSeq,
     emss: u32,
     sack: bool,
-    /// Octets that duplicate acknowledgements without SACK say have left the network.
+    /// Bytes that have left the network by the count of duplicate acknowledgements, without SACK.
     reno_sacked: u64,
     /// What was in flight before the first duplicate acknowledgement, if there is one.
     before_dups: Option<u64>,

@@ -164,7 +164,7 @@ impl Connection {
             return if syn { Ok(()) } else { Err(DropReason::NoTimestamp) };
         };
         if self.recv.is_old(stamps, now) {
-            // RFC 2883 §4: what came late, after it was sent again, is told of all the same.
+            // RFC 2883 §4: an original that arrives after its retransmission is reported, too.
             let start = self.recv.nxt.near(seg.seq);
             self.recv.came_twice(start, start.plus(seg.payload.len() as u64));
             self.answer(now, seg.payload.is_empty());
@@ -351,7 +351,7 @@ impl Connection {
             State::LastAck => {
                 self.go(Transition::FinAcked);
                 self.stop();
-                self.tell(Event::Closed(CloseReason::Normal));
+                self.push_event(Event::Closed(CloseReason::Normal));
             }
             _ => {}
         }
@@ -431,19 +431,19 @@ impl Connection {
             self.enter_time_wait(now, Transition::FinArrived);
         } else {
             self.go(Transition::FinArrived);
-            self.tell(Event::RemoteClosed);
+            self.push_event(Event::RemoteClosed);
         }
     }
 
     /// Everything is over but for old segments (RFC 9293 §3.6.1 MUST-13).
     fn enter_time_wait(&mut self, now: Instant, by: Transition) {
         if self.state == State::FinWait2 {
-            self.tell(Event::RemoteClosed);
+            self.push_event(Event::RemoteClosed);
         }
         self.go(by);
         self.timers.stop_all();
         self.timers.set(Timer::Wait, now + self.config.limits.time_wait);
-        self.tell(Event::Closed(CloseReason::Normal));
+        self.push_event(Event::Closed(CloseReason::Normal));
     }
 
     /// The upper layer learns the effective MSS as soon as it is known.

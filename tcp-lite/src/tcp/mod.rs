@@ -11,7 +11,7 @@
 //!  input(now, segment)       for each segment of its four-tuple, checksum verified
 //!  handle_timeout(now)       when poll_timeout() has come
 //!  poll_transmit(now, tx)    after a burst of the two above, or when the upper layer has new data or room
-//!  poll_event()              until it says None
+//!  poll_event()              until it returns None
 //!  poll_timeout()            last, to know when to come back
 //! ```
 //!

@@ -56,15 +56,15 @@ impl PeerWindow {
         u64::from(field) << self.shift
     }
 
-    /// RFC 9293 §3.10.7.4: not by old segments. A retransmission has an old number and still says something new when
-    /// it acknowledges more: left out, the old window would count from the new SND.UNA on, beyond what the peer
-    /// granted.
+    /// RFC 9293 §3.10.7.4: not by old segments. A retransmission has an old sequence number, but its window is new when
+    /// it acknowledges more: if it were ignored, the old window would count from the new SND.UNA on, beyond what the
+    /// peer granted.
     #[inline]
     pub(super) fn may_be_set_by(&self, seq: ExtSeq, ack: ExtSeq) -> bool {
         self.wl2 < ack || self.wl1 < seq || (self.wl1 == seq && self.wl2 <= ack)
     }
 
-    /// SND.WL1, SND.WL2, by a segment that says nothing else.
+    /// SND.WL1, SND.WL2, by a segment that changes nothing else.
     #[inline]
     pub(super) fn note(&mut self, seq: ExtSeq, ack: ExtSeq) {
         self.wl1 = self.wl1.max(seq);

@@ -1,10 +1,9 @@
 //! The path's MTU (RFC 1191, RFC 8201, RFC 4821) as a connection sees it: reports of routers, checked
 //! against what was sent (RFC 5927 §7); black holes; probes.
 //!
-//! A router's first word about sizes that were never acknowledged is acted upon at once. About sizes that
-//! have got through it is remembered, and acted upon only when the segment that it is about turns out to be
-//! lost: who forges it cannot bring that about, and its acknowledgement proves the report wrong
-//! (RFC 5927 §7.2).
+//! A router's report on a size that was never acknowledged is applied at once. A report on a size that has got
+//! through is kept, and applied only when the reported segment is lost: an off-path attacker cannot cause that, and
+//! an acknowledgement of the segment proves the report wrong (RFC 5927 §7.2).
 //!
 //! Left out: the checks that need no connection (addresses, quoted lengths) are made where ICMP is parsed.
 
@@ -34,7 +33,7 @@ pub enum TooBig {
     NoNews,
     /// The segment it is about is not under way: never sent, or acknowledged.
     NotInFlight,
-    /// The MTU is below what is believed, or larger than the segment it is about.
+    /// The MTU is below what is accepted, or larger than the segment it is about.
     BadSize,
 }
 
@@ -43,7 +42,7 @@ pub enum TooBig {
 pub(crate) struct PathMtu {
     /// What the interface and the peer carry, which is in use while nothing else is found.
     limit: u16,
-    /// The least MTU of an IPv4 path that is believed.
+    /// The least MTU of an IPv4 path that is accepted from a report.
     min_mtu: u16,
     v6: bool,
     found: Option<Box<Found>>,
@@ -87,7 +86,7 @@ impl PathMtu {
         Search::new(self.limit, self.headers(), self.v6, self.min_mtu)
     }
 
-    /// The least size that is believed.
+    /// The least size that is accepted.
     fn floor(&self) -> u16 {
         match &self.found {
             Some(found) => found.search.floor(),
@@ -156,12 +155,12 @@ impl Connection {
         TooBig::Remembered
     }
 
-    /// The size of segments that the path is believed to carry: MTU less IP and fixed TCP header.
+    /// The size of segments that the path is assumed to carry: MTU less IP and fixed TCP header.
     pub fn path_mss(&self) -> u16 {
         self.path.mss()
     }
 
-    /// The same, once reports or probes have shown it, or others have told: not a guess in a black hole.
+    /// The same, if it is known from reports, probes or other streams: not a guess in a black hole.
     pub fn known_path_mss(&self) -> Option<u16> {
         let search = &self.path.found.as_ref()?.search;
         search.is_confirmed().then(|| search.size())

@@ -13,11 +13,11 @@ use super::stats::Counts;
 use super::window::ReceiveWindow;
 use crate::seam::{SpanSink, Taken};
 
-/// After this long without news the saved timestamp says nothing any more (RFC 7323 §5.5): 24 days, in
+/// After this long without a segment the saved timestamp is invalid (RFC 7323 §5.5): 24 days, in
 /// units of 2^32 nanoseconds.
 const TS_RECENT_LIFETIME: u32 = ((24 * 86_400 * 1_000_000_000_u64) >> 32) as u32;
 
-/// Segments that a peer sends before it hears from us (RFC 6928).
+/// Segments that a peer sends before our first acknowledgement (RFC 6928).
 const INITIAL_WINDOW: u64 = 10;
 
 /// Duplicate acknowledgements owed at most to a peer without SACK.
@@ -39,7 +39,7 @@ pub(crate) struct Receiver {
     pub(crate) edge: ExtSeq,
     irs: SeqNumber,
     apart: Lazy<Apart>,
-    /// The peer uses SACK: it is told what came twice.
+    /// The peer uses SACK: duplicates are reported to it by D-SACK.
     pub(crate) d_sacks: bool,
     /// Sequence number of the peer's FIN; none before it is seen.
     fin: ExtSeq,
@@ -70,9 +70,9 @@ pub(crate) struct Receiver {
 struct Apart {
     /// What was taken beyond a gap.
     ranges: Ranges,
-    /// A number inside each range heard of most recently, the latest first (RFC 2018 §4).
+    /// A number inside each of the most recent ranges, the latest first (RFC 2018 §4).
     recent: ArrayVec<ExtSeq, MAX_SACK_BLOCKS>,
-    /// What came twice last, to be told with the next acknowledgement (RFC 2883).
+    /// The last duplicate, to be reported with the next acknowledgement (RFC 2883).
     d_sack: Option<Range>,
     /// What is to be acknowledged before the rest, with ECE or without.
     earlier: ArrayVec<(ExtSeq, bool), MAX_EARLIER>,
@@ -237,8 +237,8 @@ impl Receiver {
         quick
     }
 
-    /// Octets `start..end` arrive. The first contiguous part of them that was taken before is told to the
-    /// peer, once (RFC 2883 §4).
+    /// Octets `start..end` arrive. The first contiguous part of them that was taken before is reported to
+    /// the peer once (RFC 2883 §4).
     pub(crate) fn came_twice(&mut self, start: ExtSeq, end: ExtSeq) {
         if !self.d_sacks {
             return;
@@ -254,12 +254,12 @@ impl Receiver {
         }
     }
 
-    /// What came twice, if the peer has not been told.
+    /// The duplicate that was not reported yet.
     pub(crate) fn has_d_sack(&self) -> bool {
         self.apart.d_sack.is_some()
     }
 
-    /// Hands up octets that were never taken and returns how many are now.
+    /// Hands up bytes that were not taken before; returns how many are taken now.
     fn hand_up(
         &mut self,
         now: Instant,
@@ -358,7 +358,7 @@ impl Receiver {
             if blocks.is_full() {
                 break;
             }
-            // A range that came twice as a whole is told as that and as a range.
+            // A range that came twice as a whole is reported by D-SACK and as a range.
             let told = usize::from(d_sack.is_some());
             if !blocks[told..].contains(&range) {
                 blocks.push(range);
@@ -425,7 +425,7 @@ impl Receiver {
         self.edge = self.edge.max(self.nxt.plus(u64::from(window)));
     }
 
-    /// True when the window should be told to the peer although nothing else is to be sent.
+    /// True when a window update should be sent although nothing else is to be sent.
     pub(crate) fn update_due(&self, room: u64) -> bool {
         // The window of a SYN is not scaled and less than what we could offer, but enough to begin with.
         let fresh = self.nxt == self.irs().plus(1);

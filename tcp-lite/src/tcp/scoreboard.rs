@@ -30,8 +30,7 @@ const MAX_SACKED_RANGES: usize = 512;
 pub(crate) enum ProbeFate {
     /// It arrived: the path carries segments with this many octets of payload.
     Arrived(u16),
-    /// It was lost. That says nothing about congestion; its octets go again in segments of the effective
-    /// MSS.
+    /// It was lost. That is no sign of congestion; its bytes are sent again in segments of the effective MSS.
     Lost(u16),
 }
 
@@ -119,8 +118,8 @@ impl Scoreboard {
         self.awaiting > 0
     }
 
-    /// True when the oldest segment is SACKed, which no honest receiver says for long: it is then
-    /// acknowledged. At a time-out it means that the peer has thrown SACKed data away (RFC 2018 §8).
+    /// True when the oldest segment is SACKed. A receiver that keeps SACKed data acknowledges it, so at a time-out this
+    /// means reneging (RFC 2018 §8).
     pub(crate) fn head_sacked(&self) -> bool {
         self.records.front().is_some_and(|r| r.is(SACKED))
     }
@@ -143,7 +142,7 @@ impl Scoreboard {
         }
     }
 
-    /// What became of the probe of the path MTU, said once.
+    /// What became of the probe of the path MTU, returned once.
     pub(crate) fn take_probe_fate(&mut self) -> Option<ProbeFate> {
         self.probe_fate.take()
     }
@@ -217,7 +216,7 @@ impl Scoreboard {
         }
     }
 
-    /// A SACK block, `SND.UNA <= start < end <= SND.NXT` (RFC 6675 §4, Update). Returns whether it told
+    /// A SACK block, `SND.UNA <= start < end <= SND.NXT` (RFC 6675 §4, Update). Returns whether it reported
     /// anything new. A record counts as SACKed when all of it is.
     pub(crate) fn sack(&mut self, start: ExtSeq, end: ExtSeq, delivery: &mut Delivery) -> bool {
         let mut at = start;

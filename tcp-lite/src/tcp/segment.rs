@@ -1,9 +1,9 @@
 //! A TCP segment as a value: parsed from octets, written to octets (RFC 9293 §3.1, §3.2).
 //!
-//! Every segment comes by here, so the fixed header is read and written whole; options are read here too,
-//! because smoltcp keeps three SACK blocks and a segment may carry four (RFC 2018 §3). Checksums are the business of whoever owns the
-//! packet buffer. The urgent pointer is legal and ignored (RFC 6093 §5 advises against its use, and
-//! MPA has none): the octets it points at are ordinary octets of the stream.
+//! Every segment comes by here, so the fixed header is read and written whole; options are read here too, because
+//! smoltcp keeps three SACK blocks and a segment may carry four (RFC 2018 §3). Checksums are left to the owner of the
+//! packet buffer. The urgent pointer is legal and ignored (RFC 6093 §5 advises against its use, and MPA has none): the
+//! octets it points at are ordinary octets of the stream.
 
 use arrayvec::ArrayVec;
 
@@ -111,7 +111,7 @@ pub struct Segment<'a> {
     /// Octets of the stream.
     pub payload: &'a [u8],
     /// The packet that brought it was marked Congestion Experienced on its way (RFC 3168 §5). Not a part
-    /// of the segment: whoever reads the IP header sets it.
+    /// of the segment: the reader of the IP header sets it.
     pub ce: bool,
 }
 

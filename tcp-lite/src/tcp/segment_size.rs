@@ -11,7 +11,7 @@ pub(crate) struct SegmentSize {
     peer_mss: u16,
     path_mss: u16,
     options_len: u8,
-    /// The upper layer has to hear of the effective MSS.
+    /// The effective MSS is to be reported to the upper layer.
     changed: bool,
 }
 
@@ -44,7 +44,7 @@ impl SegmentSize {
         before != self.emss
     }
 
-    /// The upper layer has to hear of the effective MSS.
+    /// The effective MSS is to be reported to the upper layer.
     pub(super) fn announce(&mut self) {
         self.changed = true;
     }

@@ -54,9 +54,9 @@ pub(crate) struct Outstanding {
     pub(crate) board: Scoreboard,
     /// What loss recovery keeps of it.
     pub(crate) state: FlightState,
-    /// When the retransmission timer expires unless another one of [`LossTimer`] stands in for it.
+    /// When the retransmission timer expires unless another [`LossTimer`] replaces it.
     pub(crate) rto_at: Instant,
-    /// Octets that duplicate acknowledgements without SACK say have left the network.
+    /// Bytes that have left the network by the count of duplicate acknowledgements, without SACK.
     pub(super) reno_sacked: u64,
     /// What was in flight before the first duplicate acknowledgement (RFC 5681 §3.2 (2)).
     pub(super) flight_before_dups: u64,
@@ -185,9 +185,9 @@ impl Sender {
         self.recovery.pace(self.size.emss().into())
     }
 
-    /// True where the acknowledgements clock what is sent, one by one: receivers that delay them for two
-    /// segments answer at once to one that is pushed, and what they let go does not reach a full queue in
-    /// pairs. On short paths it would only keep them from merging segments.
+    /// True on paths where every segment is to be acknowledged, by PSH: a receiver with delayed
+    /// acknowledgements answers a pushed segment at once, so that the ACK clock does not send pairs into a full
+    /// queue. On short paths it would only keep the receiver from merging segments (GRO).
     pub(crate) fn wants_single_acks(&self) -> bool {
         self.recovery.rtt().srtt().is_some_and(|srtt| srtt >= pacing::MIN_RTT)
     }

@@ -111,8 +111,8 @@ pub struct PathMtuStats {
     pub black_holes: u64,
 }
 
-/// What a connection counts, as it is kept: what every segment changes, and the rest once there is any of
-/// it. What the sequence numbers tell by themselves is not counted.
+/// A connection's counters as they are stored: those that every segment changes, and the others, allocated when one
+/// is not 0. What follows from the sequence numbers is not counted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) segments_in: u64,
@@ -168,7 +168,7 @@ impl Counts {
         self.seen().map_or(0, |rare| reductions(&rare.stats))
     }
 
-    /// All but what the sequence numbers tell.
+    /// All but what follows from the sequence numbers.
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             segments_in: self.segments_in,

@@ -7,7 +7,7 @@ pub(super) struct Syn {
     pub(super) due: bool,
     /// It was sent more than once.
     pub(super) lost: bool,
-    /// Nobody knows when it was sent.
+    /// It is not known when it was sent.
     pub(super) unmeasured: bool,
     /// The window in it, when it was sent last.
     pub(super) window: u16,

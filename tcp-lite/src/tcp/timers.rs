@@ -88,7 +88,7 @@ impl Timers {
         self.at.0[timer as usize] != OFF
     }
 
-    /// Stops the timer when it has expired, and says so.
+    /// Stops the timer if it has expired; returns whether it has.
     pub(crate) fn expire(&mut self, timer: Timer, now: Instant) -> bool {
         let expired = self.at.0[timer as usize] <= now && self.is_set(timer);
         if expired {
@@ -102,7 +102,7 @@ impl Timers {
         self.at.0.iter().copied().min().filter(|at| *at != OFF)
     }
 
-    /// Gives back the memory if none is set.
+    /// Frees the memory if none is set.
     pub(crate) fn relax(&mut self) {
         if self.next().is_none() {
             self.at.release();

@@ -59,7 +59,7 @@ pub enum CloseReason {
         /// Upper Layer Abort Reason, the first 128 octets (RFC 9260 §3.3.10.12).
         reason: Box<[u8]>,
     },
-    /// The peer answered the INIT with an ABORT: nobody listens, or not to us.
+    /// The peer answered the INIT with an ABORT: there is no listener, or it refuses us.
     Refused {
         /// As of [`PeerAborted`](Self::PeerAborted).
         cause: Option<u16>,
@@ -71,7 +71,7 @@ pub enum CloseReason {
     },
     /// No answer to retransmissions or heartbeats, or a shutdown that took too long.
     Timeout,
-    /// The peer's host does not speak SCTP, says ICMP (RFC 9260 §10).
+    /// The peer's host does not support SCTP, by an ICMP report (RFC 9260 §10).
     Unreachable,
     /// It was aborted because the peer broke the protocol.
     Fault(Fault),
@@ -103,7 +103,7 @@ pub(super) struct Identity {
     pub(super) ends: Ends,
     /// Tag that the peer's packets bear.
     pub(super) local_tag: Tag,
-    /// Tag that ours bear; none before the peer has said it.
+    /// Tag that ours bear; none before the peer has sent it.
     pub(super) peer_tag: Tag,
     /// Our first TSN.
     pub(super) local_tsn: Tsn,
@@ -190,7 +190,7 @@ impl Association {
         let mut association = Self::new(config, secrets, ends, packet_len, &cookie.terms, now);
         association.state = State::Established;
         association.heartbeat_after_silence(now);
-        association.tell(Event::Up { streams: cookie.terms.streams });
+        association.push_event(Event::Up { streams: cookie.terms.streams });
         association
     }
 
@@ -228,7 +228,7 @@ impl Association {
         }
     }
 
-    /// Takes what both ends have said; data may flow by it.
+    /// Sets the negotiated terms; data may flow.
     pub(super) fn take_terms(&mut self, terms: &Terms, now: Instant) {
         let (config, packet_len) = (&self.config, self.packet_len);
         self.receiver = Receiver::new(&config.receive, terms.peer_tsn, terms.streams);
@@ -250,19 +250,19 @@ impl Association {
         }
     }
 
-    /// The first event that was not told yet.
+    /// The first event that was not polled yet.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_at(0)
     }
 
-    /// The event that was told last, if the owner has not seen it.
+    /// The newest event, if the owner has not polled it.
     pub(super) fn last_event(&self) -> Option<&Event> {
         self.events.last()
     }
 
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn push_event(&mut self, event: Event) {
         if self.events.is_full() {
-            // Restarts that nobody asked about: the last one says the same.
+            // Restarts that were not polled: the last one replaces them.
             self.events.pop_at(0);
         }
         self.events.push(event);
@@ -273,7 +273,7 @@ impl Association {
         self.stats.unsent += u64::from(!self.waiting.causes.push(cause));
     }
 
-    /// Makes a transition, if it is legal; tells whether it was.
+    /// Makes a transition, if it is legal; returns whether it was.
     pub(super) fn go(&mut self, transition: Transition) -> bool {
         let to = self.state.after(transition);
         self.state = to.unwrap_or(self.state);
@@ -292,7 +292,7 @@ impl Association {
         }
     }
 
-    /// Ends the association at once. The peer is told with this reason, at most 128 octets of it.
+    /// Ends the association at once. The peer is sent an ABORT with this reason, at most 128 bytes of it.
     pub fn abort(&mut self, now: Instant, reason: &[u8]) {
         let reason = &reason[..reason.len().min(MAX_REASON)];
         // RFC 9260 §9.1.
@@ -326,14 +326,14 @@ impl Association {
         self.due = Due::default();
         self.waiting.forget_answers();
         self.handshake.cookie = Box::default();
-        self.tell(Event::Closed(reason));
+        self.push_event(Event::Closed(reason));
     }
 
     /// One retransmission or heartbeat more went unanswered (RFC 9260 §8.1).
     pub(super) fn count_error(&mut self) {
         self.errors += 1;
         if self.errors > self.config.max_retransmits {
-            // The peer hears no ABORT either, most likely; RFC 9260 §8.1: nothing more is sent.
+            // The peer would most likely not receive an ABORT either; RFC 9260 §8.1: nothing more is sent.
             self.close(CloseReason::Timeout);
         }
     }
@@ -361,7 +361,7 @@ impl Association {
         self.identity.local_tag
     }
 
-    /// Tag that our packets bear; [`Tag::NONE`] before the peer has said it.
+    /// Tag that our packets bear; [`Tag::NONE`] before the peer has sent it.
     pub fn peer_tag(&self) -> Tag {
         self.identity.peer_tag
     }

@@ -44,7 +44,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// RFC 9260 §16's values, but where `ReceiveConfig` and `SendConfig` say otherwise.
+    /// RFC 9260 §16's values, unless `ReceiveConfig` and `SendConfig` differ.
     fn default() -> Self {
         Config {
             adaptation: wire::sctp::ddp::ADAPTATION_DDP,

@@ -24,7 +24,7 @@ use super::secrets::{Ends, Purpose, Secrets, TieTags};
 /// Octets of our cookies.
 pub const COOKIE_LEN: usize = field::MAC + 16;
 
-/// How long one key makes cookies (RFC 9260 §5.1.3 says: hourly).
+/// How long one key makes cookies (RFC 9260 §5.1.3: hourly).
 const KEY_PERIOD_MILLIS: u64 = 3_600_000;
 
 mod field {
@@ -43,7 +43,7 @@ mod field {
     const _: () = assert!(super::COOKIE_LEN == 64);
 }
 
-/// What both ends have said in INIT and INIT ACK.
+/// The terms that both ends have sent in INIT and INIT ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Terms {
     /// Ours.

@@ -79,7 +79,7 @@ impl Association {
                 return Err(why.reason());
             }
         };
-        // §5.2.1: in the middle of an open with what our INIT has said; §5.2.2: else with a new tag.
+        // §5.2.1: in the middle of an open with the values of our INIT; §5.2.2: else with a new tag.
         let ours = match self.state.is_opening() {
             true => self.init_header(),
             false => self.new_identity(now, peer),
@@ -166,7 +166,7 @@ impl Association {
         self.close_with(now, abort, reason);
     }
 
-    /// A COOKIE ECHO where an association is, or is being made (RFC 9260 §5.2.4): tells whether the chunks
+    /// A COOKIE ECHO where an association is, or is being made (RFC 9260 §5.2.4): returns whether the chunks
     /// behind it are of this association.
     pub(super) fn cookie_arrived(
         &mut self,
@@ -217,7 +217,7 @@ impl Association {
         self.due = super::waiting::Due { cookie_ack: true, ..Default::default() };
         (self.errors, self.handshake.attempts) = (0, 0);
         self.heartbeat_after_silence(now);
-        self.tell(Event::Restarted { streams: self.streams });
+        self.push_event(Event::Restarted { streams: self.streams });
         Ok(())
     }
 
@@ -239,7 +239,7 @@ impl Association {
         Ok(())
     }
 
-    /// ESTABLISHED, if that is new; tells whether it is.
+    /// ESTABLISHED, if that is new; returns whether it is.
     pub(super) fn established(&mut self, now: Instant) -> bool {
         if !self.go(Transition::Established) {
             return false;
@@ -251,7 +251,7 @@ impl Association {
         self.handshake.preservative = None;
         (self.errors, self.handshake.attempts) = (0, 0);
         self.heartbeat_after_silence(now);
-        self.tell(Event::Up { streams: self.streams });
+        self.push_event(Event::Up { streams: self.streams });
         true
     }
 
@@ -262,8 +262,8 @@ impl Association {
         }
     }
 
-    /// The peer says that its cookie was stale (RFC 9260 §5.2.6): a new INIT, which asks for a longer life.
-    pub(super) fn stale_cookie_told(&mut self, now: Instant) {
+    /// The peer reports that its cookie was stale (RFC 9260 §5.2.6): a new INIT, which asks for a longer life.
+    pub(super) fn stale_cookie_reported(&mut self, now: Instant) {
         if self.state != State::CookieEchoed {
             return;
         }

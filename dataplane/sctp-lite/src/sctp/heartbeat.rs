@@ -42,7 +42,7 @@ impl Association {
         answers
     }
 
-    /// A HEARTBEAT ACK; tells whether it answers our last HEARTBEAT, or a probe.
+    /// A HEARTBEAT ACK; returns whether it answers our last HEARTBEAT, or a probe.
     pub(super) fn heartbeat_acknowledged(&mut self, now: Instant, value: &[u8]) -> bool {
         let info = Chunk::heartbeat_parameters(value).next();
         let Some(Ok(Parameter::HeartbeatInfo(info))) = info else { return false };

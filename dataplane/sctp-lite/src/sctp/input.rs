@@ -14,7 +14,7 @@ use super::timers::Timer;
 use super::waiting::Reply;
 use crate::seam::{MessageSink, MessageSource};
 
-/// Whether the chunks after one are looked at.
+/// Whether the chunks after one are processed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum After {
     /// They are.
@@ -25,7 +25,7 @@ pub(super) enum After {
 
 /// Whose verification tag a packet bears that was not dropped for it.
 enum Verified {
-    /// Ours: its chunks are to be looked at, but for a COOKIE ECHO that was.
+    /// Ours: its chunks are to be processed, but for a COOKIE ECHO that was.
     Ours { cookie_seen: bool },
     /// Another one. All has been done that is to be done with it.
     Not,
@@ -35,8 +35,8 @@ enum Verified {
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Accepted {
-    /// It bears this association's verification tag, or brought a good cookie (RFC 9260 §8.5, §5.2.4): whoever sent it
-    /// knows the association. Not so an INIT, which anybody can send and which is answered all the same, nor a
+    /// It bears this association's verification tag, or brought a good cookie (RFC 9260 §8.5, §5.2.4): its sender
+    /// knows the association. Not so an INIT, which any host can send and which is answered all the same, nor a
     /// packet with the peer's tag reflected. Nothing may be learned from where another packet came from.
     pub verified: bool,
     /// It has an answer in a packet of its own, which waits for [`poll_reply`](Association::poll_reply) or
@@ -237,7 +237,7 @@ impl Association {
                 let after = self.acknowledged(now, acknowledged);
                 if self.go(Transition::PeerShutdown) {
                     self.timers.set(Timer::Guard, now + self.config.shutdown_guard);
-                    self.tell(Event::PeerShutdown);
+                    self.push_event(Event::PeerShutdown);
                 }
                 // An old one counts all the same.
                 after.or(Ok(After::GoOn))
@@ -319,7 +319,7 @@ impl Association {
         Err(DropReason::BadTag)
     }
 
-    /// The T bit must say whose tag it is (RFC 9260 §8.5.1 B, C).
+    /// The T bit must match the tag's owner (RFC 9260 §8.5.1 B, C).
     fn is_tag_right(&self, tag: Tag, reflected: bool) -> bool {
         tag == if reflected { self.identity.peer_tag } else { self.identity.local_tag }
     }
@@ -376,13 +376,13 @@ impl Association {
             let cause = cause.map_err(|_| DropReason::BadChunk)?;
             self.stats.errors_in += 1;
             if let Cause::StaleCookie(_) = cause {
-                self.stale_cookie_told(now);
+                self.stale_cookie_reported(now);
             }
         }
         Ok(After::GoOn)
     }
 
-    /// Answers by a packet of its own, unless one waits already; tells whether it will.
+    /// Answers by a packet of its own, unless one waits already; returns whether it will.
     pub(super) fn reply_if_free(&mut self, reply: Reply) -> bool {
         let is_free = self.waiting.reply.is_none();
         match is_free {

@@ -109,7 +109,7 @@ impl Listener {
         let Some(cookie) = cookie::check(&self.secrets, ends, now, tag, octets) else {
             return Arrived::Dropped(DropReason::BadCookie);
         };
-        // A cookie with tie tags restarts an association that is gone by now; it says the same.
+        // A cookie with tie tags restarts an association that is gone by now; its terms are the same.
         match cookie.staleness() {
             None => Arrived::Accept(cookie),
             Some(by) => {
@@ -123,7 +123,7 @@ impl Listener {
     }
 }
 
-/// A packet to a port where nobody listens, or not for a listener, of no association: drops it, with the
+/// A packet to a port without a listener, or not for a listener, of no association: drops it, with the
 /// answer that RFC 9260 §8.4 wants. The caller has made sure that its addresses are unicast, its checksum is
 /// good, and that its verification tag is not the local one of an association: a peer with several addresses
 /// may send from another one, and would take the answer for an ABORT of its association.
@@ -246,7 +246,7 @@ impl InitAck {
             unknown.extend_from_slice(parameter);
             ends.push(unknown.len() as u16);
         }
-        // RFC 9260 §3.3.2.1.3: a longer life is a wish.
+        // RFC 9260 §3.3.2.1.3: a longer life is a request.
         let life = config.cookie_life + offer.longer.min(config.cookie_extension);
         InitAck { ours: *ours, terms: negotiate::terms(ours, peer), ties, life, unknown, ends }
     }

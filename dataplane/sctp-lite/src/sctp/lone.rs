@@ -2,7 +2,7 @@
 //! there is no association, and the last packet of an association.
 //!
 //! Whatever a peer sends, its answer fits: error causes that repeat the peer's bytes are cut to [`MAX_ECHO`], and
-//! the parameters that an INIT ACK reports are bounded. A batch without room is told apart from a chunk that
+//! the parameters that an INIT ACK reports are bounded. A batch without room is distinguished from a chunk that
 //! fits no packet: only the former is worth another try.
 
 use wire::sctp::{
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    // Every cause that repeats what a peer sent fits, and the two ways not to be sent are told apart.
+    // Every cause that repeats what a peer sent fits, and the two ways not to be sent are distinguished.
     #[test]
     fn no_room_is_not_too_long() {
         let ends = Ends { local: ([10, 0, 0, 1], 1).into(), remote: ([10, 0, 0, 2], 2).into() };

@@ -12,15 +12,15 @@
 //!  input(now, packet, upper)        for each packet between its two ends, checksum verified
 //!  handle_timeout(now)              when poll_timeout() has come
 //!  poll_transmit(now, upper, tx)    after a burst of the two above, or when the upper layer has new data or room
-//!  poll_event()                     until it says None
+//!  poll_event()                     until it returns None
 //!  poll_timeout()                   last, to know when to come back
 //! ```
 //!
 //! The association exists until [`Association::state`] is CLOSED; even then `poll_transmit` once more, because a
 //! last chunk may be due: until [`Association::is_done`].
 //!
-//! A peer with several addresses is tolerated: it is heard and answered at the one address that it was first
-//! heard from, or was opened to. Its others, in INIT and INIT ACK, are not looked at.
+//! A peer with several addresses is tolerated: packets are accepted from, and sent to, the one address that it first
+//! sent from or was opened to. Its other addresses, in INIT and INIT ACK, are ignored.
 //!
 //! Left out: several paths (and so path verification, failover), ordered delivery, sending in fragments, and
 //! every extension but the adaptation layer indication (RFC 5061 §4.2.6) and PAD (RFC 4820), which probes the path.

@@ -122,7 +122,7 @@ impl Association {
         let Some(out) = tx.packet(self.sender.packet_len().max(least)) else { return };
         let mut packet =
             PacketBuilder::new(out, self.identity.ends.ports(), self.identity.peer_tag);
-        // That it fits was looked at when it came.
+        // That it fits was checked when it arrived.
         if packet.cookie_echo(&self.handshake.cookie).is_err() {
             return;
         }

@@ -5,7 +5,7 @@
 //!  | common header | HEARTBEAT: a nonce | PAD (RFC 4820) up to the size that is tried |
 //! ```
 //!
-//! What the interface carries is in use until a report or a black hole tells otherwise; then larger sizes are
+//! What the interface carries is in use until a report or a black hole; then larger sizes are
 //! probed, one at a time and only while data is under way, and again after
 //! [`path_mtu_raise`](super::Config::path_mtu_raise). Sizes are octets of SCTP packets.
 //!
@@ -38,7 +38,7 @@ pub(super) struct PathMtu {
     limit: u16,
     /// Octets in front of an SCTP packet, those of IP included.
     headers: u16,
-    /// The least MTU of an IPv4 path that is believed.
+    /// The least MTU of an IPv4 path that is accepted from a report.
     min_mtu: u16,
     v6: bool,
     /// The longest packet with data since the last time-out.
@@ -80,7 +80,7 @@ impl PathMtu {
         Search::new(self.limit, self.headers, self.v6, least).with_base(BASE)
     }
 
-    /// The least size that is believed.
+    /// The least size that is accepted.
     fn floor(&self) -> u16 {
         self.found.as_ref().map_or_else(|| self.nothing().floor(), |found| found.search.floor())
     }
@@ -119,8 +119,8 @@ impl Association {
         self.path.headers = octets;
     }
 
-    /// The path carries packets of at most `len` octets, says the interface, or what other associations have
-    /// found out; but at least [`MIN_PACKET`] and what `min_path_mtu` says. It is probed again after
+    /// The path carries packets of at most `len` bytes, by the interface's MTU or by what other associations have
+    /// found; but at least [`MIN_PACKET`] and `min_path_mtu`. It is probed again after
     /// [`Config::path_mtu_raise`].
     pub fn path_mtu(&mut self, now: Instant, len: usize) {
         let len = octets(len).max(self.path.floor());
@@ -134,14 +134,14 @@ impl Association {
         self.path.floor().into()
     }
 
-    /// The size in use, once reports or probes have shown that the path carries it, or others have told: not a
+    /// The size in use, once reports or probes have shown that the path carries it, or other associations have: not a
     /// guess in a black hole.
     pub fn known_path_len(&self) -> Option<usize> {
         let search = &self.path.found.as_ref()?.search;
         search.is_confirmed().then(|| search.size().into())
     }
 
-    /// A router says that the path carries packets of at most `len` octets. Says whether that was news.
+    /// A router reports that the path carries packets of at most `len` bytes. Returns whether that was new.
     pub fn packet_too_big(&mut self, now: Instant, len: usize) -> bool {
         if let Some(probe) = self.path.probe()
             && len >= self.packet_len
@@ -234,7 +234,7 @@ impl Association {
         found.probe = Some(Probe { nonce, len });
     }
 
-    /// A HEARTBEAT ACK with this nonce; tells whether it answers a probe.
+    /// A HEARTBEAT ACK with this nonce; returns whether it answers a probe.
     pub(super) fn probe_acknowledged(&mut self, nonce: u64) -> bool {
         let Some(probe) = self.path.probe().filter(|probe| probe.nonce == nonce) else {
             return false;

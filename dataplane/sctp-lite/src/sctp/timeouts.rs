@@ -87,7 +87,7 @@ impl Association {
         }
     }
 
-    /// ICMP says that the peer's host does not speak SCTP, of a packet that [`is_quoted`](Self::is_quoted)
+    /// ICMP reports that the peer's host does not support SCTP, of a packet that [`is_quoted`](Self::is_quoted)
     /// (RFC 9260 §10, ICMP8); `of_init` when an INIT is what it quotes.
     pub fn protocol_unreachable(&mut self, of_init: bool) {
         if !of_init || self.state == State::CookieWait {

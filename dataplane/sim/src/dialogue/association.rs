@@ -27,7 +27,7 @@ const POOL: u64 = 1 << 20;
 /// Octets of an IPv4 packet at MTU 1500 without its header.
 const PACKET: usize = 1480;
 
-/// What the settings say.
+/// The settings, checked.
 struct Setup {
     sctp: sctp::Config,
     endpoint: EndpointConfig,

@@ -2,7 +2,7 @@
 //! specifications, on purpose without a line of the code under test.
 //!
 //! TSNs are relative to the initial TSN of who sends the DATA chunks that they count; verification tags are
-//! the right ones unless a line says otherwise.
+//! the right ones unless a line gives others.
 
 use std::fmt::Write as _;
 
@@ -77,7 +77,7 @@ fn relative(text: &str) -> Result<u32, String> {
 }
 
 impl Conversation {
-    /// Before anything was said.
+    /// Before the first packet.
     pub fn new(peer_port: u16, stack_port: u16, peer_tag: u32, peer_tsn: u32) -> Conversation {
         Conversation {
             peer_port,
@@ -269,7 +269,7 @@ impl Conversation {
         let tag = match line.args.get("tag") {
             None if first == Some(1) => 0,
             None if got.chunks.iter().any(|c| matches!(c.kind, 6 | 14) && c.flags & 1 != 0) => {
-                // RFC 9260 §8.5.1: the T bit says that the tag is the one of the packet that it answers.
+                // RFC 9260 §8.5.1: with the T bit the tag is that of the packet that it answers.
                 self.last_tag
             }
             None | Some("peer") => self.peer_tag,

@@ -36,7 +36,7 @@ pub(super) fn tuple(v6: bool) -> FourTuple {
     FourTuple { local: address(1, LOCAL_PORT), remote: address(2, PEER_PORT) }
 }
 
-/// Dialogues are about ECN only where they say so.
+/// Dialogues use ECN only where they set it.
 pub(super) fn without_ecn(mut config: Config) -> Config {
     config.extensions.ecn = false;
     config

@@ -1,6 +1,6 @@
 //! Plays a dialogue: the script is the peer, virtual time is the script's.
 //!
-//! What is said is a [`Party`]'s affair: TCP's segments or SCTP's packets.
+//! The content is up to a [`Party`]: TCP's segments or SCTP's packets.
 //! Every segment that the stack sends must be expected by a line, at its time; every line must come
 //! true. Whatever the stack does between two lines (timers) happens at its own time in between.
 
@@ -13,7 +13,7 @@ use tcp_lite::seam::TxBatch;
 
 use super::script::{Action, Args, At, Script, ScriptError, Step};
 
-/// Times may differ by this much from what a line says.
+/// Times may differ by this much from a line's.
 const TOLERANCE: Duration = Duration::from_millis(1);
 /// `*` waits this long at most.
 const PATIENCE: Duration = Duration::from_secs(1000);
@@ -101,7 +101,7 @@ impl sctp_lite::seam::TxBatch for Batch {
     }
 }
 
-/// One kind of conversation: what a line says becomes octets, and octets are compared with a line.
+/// One protocol: encodes a line into bytes, and compares bytes with a line.
 pub(super) trait Party {
     /// Something that the stack has sent, taken apart.
     type Sent;

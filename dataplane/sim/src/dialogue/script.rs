@@ -115,7 +115,7 @@ pub struct SegmentLine {
 /// An SCTP packet as written down.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PacketLine {
-    /// What is said of the packet itself.
+    /// The fields of the packet itself.
     pub args: Args,
     /// Its chunks.
     pub chunks: Vec<ChunkLine>,

@@ -16,7 +16,7 @@ pub(super) const PEER_PORT: u16 = 40_000;
 
 /// What the runner needs of a stack under test.
 pub(super) trait Subject: Sized {
-    /// A stack as the script's settings say, not yet connected.
+    /// A stack with the script's settings, not yet connected.
     fn new(settings: &Settings, streams: &Streams) -> Result<Self, ScriptError>;
     /// Active open.
     fn connect(&mut self, now: Instant, iss: tcp::SeqNumber) -> Result<(), String>;

@@ -36,7 +36,7 @@ pub(super) struct Stream {
     last_icmp: tcp::TooBig,
 }
 
-/// What the settings say.
+/// The settings, checked.
 struct Setup {
     mss: u16,
     hold: u64,

@@ -145,7 +145,7 @@ impl Streams {
         self.places.get(name).copied().ok_or_else(|| format!("no piece is named `{name}`"))
     }
 
-    /// Says which pieces of the outbound stream a segment holds, for error messages.
+    /// Returns which pieces of the outbound stream a segment holds, for error messages.
     pub fn describe(&self, relative_seq: u32, segment: &Segment) -> String {
         let from = (relative_seq as usize).wrapping_sub(1);
         let to = from.saturating_add(segment.payload.len());

@@ -79,7 +79,7 @@ fn ipv4_options_are_skipped_and_covered_by_the_checksum() {
 }
 
 #[test]
-fn wrong_headers_are_told_apart() {
+fn wrong_headers_are_distinguished() {
     let good = frame(None, false, IpProtocol::Tcp, &SEGMENT);
     let with = |at: usize, octets: &[u8]| {
         let mut f = good.clone();
@@ -148,7 +148,7 @@ fn extension_headers_are_followed_within_a_bound() {
     };
     assert_eq!(segment_at(&chain(MAX_EXTENSIONS)).len(), 20);
     assert_eq!(drop_of(&chain(MAX_EXTENSIONS + 1)), DropReason::ExtensionHeader);
-    // A header that says it is longer than the packet.
+    // A header whose length is more than the packet's.
     assert_eq!(drop_of(&extended(60, &[6, 9, 1, 4, 0, 0, 0, 0])), DropReason::Truncated);
 }
 

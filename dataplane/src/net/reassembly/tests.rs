@@ -128,7 +128,7 @@ fn a_duplicate_is_no_overlap() {
     assert_eq!(give(&mut r, &other), Err(DropReason::FragmentOverlap), "same place, other octets");
 }
 
-// RFC 1858 §3, RFC 3128, RFC 7112 §5: flags and ports are in the first piece, and nobody rewrites them.
+// RFC 1858 §3, RFC 3128, RFC 7112 §5: flags and ports are in the first piece, and no later piece rewrites them.
 #[test]
 fn tiny_pieces_are_refused() {
     for v6 in [false, true] {
@@ -183,7 +183,7 @@ fn sctp_is_put_together_by_itself() {
 }
 
 #[test]
-fn packets_are_told_apart() {
+fn packets_are_distinguished() {
     let mut r = reassembly();
     let frames = [
         (whole(None, false, 2, 400), 1),
@@ -212,7 +212,7 @@ fn what_is_not_whole_in_time_goes() {
     assert_eq!(r.expire(NOW + TIMEOUT / 2), 0);
     assert_eq!(r.expire(NOW + TIMEOUT), 1);
     assert_eq!(r.poll_timeout(), Some(later + TIMEOUT));
-    // Its rest begins a packet that nobody completes.
+    // Its rest begins a packet that is never completed.
     assert_eq!(give(&mut r, &piece(&frame, 1, 200..400, false)), Ok(Outcome::Waiting));
 }
 

@@ -55,7 +55,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Takes back what an association counts as; returns what that was.
+    /// Removes an association from the counts; returns what it was counted as.
     pub(super) fn uncount(&mut self, at: u32) -> Counts {
         let name = self.associations.name(at);
         let Some(association) = self.associations.get_mut(at) else { return Counts::Nothing };

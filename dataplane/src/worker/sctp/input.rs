@@ -122,8 +122,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A packet that anybody can have sent, an INIT most often, is answered where it came from (RFC 9260 §5.1 B): if that
-    /// is another UDP port than the association's packets go to, or none, the answer goes there, and nothing else
+    /// A packet from an unproven address, an INIT most often, is answered where it came from (RFC 9260 §5.1 B): if
+    /// that is another UDP port than the association's packets go to, or none, the answer goes there, and nothing else
     /// does. A peer that has restarted behind a NAT gets its cookie like that.
     fn answer_elsewhere(&mut self, at: u32, from: Sender, now: Instant) {
         let udp = self.associations.udp_ports(from.udp);
@@ -141,7 +141,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// A packet of no association (RFC 9260 §5.1, §8.4): an INIT gets a cookie, a cookie an association,
-    /// others what the rules say. All answers go to the link-layer address that the packet came from.
+    /// others are answered as §8.4 requires. All answers go to the link-layer address that the packet came from.
     fn sctp_unknown(&mut self, from: Sender, packet: &Packet<'_>, now: Instant) {
         let at = usize::from(from.flow.interface);
         let interface = self.env.network.interface(at);

@@ -27,8 +27,8 @@ use crate::worker::schedule::CarrierKind;
 use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {
-    /// A cookie of ours came back in `packet`: an association is up (RFC 9260 §5.1.5). Past a bound nothing
-    /// is said, so that the peer tries again.
+    /// A cookie of ours came back in `packet`: an association is up (RFC 9260 §5.1.5). Past a
+    /// bound nothing is answered, so that the peer tries again.
     pub(super) fn accept_association(
         &mut self,
         listener: &ListenerConfig,
@@ -267,7 +267,7 @@ impl<Io: PortIo> Core<Io> {
         let env = &mut self.env;
         let stats = Box::new(association.stats());
         env.control.send(Event::AssociationClosed { association: name, stats });
-        // Gives back what it has of the worker's buffers.
+        // Returns its buffers to the worker's pool.
         association.endpoint_mut().abort(env.now, &mut env.tables.session_context());
         let schedule = env.schedules.of(CarrierKind::Association);
         association.carrier.release(at, schedule, &mut env.network, env.tables.keep());

@@ -1,4 +1,4 @@
-//! The turn of an association: as that of a connection, and what it means for its sessions.
+//! Serving an association: as a connection, and what follows for its sessions.
 
 use std::time::Duration;
 

@@ -54,7 +54,7 @@ const CLIENT: usize = 0;
 const VICTIM: usize = 1;
 const ATTACKER: usize = 2;
 
-/// What the client sent last, which is more than somebody off its path knows.
+/// What the client sent last, which an off-path attacker does not know.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     port: u16,
@@ -63,7 +63,7 @@ struct Seen {
     stamps: Option<tcp::Timestamps>,
 }
 
-/// Given the sender's place and a frame, says what goes on its way instead.
+/// Given the sender's place and a frame, returns what is sent instead.
 type Mangler = Box<dyn FnMut(usize, TestFrame) -> Vec<TestFrame>>;
 
 /// The hosts, the path between them and the clock.

@@ -1,4 +1,4 @@
-//! A peer that makes events faster than the control thread takes them waits, and nobody else does.
+//! A peer that makes events faster than the control thread takes them is paused, and no other stream is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -196,7 +196,7 @@ fn write(net: &mut Net, stream: StreamId, source: &Memory, to: Stag, len: usize)
 }
 
 #[test]
-fn a_flood_of_messages_makes_nobody_wait_but_its_own_stream() {
+fn a_flood_of_messages_pauses_only_its_own_stream() {
     for flood in Flood::ALL {
         let len = 100_000;
         let mut net = scene(RING);
@@ -216,7 +216,7 @@ fn a_flood_of_messages_makes_nobody_wait_but_its_own_stream() {
         for _ in 0..2000 {
             feed(&mut net, flooding, flood, &mut posted, &mut sent);
         }
-        // Whoever does not flood is served.
+        // Streams that do not flood are served.
         let (before, answers) = (net.hosts[VICTIM].count("echo_replies"), "neighbour_answers");
         let resolved = net.hosts[VICTIM].count(answers);
         asks().into_iter().for_each(|frame| net.hosts[VICTIM].arrive(frame));
@@ -290,7 +290,7 @@ fn a_session_that_floods_goes_on_with_the_others_of_its_association() {
 
 /// A stream that waits ends like any other: all of its events come, and its end is the last of them.
 #[test]
-fn a_stream_that_ends_while_it_waits_has_all_its_events_told() {
+fn a_stream_that_ends_while_it_waits_has_all_its_events_delivered() {
     for (transport, abort) in
         [(Transport::Tcp, false), (Transport::Tcp, true), (Transport::Sctp, true)]
     {

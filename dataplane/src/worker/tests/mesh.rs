@@ -69,7 +69,7 @@ fn without_rss_frames_find_their_workers_through_the_mesh() {
         assert!(moved > 5, "host {host}: {moved} messages");
         assert_eq!(net.hosts[host].count("mesh_full"), 0);
     }
-    // Streams of each worker have been served, whoever got the frames.
+    // Streams of each worker have been served, whichever worker received the frames.
     for core in &net.hosts[0].cores {
         assert_eq!(core.streams.len(), 1);
     }

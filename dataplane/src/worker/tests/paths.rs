@@ -204,7 +204,7 @@ fn unreachable_ends_no_stream_that_is_up() {
     net.wait_sent(0, ticket);
 }
 
-/// Connects to nobody; each SYN is answered by this ICMP code.
+/// Connects to an address without a host; each SYN is answered by this ICMP code.
 fn refused(code: u8) -> (ConnectError, usize) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     let syns = divert(&mut net, 40);

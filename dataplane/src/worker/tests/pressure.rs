@@ -96,7 +96,7 @@ fn a_small_pool_only_slows_streams_down() {
 }
 
 #[test]
-fn streams_take_turns() {
+fn streams_are_served_round_robin() {
     let mut net = Net::new(&[Plan { room: 16, ..Plan::new(1) }, Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let len = 1 << 20;
@@ -126,7 +126,7 @@ fn streams_take_turns() {
 }
 
 #[test]
-fn a_router_that_says_too_big_makes_segments_smaller() {
+fn a_packet_too_big_report_makes_segments_smaller() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let len = 100_000;
@@ -134,7 +134,7 @@ fn a_router_that_says_too_big_makes_segments_smaller() {
     let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     net.settle();
-    // From now on a hop in the middle carries 1000 octets only, and says so of the first it drops.
+    // From now on a hop in the middle carries 1000 bytes only, and reports the first packet that it drops.
     net.loses = Box::new(|from, frame| from == 0 && frame.len() > 1014);
     net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
     net.hosts[0].cores[0].turn(net.now);
@@ -163,7 +163,7 @@ fn a_router_that_says_too_big_makes_segments_smaller() {
         );
         TestFrame(out)
     };
-    // RFC 5927 §4.1: a report about a segment that is not under way is not believed.
+    // RFC 5927 §4.1: a report about a segment that is not under way is ignored.
     let mut never = big.0.clone();
     never[38] ^= 0x40;
     net.hosts[0].arrive(report(1000, &never));

@@ -136,7 +136,7 @@ impl Bench {
         })
     }
 
-    /// The next Send that a host hears of.
+    /// The next Send that a host reports.
     fn heard(&mut self, host: usize) -> Vec<u8> {
         self.net.until("a Send", |net| {
             net.hosts[host].take(|e| match e {
@@ -241,7 +241,7 @@ fn every_operation_between_two_workers() {
 }
 
 #[test]
-fn the_region_service_hears_of_writes_and_atomics() {
+fn the_region_service_is_notified_of_writes_and_atomics() {
     let mut b = bench();
     let (here, there) = b.open(Service::Region);
     let source = Source::Octets([1; 100].into());
@@ -288,7 +288,7 @@ fn the_worker_echoes_by_itself() {
         })
     });
     assert_eq!(back, ([9; 8], true));
-    // The control thread there has heard of nothing but the stream.
+    // The control thread there was sent no event but the stream's.
     let quiet = |e: &Event| matches!(e, Event::Established { .. } | Event::Done { .. });
     assert!(b.net.hosts[1].events.iter().all(|(_, e)| quiet(e)), "{:?}", b.net.hosts[1].events);
 }
@@ -606,7 +606,7 @@ fn a_region_that_is_bound_to_another_stream_ends_the_reads_from_it() {
     }
 }
 
-// RFC 5041 §8.2: while a stream is being opened nobody reaches what it is lent, and then it alone.
+// RFC 5041 §8.2: while a stream is being opened no stream reaches its memory, and then it alone.
 #[test]
 fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
     let mut b = bench();
@@ -710,7 +710,7 @@ fn an_accept_that_cannot_be_done_is_a_local_error() {
 }
 
 #[test]
-fn an_empty_write_is_not_told_to_the_region() {
+fn an_empty_write_is_not_reported_to_the_region() {
     let mut b = bench();
     let (here, _) = b.open(Service::Region);
     let (stag, to) = (Stag(77), TaggedOffset(3));

@@ -162,7 +162,7 @@ fn streams_of_one_configuration_share_an_association() {
     }
 }
 
-/// An open that the listener's bounds do not let through is told, and keeps nothing.
+/// An open beyond the listener's bounds is answered, and leaves no state.
 #[test]
 fn sessions_take_credits_as_connections_do() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
@@ -194,7 +194,7 @@ pub(super) fn failure(net: &mut Net, ticket: Ticket) -> ConnectError {
     })
 }
 
-// RFC 9260 §8.4: an INIT to a port where nobody listens is refused.
+// RFC 9260 §8.4: an INIT to a port without a listener is refused.
 #[test]
 fn nobody_listens() {
     let mut net = pair();
@@ -528,7 +528,7 @@ pub(super) fn init(tag: u32) -> Vec<u8> {
     chunk
 }
 
-// RFC 9260 §5.1: whoever asks, nothing is kept before the cookie has come back.
+// RFC 9260 §5.1: no state is kept for any INIT before the cookie has come back.
 #[test]
 fn a_flood_of_inits_keeps_nothing() {
     let mut net = pair();

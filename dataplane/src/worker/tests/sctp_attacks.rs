@@ -1,4 +1,4 @@
-//! What somebody who knows addresses and ports, or a hostile peer, can do to associations: nothing that lasts.
+//! What an off-path attacker who knows addresses and ports, or a hostile peer, can do to associations: nothing lasting.
 //!
 //! | attack | who | test |
 //! |---|---|---|
@@ -269,7 +269,7 @@ fn associations_that_never_had_a_stream_leave_the_backlog() {
 
 // When a worker has as many associations as it may, those that shut down give way to new ones, from either side.
 #[test]
-fn associations_that_shut_down_keep_nobody_out() {
+fn associations_that_shut_down_block_no_others() {
     let mut net = endless(Limits { streams: 3, ..Limits::default() }, Duration::ZERO);
     for _ in 0..10 {
         open_and_close(&mut net);
@@ -295,7 +295,7 @@ fn associations_that_shut_down_keep_nobody_out() {
 
 // An association that was opened from here and has no stream any more gives way to a new one.
 #[test]
-fn idle_associations_of_ours_keep_nobody_out() {
+fn idle_associations_of_ours_block_no_others() {
     let limits = Limits { streams: 2, ..Limits::default() };
     let mut net = Net::new(&[Plan { limits, ..Plan::new(1) }, Plan::new(2)]);
     // Neither side ends what may carry another stream.
@@ -312,11 +312,11 @@ fn idle_associations_of_ours_keep_nobody_out() {
         net.now += Duration::from_secs(1);
     }
     assert_eq!(net.hosts[0].count("associations_evicted"), 4);
-    // Their peer was told.
+    // Their peer was sent an ABORT or a SHUTDOWN.
     assert_eq!(net.hosts[1].count("associations"), 2);
 }
 
-/// Turns of the first host alone, without room in its transmit ring, until it says so or time is over.
+/// Turns of the first host alone, without room in its transmit ring, until `done` or the time is over.
 fn without_room(net: &mut Net, time: Duration, mut done: impl FnMut(&mut Host) -> bool) {
     net.hosts[0].cores[0].port_mut(0).room = 0;
     let end = net.now + time;
@@ -370,7 +370,7 @@ fn a_silent_next_hop_keeps_no_association() {
     });
     // It is given up after some silence, before its shutdown would be.
     assert!(net.now < START + Duration::from_secs(400), "{:?}", net.now);
-    // One that is aborted while nobody answers for the next hop takes no more than its last packet may wait.
+    // One that is aborted while the next hop is unresolved takes no more than its last packet may wait.
     let mut net = pair();
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     net.settle();

@@ -74,7 +74,7 @@ fn narrow(net: &mut Net, mtu: usize) -> (Taken, Taken) {
     (long, short)
 }
 
-/// What a router says of a frame of the first host that a path of `mtu` does not carry.
+/// A router's report on a frame of the first host that a path of `mtu` does not carry.
 fn report(mtu: u16, frame: &[u8]) -> TestFrame {
     let v6 = frame[12..14] != [8, 0];
     assert!(v6 || frame[20] & 0x40 == 0x40, "a router cuts what it may");
@@ -115,7 +115,7 @@ fn delivered(net: &mut Net, mut each: impl FnMut(&mut Net)) {
     });
 }
 
-// RFC 9260 §6.9, §7.3: what was sent before a router told of a narrower path goes again in IP fragments, what is
+// RFC 9260 §6.9, §7.3: what was sent before a router reported a narrower path goes again in IP fragments, what is
 // new in packets that fit; the peer takes both, and the association goes on.
 #[test]
 fn what_is_under_way_when_the_path_narrows_is_cut_by_ip() {
@@ -224,7 +224,7 @@ fn path_len(net: &Net) -> usize {
     len
 }
 
-// RFC 8899 §4.3, §5: nobody reports anything; the association finds out, goes on, and finds what passes.
+// RFC 8899 §4.3, §5: without reports the association detects it, goes on, and finds what passes.
 #[test]
 fn a_black_hole_is_left() {
     for way in WAYS {

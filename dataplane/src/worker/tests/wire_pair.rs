@@ -91,7 +91,7 @@ impl PortIo for TestIo {
 /// Which queue of a host gets a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rss {
-    /// The one that steering says; what is not TCP goes to the first.
+    /// The one that steering selects; what is not TCP goes to the first.
     Device,
     /// Always the first.
     None,
@@ -385,14 +385,14 @@ pub(super) fn stream_config() -> StreamConfig {
     StreamConfig { queues: vec![queue, QueueConfig::error_queue()], ..StreamConfig::default() }
 }
 
-/// Given the sender's place and the frame, says whether it is lost.
+/// Given the sender's place and the frame, returns whether it is lost.
 type Losses = Box<dyn FnMut(usize, &[u8]) -> bool>;
 
 /// Hosts on a wire: every frame reaches the hosts that its destination address names.
 pub(super) struct Net {
     pub(super) hosts: Vec<Host>,
     pub(super) now: Instant,
-    /// Frames are lost while this says so.
+    /// Frames for which this returns true are lost.
     pub(super) loses: Losses,
 }
 

@@ -1,6 +1,6 @@
 //! What a congestion controller is given, and what it answers: window, pacing rate and send quantum.
 //!
-//! Most of [`Controller`] has a default, which is the frame of RFC 5681: such a controller says how much the
+//! Most of [`Controller`] has a default, which is the frame of RFC 5681: such a controller gives how much the
 //! window [grows](Controller::increase) and to what it is [reduced](Controller::reduce). One that does not
 //! follow that frame sets [`LOSS_BASED`](Controller::LOSS_BASED) to false; then nothing but itself changes its
 //! window, and it answers [`pace`](Controller::pace).
@@ -33,17 +33,17 @@ pub struct Acked {
     pub now: Instant,
     /// What it acknowledged, as the protocol counts that for growth.
     pub acked: u64,
-    /// Of `acked`, what it says met congestion (ECN-Echo, RFC 8257 §3.3).
+    /// Of `acked`, the bytes reported as marked (ECN-Echo, RFC 8257 §3.3).
     pub marked: u64,
     /// The smoothed round trip; the time-out before there is one.
     pub srtt: Duration,
     /// Whether the window may grow.
     pub growth: Growth,
-    /// What it says of the path: only for a controller that [measures](Controller::MEASURES).
+    /// Measurements of the path: only for a controller that [measures](Controller::MEASURES).
     pub measured: Option<Measured>,
 }
 
-/// What an acknowledgement says of the path. Amounts are bytes.
+/// What an acknowledgement measures of the path. Amounts are bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
     /// What it showed to have arrived, by SACK or not, that was not known to have.
@@ -84,7 +84,7 @@ pub struct Lost {
     pub in_flight: Option<u64>,
 }
 
-/// Why the window has to come down.
+/// Why the window is to be reduced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
     /// Duplicate or selective acknowledgements (RFC 5681 §3.2).

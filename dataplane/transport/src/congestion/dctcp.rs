@@ -1,4 +1,4 @@
-//! DCTCP (RFC 8257), the sender: the window comes down by half the fraction of bytes that met congestion. Growth
+//! DCTCP (RFC 8257), the sender: the window is reduced by half the fraction of bytes that met congestion. Growth
 //! and the reaction to loss are Reno's (§3.4, §3.5). The receiver's part is in TCP's `ecn`.
 //!
 //! The window is reduced at the first echo of a window of data, with the estimate of that time, and not again in

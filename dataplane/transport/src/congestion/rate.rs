@@ -31,7 +31,7 @@ pub struct Run {
     pub app_limited: bool,
 }
 
-/// What an acknowledgement says of the path's rate.
+/// The delivery rate that an acknowledgement measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RateSample {
     /// Bytes delivered in `interval`.
@@ -129,7 +129,7 @@ impl Sampler {
         self.first_at = run.at;
         let sending = run.at.saturating_since(run.first_at);
         let interval = sending.max(now.saturating_since(run.delivered_at));
-        // §3.3: acknowledgements that came closer than a round trip say nothing about the path.
+        // §3.3: acknowledgements that came closer than a round trip measure nothing of the path.
         if interval.is_zero() || min_rtt.is_some_and(|rtt| interval < rtt) {
             return None;
         }

@@ -5,7 +5,7 @@ use base::Lazy;
 use super::hystart::HyStart;
 
 /// One acknowledgement counts for at most this many segments in slow start. RFC 3465 (appropriate byte
-/// counting) says 2; a worker acknowledges a burst of up to 8 segments at once.
+/// counting) uses 2; a worker acknowledges a burst of up to 8 segments at once.
 const SLOW_START_SEGMENTS_PER_ACK: u64 = 8;
 
 /// Window and threshold, bytes.

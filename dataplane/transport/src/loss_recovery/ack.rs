@@ -94,7 +94,7 @@ impl LossRecovery {
         }
     }
 
-    /// `range`, which has `arrived`, came twice. Only what was sent again says anything about it (RFC 3708 §3 A).
+    /// `range`, which has `arrived`, came twice. Only retransmitted ranges count (RFC 3708 §3 A).
     pub fn on_d_sack(
         &mut self,
         state: &FlightState,
@@ -129,7 +129,7 @@ impl LossRecovery {
             state.tlp.measured();
         } else if ack.delivery.original_end.is_some() || ack.resent_twice {
             // RFC 6298 §5, Karn: something that was not sent again was acknowledged, or what was came twice, so
-            // that nothing was lost; but how long it took cannot be told.
+            // that nothing was lost; but the round trip is ambiguous.
             self.rtt.forget_backoff();
         }
     }

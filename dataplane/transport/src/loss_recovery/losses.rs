@@ -62,7 +62,7 @@ impl LossRecovery {
         let flight = board.flight();
         state.tlp.reset();
         if let (Phase::Reducing { .. }, Some(episode)) = (state.phase, &mut self.episode) {
-            // What ECN took is not given back if this proves spurious (RFC 3168 §6.1.2).
+            // An undo does not revert the reduction by ECN (RFC 3168 §6.1.2).
             episode.prior = self.cc.save();
             self.cc.on_loss_after_marks(flight);
         } else {
@@ -89,8 +89,8 @@ impl LossRecovery {
         found
     }
 
-    /// The peer echoes that a packet of ours met congestion (RFC 3168 §6.1.2): the window comes down at most once per
-    /// round trip. Returns whether it does: the peer has to be told (CWR).
+    /// The peer echoes a Congestion Experienced mark (RFC 3168 §6.1.2): the window is reduced at most once per
+    /// round trip. Returns whether it is, and CWR must be sent.
     pub fn on_marks(&mut self, state: &mut FlightState, board: &impl Scoreboard) -> bool {
         if state.phase != Phase::Open || board.is_empty() {
             return false; // it does already, or nothing is in flight

@@ -2,20 +2,20 @@
 //! acknowledgement and a time-out mean for the congestion window, when a loss episode begins and ends, and when it
 //! is undone. What is in flight is a [`Scoreboard`], which each protocol has of its own.
 //!
-//! For an acknowledgement its owner takes in on the scoreboard what it says, then calls, in this order:
+//! For each acknowledgement the owner updates the scoreboard, then calls, in this order:
 //!
 //! ```text
 //!  on_delivery, on_d_sack    what it delivered, and what came twice
 //!  measure                   round trips
 //!  judge_probe               what became of a tail loss probe
 //!  leave                     recovery is over
-//!  undo_if_spurious          or was none; if it was not:
+//!  undo_if_spurious          or was spurious; otherwise:
 //!  find_losses               RACK; entering recovery
 //!  adjust_window
 //!  finish                    always
 //! ```
 //!
-//! What matters only while something is in flight is apart, in [`FlightState`]: an idle stream does without.
+//! State that is needed only while something is in flight is in [`FlightState`], which an idle stream does not have.
 
 mod ack;
 mod flight_state;
@@ -80,7 +80,7 @@ impl LossRecovery {
         &self.cc
     }
 
-    /// Congestion control, to tell it what is no matter of losses: idle time, segment size, transmit runs.
+    /// Congestion control, for events other than losses: idle time, segment size, transmit runs.
     #[inline]
     pub fn cc_mut(&mut self) -> &mut Congestion {
         &mut self.cc
@@ -135,7 +135,7 @@ impl LossRecovery {
         episode.map(|episode| episode.frto_new)
     }
 
-    // --- what the owner tells -----------------------------------------------------------------------
+    // --- events from the owner ----------------------------------------------------------------------
 
     /// Something was sent, for the first time or again, `bytes` of it.
     #[inline]
@@ -193,7 +193,7 @@ impl LossRecovery {
     }
 
     /// The congestion window stopped the last attempt to send (`limited`), or something was sent: RFC 2861 §3.2,
-    /// RFC 7661 §4.3. `least` segments are the least to which an unused window comes down.
+    /// RFC 7661 §4.3. `least` segments are the least to which an unused window is reduced.
     pub fn note_usage(
         &mut self,
         state: &mut FlightState,

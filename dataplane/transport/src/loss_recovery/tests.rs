@@ -1,4 +1,4 @@
-//! The order of things in one episode, over a scoreboard of ten segments that is told what is lost.
+//! The order of events in one episode, over a scoreboard of ten segments in which the test marks the losses.
 
 use base::Instant;
 

@@ -41,9 +41,9 @@ pub(super) enum Found {
 /// What [`Extent::locate`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Located {
-    /// The start of the first FPDU that a marker locates.
+    /// The start of the first FPDU to which a marker points.
     pub(super) start: Option<u64>,
-    /// A marker says that the extent begins inside an FPDU.
+    /// By a marker the extent begins inside an FPDU.
     pub(super) begins_inside: bool,
 }
 
@@ -63,9 +63,8 @@ impl<'a> Extent<'a> {
         self.end
     }
 
-    /// What the markers in the extent tell of where FPDUs begin (RFC 5044 §6 (2)). Only `news` has just
-    /// arrived, and what was there before located nothing: markers that it has no part in, and that
-    /// cannot point into it, locate nothing now either.
+    /// Where FPDUs begin by the markers in the extent (RFC 5044 §6 (2)). Only `news` has just arrived, and without
+    /// it no FPDU was found: markers that are not part of `news`, and that cannot point into it, are not read again.
     pub(super) fn locate(&self, checks: &Checks, news: &Range<u64>) -> Located {
         let framing = checks.framing;
         let mut located = Located::default();
@@ -112,7 +111,7 @@ impl<'a> Extent<'a> {
         if header + LENGTH_LEN as u64 > self.end {
             return Found::Incomplete;
         }
-        // RFC 5044 §6: ULPDU_Length says whether the FPDU is there as a whole.
+        // RFC 5044 §6: ULPDU_Length shows whether the FPDU is complete.
         let ulpdu_len = self.length_at(header);
         let end = framing.end(fpdu, ulpdu_len);
         if end - fpdu > u64::from(checks.max_fpdu) {
@@ -122,7 +121,7 @@ impl<'a> Extent<'a> {
         if end > self.end {
             return Found::Incomplete;
         }
-        // RFC 5044 §4.4, §8: the CRC first; when CRCs are off the field is not looked at.
+        // RFC 5044 §4.4, §8: the CRC first; when CRCs are off the field is not examined.
         let wrong = if checks.crc { self.wrong_crc(fpdu, end) } else { None };
         match wrong.or_else(|| self.wrong_marker(checks, fpdu, header, end)) {
             Some(fault) => Found::Bad { fault, end },

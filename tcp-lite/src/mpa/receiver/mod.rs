@@ -1,4 +1,4 @@
-//! From octets in any order to ULPDUs (RFC 5044 §6, the cases of draft §7.4.1).
+//! From bytes in any order to ULPDUs (RFC 5044 §6, the cases of draft §7.4.1).
 //!
 //! ```text
 //!        next                gap              gap
@@ -8,15 +8,15 @@
 //!                             of the gap           marker: unlocatable
 //! ```
 //!
-//! Every octet comes once. It is handed up in its FPDU as soon as that is whole, located and verified;
-//! until then it is held, or not taken. Beyond the order, what was handed up leaves 16 octets per
-//! island between two gaps.
+//! Every byte is passed in once. It is handed up with its FPDU as soon as that is complete, located and verified;
+//! until then it is held or refused. What was handed up out of order costs 16 bytes for each contiguous range
+//! between two gaps.
 //!
 //! Invariants:
 //! - `next` is where an FPDU begins; everything before it was handed up.
 //! - `pieces` are sorted, do not overlap, and lie at or beyond `next`.
 //! - A run of held pieces whose start is known (it follows `next`, placed octets, or is located by a
-//!   marker) begins with one FPDU that is not whole: all before it has been handed up.
+//!   marker) begins with an incomplete FPDU: all before it has been handed up.
 //! - Nothing at or beyond `stop` was handed up since `stop` was set.
 
 mod extent;
@@ -35,10 +35,10 @@ use pieces::Pieces;
 
 pub use pieces::HoldBudget;
 
-/// Octets that the window is never kept below, so that in-order data keeps moving.
+/// The window is never kept below this many bytes, so that in-order data keeps moving.
 const MIN_ROOM: u64 = 64 * 1024;
 
-/// What a [`Receiver`] counts, in octets where nothing else is said.
+/// What a [`Receiver`] counts, in bytes where no other unit is given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReceiverStats {
     /// FPDUs handed up.
@@ -47,15 +47,15 @@ pub struct ReceiverStats {
     pub placed_in_order: u64,
     /// Payload placed while something before it was missing.
     pub placed_out_of_order: u64,
-    /// Held now, because their FPDU is not whole or not located.
+    /// Held now, because their FPDU is incomplete or not located.
     pub held: u64,
     /// The most that was held at any time.
     pub held_max: u64,
-    /// Of what is held now, how much no marker and no length locates.
+    /// Held now, and the FPDUs' boundaries in it are unknown.
     pub unlocatable: u64,
     /// The most that was unlocatable at any time.
     pub unlocatable_max: u64,
-    /// Not taken, for want of room to hold them; the peer sends them again.
+    /// Refused for lack of room to hold them; the peer retransmits them.
     pub refused: u64,
     /// Segments dropped because an FPDU in them could not be verified: a wrong CRC, or a length that
     /// cannot be.
@@ -240,7 +240,7 @@ impl Receiver {
         self.error()
     }
 
-    /// Hands up nothing more, and gives back what is held.
+    /// Hands up nothing more, and frees what is held.
     pub fn discard(&mut self, budget: &mut HoldBudget) {
         self.failed = true;
         self.blocked = false;
@@ -287,7 +287,7 @@ impl Receiver {
         self.next > self.checks.framing.start()
     }
 
-    /// Nothing has come for a while: gives back memory that nothing is in.
+    /// To be called when idle: frees empty buffers.
     pub fn relax(&mut self) {
         if self.pieces.has_nothing() {
             self.pieces.release();
@@ -350,7 +350,7 @@ impl Receiver {
         taken
     }
 
-    /// True when what has come could not be kept, whatever it is: it is not looked at.
+    /// True when what has come could not be kept, whatever it is: it is not examined.
     fn is_in_vain(&self, in_order: bool) -> bool {
         match in_order {
             // The next FPDU is whole. What brings nothing to it does not cost its CRC once more.
@@ -450,7 +450,7 @@ impl Receiver {
         }
         self.locate(pass.to, offset);
         let mut taken = offset..until;
-        // Octets before the FPDUs, which nothing locates.
+        // Bytes before the first located FPDU.
         let head = offset..pass.from.min(end);
         if !head.is_empty() {
             if head.end - head.start <= self.room_for(&span, budget) {
@@ -624,7 +624,7 @@ impl Pass {
     }
 }
 
-/// Where an extent stands in the order.
+/// Where an extent is in the stream.
 struct Order {
     /// It begins with the next FPDU in order.
     in_order: bool,

@@ -114,7 +114,7 @@ impl Pieces {
         self.list.is_empty()
     }
 
-    /// Gives memory back once nothing is left.
+    /// Frees memory once nothing is left.
     pub(super) fn shrink(&mut self) {
         if self.list.is_empty() && self.list.capacity() > 0 {
             self.list = VecDeque::new();
@@ -247,7 +247,7 @@ impl Pieces {
         }
     }
 
-    /// Lets go of the held octets in `from..to`.
+    /// Releases the held bytes in `from..to`.
     pub(super) fn let_go(
         &mut self,
         from: u64,

@@ -159,7 +159,7 @@ fn unaligned_combination_ahead_of_a_gap() {
     let b = stream.boundaries();
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[0] + 100..b[2] + 600);
-    // FPDU 1 follows the tail of FPDU 0; a marker in it locates it.
+    // FPDU 1 follows the tail of FPDU 0; a marker in it gives its start.
     assert_eq!(bench.handed_up(&stream), [1]);
     let stats = bench.stats();
     assert_eq!(stats.unlocatable, (b[1] - b[0] - 100) as u64);
@@ -274,7 +274,7 @@ fn the_budget_of_the_core_bounds_what_is_held() {
     bench.arrive(b[1] + 20..b[3]);
     assert_eq!(bench.handed_up(&stream), [2]);
     assert!(bench.is_taken(b[2]..b[3]) && bench.is_untouched(b[1] + 20..b[2]));
-    // In order one FPDU can be held whatever the budget says.
+    // In order one FPDU can be held whatever the budget is.
     bench.arrive(b[0]..b[1] - 4).arrive(b[1] - 4..b[1]);
     bench.arrive(b[1]..b[2]).arrive(b[3]..b[4] - 1);
     assert_eq!(bench.stats().held, (b[4] - 1 - b[3]) as u64);
@@ -425,7 +425,7 @@ fn crc_off_means_not_checked() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }
 
-/// RFC 5044 §4.1, §4.2: pad, the reserved half of a marker and the low bits of FPDUPTR are not looked at,
+/// RFC 5044 §4.1, §4.2: pad, the reserved half of a marker and the low bits of FPDUPTR are not examined,
 /// but for the CRC.
 #[test]
 fn pad_and_reserved_bits_are_ignored() {

@@ -1,4 +1,4 @@
-//! From ULPDUs to the octets of segments, and the same octets again (RFC 5044 §4, §4.5, appendix A.1).
+//! From ULPDUs to the bytes of segments, and the same bytes for a retransmission (RFC 5044 §4, §4.5, appendix A.1).
 //!
 //! ```text
 //!  base            sent          end
@@ -7,12 +7,11 @@
 //!                  ^ a segment ended inside the last FPDU: it is cut
 //! ```
 //!
-//! A segment begins with an FPDU and holds whole ones. An FPDU is cut only when it must be: EMSS
-//! shrank, or the window is smaller than it with nothing in flight. A ULPDU, once taken, is never
-//! given back.
+//! A segment begins with an FPDU and holds whole ones. An FPDU is cut only when it must be: EMSS shrank, or the
+//! window is smaller than the FPDU with nothing in flight. A ULPDU, once taken, is never returned.
 //!
-//! An FPDU leaves 16 octets until it is acknowledged, from which it is framed again when its source
-//! says that its octets cannot change. Otherwise, and when it is cut, its octets are kept.
+//! An unacknowledged FPDU costs a record of 16 bytes, from which it is framed again if its source guarantees that its
+//! bytes do not change. Otherwise, and when it is cut, its bytes are kept.
 
 mod frame;
 
@@ -175,7 +174,7 @@ impl Sender {
         self.stats.kept
     }
 
-    /// Nothing was sent for a while: gives back memory that nothing is in.
+    /// To be called when idle: frees empty buffers.
     pub fn relax(&mut self) {
         if self.is_acknowledged() {
             self.unacked.release();

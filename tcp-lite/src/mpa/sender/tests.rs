@@ -399,7 +399,7 @@ proptest! {
     /// Whatever TCP asks for, and in whatever order: the stream is the ULPDUs in FPDUs, and every
     /// octet that is asked for again is the same.
     #[test]
-    fn the_stream_is_what_the_text_says(
+    fn the_stream_is_what_the_rfc_defines(
         lens in prop::collection::vec(prop_oneof![0usize..100, 100usize..6000], 1..6),
         markers: bool,
         stable: bool,

@@ -8,12 +8,11 @@
 //!     first FPDU           =================>   may send FPDUs from here on
 //! ```
 //!
-//! The TCP listener is the responder. The forms are told apart by the first 16 octets. What comes after
-//! a frame is not looked at here: it is the first FPDUs.
+//! The TCP listener is the responder. The first 16 bytes distinguish the forms. Bytes after a frame are not
+//! parsed here: they are the first FPDUs.
 //!
 //! Revision 2 (RFC 6581) puts IRD, ORD and the flags of [`enhanced`](super::enhanced) in front of the
-//! private data of both frames and says so by S; SMB Direct does likewise in revision 1 and does not
-//! say so.
+//! private data of both frames and sets S; SMB Direct does the same in revision 1 without a flag.
 //!
 //! Left out: time-outs, which the owner of the clock adds; the ready-to-receive message, which is an
 //! FPDU.
@@ -58,7 +57,7 @@ pub struct Request {
     pub revision: Revision,
     /// The ULP's private data, at most 512 octets.
     pub private_data: Vec<u8>,
-    /// What it says of Reads and of who speaks first, if anything.
+    /// Its IRD, ORD and ready-to-receive flags, if it has any.
     pub enhanced: Option<EnhancedRepr>,
 }
 
@@ -74,7 +73,7 @@ pub enum Progress {
         /// The responder's private data, at most 512 octets.
         private_data: Vec<u8>,
     },
-    /// To the initiator: Full Operation, in order to tell the peer of this error and no more.
+    /// To the initiator: Full Operation, only to send a Terminate with this error.
     Unsuitable {
         /// How FPDUs are framed.
         params: Params,
@@ -85,7 +84,7 @@ pub enum Progress {
     Rejected {
         /// The responder's private data, at most 512 octets.
         private_data: Vec<u8>,
-        /// What the reject says of Reads, if anything (RFC 6581 §9.1).
+        /// The IRD and ORD of the reject, if it has any (RFC 6581 §9.1).
         enhanced: Option<EnhancedRepr>,
     },
 }
@@ -117,7 +116,7 @@ struct Out {
     said: Option<EnhancedRepr>,
 }
 
-/// What stands in front of the ULP's private data.
+/// What precedes the ULP's private data.
 enum Prefix {
     Nothing,
     Enhanced([u8; ENHANCED_LEN]),
@@ -144,8 +143,8 @@ impl Prefix {
 }
 
 impl Startup {
-    /// The end that speaks first, with the revision that the configuration says. `here`: the Reads that
-    /// it would take and issue at once; looked at by revision 2 and for SMB Direct.
+    /// The initiator, with the configured revision. `here`: the Reads that it would take and issue at once (IRD and
+    /// ORD), used in revision 2 and for SMB Direct.
     ///
     /// # Errors
     /// More private data than the frame carries.
@@ -227,7 +226,7 @@ impl Startup {
         let answered = asked.map(|asked| answer(&asked, here, &self.config.enhanced)).transpose();
         let (said, agreed) =
             answered.map_err(|error| AcceptError::Unsuitable(error.into()))?.unzip();
-        // C says what will be used: peers exist that look at the reply's alone.
+        // C is what will be used: some peers check the reply's C only.
         let (kind, reject) = (FrameKind::Reply, false);
         self.put(&Out { revision, kind, markers: markers_rx, crc, reject, said }, private_data)?;
         self.state = State::Done;
@@ -248,7 +247,7 @@ impl Startup {
         };
         let required_ord = self.config.enhanced.required_ord;
         let said = asked.map(|asked| match asked.ird < required_ord {
-            // RFC 6581 §9.1: says the ORD that was needed.
+            // RFC 6581 §9.1: carries the ORD that was needed.
             true => EnhancedRepr { ord: required_ord, ..asked },
             false => asked,
         });
@@ -321,7 +320,7 @@ impl Startup {
         }
     }
 
-    /// RFC 5044 §7.1.2 (8): the two keys tell when both ends took the same role.
+    /// RFC 5044 §7.1.2 (8): the two keys show when both ends took the same role.
     fn check_kind(&self, kind: FrameKind) -> Result<(), StartupError> {
         match (self.state, kind) {
             (State::AwaitRequest, FrameKind::Reply) => Err(StartupError::BothResponders),
@@ -330,7 +329,7 @@ impl Startup {
         }
     }
 
-    /// The frame's header, if what it says is acceptable.
+    /// The frame's header, if it is acceptable.
     fn frame(&self, kind: FrameKind) -> Result<FrameRepr, StartupError> {
         let seen = wire::mpa::Frame::new(&self.received[..]).map(|frame| frame.revision());
         let seen = seen.map_err(|_| StartupError::BadKey { at: 0 })?;
@@ -411,7 +410,7 @@ impl Startup {
         })
     }
 
-    /// What a frame says of Reads, and the ULP's private data behind it.
+    /// A frame's IRD and ORD, and the ULP's private data behind them.
     fn prefix(
         &self,
         frame: &FrameRepr,

@@ -51,7 +51,7 @@ impl Host {
     }
 }
 
-/// What an honest peer says to `answer`, with `payload`.
+/// The honest peer's segment in reply to `answer`, with `payload`.
 fn reply<'a>(answer: &[u8], stamp: u32, payload: &'a [u8]) -> Segment<'a> {
     let answer = Segment::parse(answer).unwrap();
     let timestamps = answer.options.timestamps.map(|s| Timestamps { val: stamp, ecr: s.val });
@@ -102,7 +102,7 @@ fn everything_that_was_offered_survives_in_the_timestamp() {
     // 1400 is rounded down to a value of the table, then timestamps are deducted.
     assert_eq!(info.emss, 1380 - 12);
     assert_eq!(info.srtt, None, "nobody measured the SYN");
-    // RFC 7323 §3.2: our clock does not run backwards from what the SYN's answer said.
+    // RFC 7323 §3.2: our clock does not run backwards from the timestamp in the SYN,ACK.
     let mut batch = Batch::new(4);
     conn.poll_transmit(at(70_200), &mut up, &mut batch);
     conn.handle_timeout(at(71_000), &mut up);
@@ -142,7 +142,7 @@ fn a_cookie_is_good_in_its_period_and_the_next() {
 }
 
 #[test]
-fn nobody_elses_cookie_is_good() {
+fn a_cookie_of_another_connection_is_refused() {
     let host = Host::new(1, Config::default());
     let octets = host.answer(5, &syn(all_options(7)), at(0));
     let ack = reply(&octets, 8, b"");

@@ -30,7 +30,10 @@ fn ten() -> Scoreboard {
 }
 
 /// An acknowledgement, with what it delivered.
-fn told(board: &mut Scoreboard, what: impl FnOnce(&mut Scoreboard, &mut Delivery)) -> Delivery {
+fn delivery_of(
+    board: &mut Scoreboard,
+    what: impl FnOnce(&mut Scoreboard, &mut Delivery),
+) -> Delivery {
     let mut delivery = Delivery::new(Instant::from_millis(200), None, None, at(0));
     what(board, &mut delivery);
     delivery
@@ -38,12 +41,12 @@ fn told(board: &mut Scoreboard, what: impl FnOnce(&mut Scoreboard, &mut Delivery
 
 fn sack(board: &mut Scoreboard, start: u64, end: u64) -> bool {
     let mut news = false;
-    told(board, |board, d| news = board.sack(at(start), at(end), d));
+    delivery_of(board, |board, d| news = board.sack(at(start), at(end), d));
     news
 }
 
 fn acknowledge(board: &mut Scoreboard, una: u64) -> Delivery {
-    told(board, |board, d| board.acknowledge(at(una), d))
+    delivery_of(board, |board, d| board.acknowledge(at(una), d))
 }
 
 /// RACK with a segment delivered that was sent at `ms` and ends at `end`; others sent `patience` before
@@ -292,9 +295,9 @@ fn longer_than_the_path_allows_is_lost() {
     assert_eq!(board.next_lost().unwrap().start, at(100));
 }
 
-// RFC 4821 §7.6: a probe tells whether it arrived; lost, it goes again as an ordinary segment.
+// RFC 4821 §7.6: a probe is reported as arrived or lost; lost, it goes again as an ordinary segment.
 #[test]
-fn a_probe_of_the_path_tells_its_fate() {
+fn the_fate_of_a_path_mtu_probe_is_reported() {
     let probed = || {
         let mut board = Scoreboard::new();
         board.push(at(0), 300, false, Instant::ZERO);
@@ -322,7 +325,7 @@ fn a_probe_of_the_path_tells_its_fate() {
 
 proptest! {
     // Any SACK blocks, acknowledgements, losses and retransmissions: the counted pipe is what the
-    // definition says, and records stay contiguous.
+    // definition requires, and records stay contiguous.
     #[test]
     fn counters_agree_with_a_recount(
         steps in prop::collection::vec((0u8..8, 0u64..1200, 1u64..400), 1..60),

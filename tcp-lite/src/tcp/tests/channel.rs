@@ -15,7 +15,7 @@ use crate::tcp::{
 };
 use base::Instant;
 
-/// A small generator of random numbers, so that a seed says everything (xorshift64*).
+/// A small generator of random numbers, so that a seed reproduces a run (xorshift64*).
 #[derive(Clone, Debug)]
 struct Random(u64);
 

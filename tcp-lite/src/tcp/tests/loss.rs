@@ -211,7 +211,7 @@ fn what_is_no_duplicate() {
 
 // RFC 6675 §2: with SACK, a bare duplicate without news is none.
 #[test]
-fn with_sack_a_bare_duplicate_says_nothing() {
+fn with_sack_a_bare_duplicate_is_no_sign_of_loss() {
     let script = with_ten(
         reno(),
         "1.1 < . 1:1(0) ack 1 win 20000

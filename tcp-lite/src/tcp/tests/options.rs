@@ -49,7 +49,7 @@ fn what_is_off_is_not_accepted() {
     );
 }
 
-// RFC 9293 §3.7.1 MUST-15: 536 octets for IPv4 when the peer says none.
+// RFC 9293 §3.7.1 MUST-15: 536 bytes for IPv4 when the peer sends none.
 #[test]
 fn the_default_mss() {
     passive(
@@ -94,7 +94,7 @@ fn windows_are_scaled_after_the_syns() {
     }
 }
 
-/// Established with timestamps; the peer's clock says 100 at time 0.
+/// Established with timestamps; the peer's clock is 100 at time 0.
 fn with_timestamps(steps: &str) {
     let config = with(config(), |c| c.extensions.timestamps = true);
     let mut script = passive(

@@ -5,7 +5,7 @@
 //! ```text
 //!   < FLAGS SEQ:END(LEN) [ack N] win W [<OPTIONS>] [! REASON]   a segment arrives; REASON if it is dropped
 //!   <+ ...                                                      the same, inside a burst: no answer yet
-//!   > FLAGS SEQ:END(LEN) [ack N] [win W] [<OPTIONS>]            the connection sends; what is not said is
+//!   > FLAGS SEQ:END(LEN) [ack N] [win W] [<OPTIONS>]            the connection sends; what is not given is
 //!                                                               not compared, except SACK blocks
 //!   write N | close | abort | mtu N | room N | batch N          what the owner does
 //!   take all | take A:B | take none                             what the upper layer takes of each span

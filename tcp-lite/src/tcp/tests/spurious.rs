@@ -36,7 +36,7 @@ fn the_retransmissions_timestamp_undoes_nothing() {
     assert_eq!(script.conn.stats().loss.undone_by_timestamp, 0);
 }
 
-// RFC 3708 §3 A: a peer that tells of more than was ever sent twice is not believed.
+// RFC 3708 §3 A: a report of more than was ever sent twice is ignored.
 #[test]
 fn d_sacks_of_nothing_are_not_believed() {
     let mut script = established(
@@ -107,7 +107,7 @@ fn duplicates_of_the_network_undo_nothing() {
     assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));
 }
 
-// RFC 3708 §3 A.4: nor does a copy of a retransmission that was needed, or a peer that says that there was one:
+// RFC 3708 §3 A.4: nor does a copy of a retransmission that was needed, or a peer that claims one:
 // the first report of the range came a round trip after the retransmission.
 #[test]
 fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {

@@ -70,7 +70,7 @@ fn answers_to_duplicates_are_not_measured() {
     assert_eq!(info.rto, Duration::from_millis(300));
 }
 
-// RFC 7323 §4.1: the echo tells which of two SYNs was answered, so there is a measurement and no reason to
+// RFC 7323 §4.1: the echo shows which of two SYNs was answered, so there is a measurement and no reason to
 // begin with three seconds (RFC 6298 §5.7).
 #[test]
 fn a_lost_syn_is_measured_by_its_timestamp() {

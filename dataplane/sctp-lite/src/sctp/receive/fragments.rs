@@ -63,7 +63,7 @@ impl Fragments {
         self.held
     }
 
-    /// Whether the flags of `chunk` agree with what is next to it. `before` and `after` say whether its
+    /// Whether the flags of `chunk` agree with what is next to it. `before` and `after`: whether its
     /// neighbours have arrived; what has and is not kept was a whole message, or ended one.
     pub(super) fn fits_between(
         &self,

@@ -1,4 +1,4 @@
-//! What the peer's SACKs say about what was sent (RFC 9260 §6.2.1, §6.7).
+//! The peer's SACKs of what was sent (RFC 9260 §6.2.1, §6.7).
 
 use base::Instant;
 use transport::delivery::Delivery;
@@ -11,10 +11,10 @@ use super::recover::SackInfo;
 use super::{Sender, one};
 use crate::seam::MessageSource;
 
-/// Duplicate TSNs of one SACK that are looked at.
+/// Duplicate TSNs of one SACK that are processed.
 const MAX_DUPLICATES: usize = 32;
 
-/// SACKs in a row that must lack what had been reported before it counts as taken back.
+/// Consecutive SACKs that must lack what had been reported before it counts as reneging.
 const RENEGED: u8 = 3;
 
 /// What a SACK, or a SHUTDOWN, did.
@@ -29,7 +29,7 @@ pub enum Acknowledged {
     Stale,
 }
 
-/// A SACK that no receiver of what was sent can have written. Nothing of it was believed.
+/// A SACK that is impossible for what was sent. All of it was ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadSack {
     /// It acknowledges a TSN that was never sent.
@@ -71,7 +71,7 @@ impl Sender {
     }
 
     /// The cumulative TSN of a SHUTDOWN (RFC 9260 §9.2): an acknowledgement without Gap Ack Blocks, which
-    /// takes nothing back.
+    /// withdraws no report.
     pub fn on_shutdown(
         &mut self,
         now: Instant,
@@ -196,8 +196,8 @@ impl Sender {
     }
 
     /// RFC 9260 §6.2.1 D iii: what was reported and is missing now, below what is reported, may have been
-    /// thrown away. One such SACK may also be late; after several in a row only what the last one says is
-    /// believed. Reports above the highest of this SACK may have been left out for want of room.
+    /// thrown away. One such SACK may also be late; after several in a row only what the last one reports is
+    /// used. Reports above the highest of this SACK may have been left out for want of room.
     fn watch_reneging(
         &mut self,
         una: ExtSeq,
@@ -216,8 +216,8 @@ impl Sender {
         }
     }
 
-    /// Duplicate TSNs say what D-SACK says for TCP (RFC 2883): what was sent again had arrived before. Only of
-    /// what was sent again they say anything (RFC 3708 §3 A).
+    /// Duplicate TSNs are SCTP's D-SACK (RFC 2883): what was sent again had arrived before. Only those of
+    /// retransmitted TSNs count (RFC 3708 §3 A).
     fn duplicates(&mut self, tsns: impl Iterator<Item = Tsn>) -> Twice {
         let mut found = Twice::default();
         for tsn in tsns.take(MAX_DUPLICATES) {

@@ -20,7 +20,7 @@ use transport::seq::ExtSeq;
 use super::record::{AGAIN, LOST, OPENS, Record, SACKED};
 use crate::seam::MessageRef;
 
-/// Most ranges of SACKed TSNs remembered. What would need more is ignored: the peer says it again.
+/// Most ranges of SACKed TSNs remembered. What would need more is ignored: the peer repeats it.
 const MAX_SACKED_RANGES: usize = 1024;
 
 /// The board of an association.
@@ -127,7 +127,7 @@ impl Board {
         self.records.push_back(record);
     }
 
-    /// Everything below `una` is acknowledged (RFC 9260 §6.7); `gone` hears of each message.
+    /// Everything below `una` is acknowledged (RFC 9260 §6.7); `gone` is called for each message.
     pub(super) fn acknowledge(
         &mut self,
         una: ExtSeq,
@@ -157,7 +157,7 @@ impl Board {
         }
     }
 
-    /// A Gap Ack Block, within what is outstanding. Returns whether it told anything new.
+    /// A Gap Ack Block, within what is outstanding. Returns whether it reported anything new.
     pub(super) fn sack(&mut self, block: Range, delivery: &mut Delivery) -> bool {
         let mut at = block.start;
         let mut news = false;

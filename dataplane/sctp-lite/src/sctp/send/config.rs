@@ -15,7 +15,7 @@ pub struct SendConfig {
     pub max_rto: Duration,
     /// Congestion control.
     pub congestion: CongestionControl,
-    /// Initial window in packets; without, what RFC 9260 §7.2.1 says: two to four.
+    /// Initial window in packets; without, that of RFC 9260 §7.2.1: two to four.
     pub initial_window: Option<u32>,
     /// Send window, bytes: the bound on what is sent and not acknowledged cumulatively, whatever window the peer
     /// offers, and on the congestion window.

@@ -1,5 +1,5 @@
 //! Which chunks are lost, by RACK (RFC 8985 §6.2 step 5, §6.3) in the place of RFC 9260 §7.2.4's count of
-//! missing reports: three packets beyond a gap say the same at once, and a lost retransmission is found, too.
+//! missing reports: three packets beyond a gap are such a report at once, and a lost retransmission is found, too.
 //! The search is that of [`transport::detect`], over TSNs.
 
 use std::collections::VecDeque;

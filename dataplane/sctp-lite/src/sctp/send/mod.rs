@@ -13,7 +13,7 @@
 //! ```text
 //!  on_sack, on_shutdown      for what the peer acknowledges
 //!  handle_timeout(now)       when poll_timeout() has come
-//!  wants_packet, write       after a burst of these, or when the source has new data, until either says no;
+//!  wants_packet, write       after a burst of these, or when the source has new data, until either returns false;
 //!  written                   then once
 //! ```
 //!
@@ -62,7 +62,7 @@ pub struct Sender {
     /// What loss recovery keeps of what is in flight.
     state: FlightState,
     timers: Timers,
-    /// The a_rwnd that the peer has told last.
+    /// The last a_rwnd of the peer.
     a_rwnd: u64,
     /// Longest SCTP packet that the path carries.
     packet_len: usize,
@@ -92,7 +92,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// For an association whose first TSN is `initial_tsn`, with a peer that has told `a_rwnd` octets of room,
+    /// For an association whose first TSN is `initial_tsn`, with a peer whose INIT or INIT ACK has this `a_rwnd`,
     /// over a path that carries SCTP packets of `packet_len` octets.
     pub fn new(
         config: &Arc<SendConfig>,
@@ -245,7 +245,7 @@ impl Sender {
         self.recovery.pace(self.smss() as u64)
     }
 
-    /// Tells the source what changed.
+    /// Notifies the source of what changed.
     fn announce(&mut self, source: &mut impl MessageSource) {
         if core::mem::take(&mut self.most_news) {
             source.most_changed(self.most);

@@ -302,7 +302,7 @@ impl Sender {
             sends: 1,
         };
         let header = self.header(self.board.nxt().wire().0, &record);
-        // A source that says nothing, or more than there is room for, has written no message.
+        // A source that returns no length, or more than there is room for, has written no message.
         packet.push_data(&header, len).ok()?;
         self.board.push(record);
         self.stats.chunks += 1;
@@ -394,7 +394,7 @@ impl Sender {
 
     // --- how much of the window is used -------------------------------------------------------------
 
-    /// RFC 9260 §7.2.1: the window comes down by half for each RTO without data.
+    /// RFC 9260 §7.2.1: the window is reduced by half for each RTO without data.
     fn restart_after_idle(&mut self, now: Instant, source: &mut impl MessageSource) {
         if !self.board.is_empty() || !source.has_data() {
             return;

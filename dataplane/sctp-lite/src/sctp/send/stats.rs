@@ -40,7 +40,7 @@ pub struct SendStats {
     pub undone_by_duplicates: u64,
     /// Time-outs that F-RTO found spurious.
     pub undone_by_frto: u64,
-    /// Times the peer took back what it had reported in Gap Ack Blocks.
+    /// Times the peer reneged on what it had reported in Gap Ack Blocks.
     pub reneged: u64,
     /// Waits for the next burst.
     pub paced_waits: u64,

@@ -25,7 +25,7 @@ pub(super) struct Timers {
     kind: Kind,
     /// Of what is in flight.
     loss: Option<Instant>,
-    /// When T3-rtx expires unless another one stands in for it.
+    /// When T3-rtx expires unless another timer replaces it.
     rto_at: Instant,
     /// Nothing is in flight, data waits, and the peer's window does not take it.
     persist: Option<Instant>,

@@ -1,4 +1,4 @@
-//! What somebody can do who sees nothing of an association, or who is its peer and hostile.
+//! What an off-path attacker, or a hostile peer, can do to an association.
 
 use core::time::Duration;
 

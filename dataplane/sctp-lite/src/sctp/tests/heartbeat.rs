@@ -101,7 +101,7 @@ fn one_answer_is_enough() {
     assert_eq!(rig.state(), State::Established);
 }
 
-// RFC 9260 §3.3.5, §5.4: whoever has not seen the HEARTBEAT cannot answer it.
+// RFC 9260 §3.3.5, §5.4: only a host that has received the HEARTBEAT can answer it.
 #[test]
 fn answers_that_are_none() {
     let mut rig = Rig::established();

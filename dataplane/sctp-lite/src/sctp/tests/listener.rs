@@ -275,7 +275,7 @@ fn out_of_the_blue_packets() {
         b.abort(true, &[]).expect("room");
     };
     assert_eq!(at_tag(&behind), nothing);
-    // 3: an INIT where nobody listens.
+    // 3: an INIT to a port without a listener.
     assert_eq!(answer(&init(&peer_header(), &[])).1, ["P: ABORT()"]);
     assert_eq!(answer(&init(&InitHeader { tag: Tag::NONE, ..peer_header() }, &[])).1, nothing);
     assert_eq!(at_tag(&|b| b.init(&peer_header(), &[]).expect("room")), nothing);
@@ -325,7 +325,7 @@ fn answers_are_not_answered() {
         assert_eq!(answers.len(), 1);
         let (arrived, more) = at(&listener, Instant::ZERO, &answers[0]);
         assert!(matches!(arrived, Arrived::Dropped(DropReason::OutOfTheBlue)));
-        // An INIT ACK that nobody waits for is told so once, and that is the end of it.
+        // An unexpected INIT ACK is answered once, and the exchange ends.
         for octets in more {
             assert_eq!(at(&listener, Instant::ZERO, &octets).1.len(), 0);
         }

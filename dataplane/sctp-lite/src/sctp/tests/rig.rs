@@ -146,7 +146,7 @@ pub(super) fn packet(tag: Tag, write: impl FnOnce(&mut PacketBuilder<'_>)) -> Ve
     out
 }
 
-/// What the peer says of itself in INIT or INIT ACK.
+/// The peer's values in INIT or INIT ACK.
 pub(super) fn peer_header() -> InitHeader {
     InitHeader {
         tag: PEER_TAG,

@@ -151,7 +151,7 @@ fn a_shutdown_does_not_take_for_ever() {
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
 }
 
-// §9.2: DATA in SHUTDOWN-SENT beyond a gap: the SHUTDOWN cannot say so, a SACK does.
+// §9.2: DATA in SHUTDOWN-SENT beyond a gap: the SHUTDOWN cannot report it, a SACK does.
 #[test]
 fn gaps_are_told_with_a_shutdown() {
     let mut rig = Rig::in_state(State::ShutdownSent);

@@ -54,7 +54,7 @@ fn another_tag_changes_nothing() {
     }
 }
 
-// RFC 9260 §8.5.1 B: T says whose tag it is; the one without the other is nothing.
+// RFC 9260 §8.5.1 B: T selects whose tag it is; a tag that does not match T is ignored.
 #[test]
 fn the_tag_of_an_abort() {
     let cases = [
@@ -211,7 +211,7 @@ fn partial_chunks_are_dropped() {
     assert_eq!(rig.up.got, [(0, b"good".to_vec())]);
 }
 
-// RFC 9260 §10: an ICMP message is believed when it quotes a packet of ours.
+// RFC 9260 §10: an ICMP message is accepted when it quotes a packet of ours.
 #[test]
 fn icmp_that_quotes_us() {
     let mut rig = Rig::in_state(State::CookieWait);

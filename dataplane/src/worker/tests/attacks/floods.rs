@@ -17,7 +17,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Addresses on the link and behind the gateway, of which nobody answers.
+/// Addresses on the link and behind the gateway, of which none answers.
 fn anybody(scene: &Scene, n: usize) -> IpAddr {
     match scene.noise(n) {
         far if far & 1 == 0 => [198, 51, (far >> 8) as u8, (far >> 16) as u8].into(),
@@ -179,7 +179,7 @@ fn one_peer_opens_stream_after_stream() {
     assert!(scene.count("peer_streams") > 0);
 }
 
-/// A neighbour's question, or what it says of itself, in a frame of its own.
+/// A neighbour's request, or its announcement, in a frame of its own.
 fn arp(operation: u16, sender: IpAddr, mac: [u8; 6], target: IpAddr) -> TestFrame {
     let octets = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => ip.octets(),

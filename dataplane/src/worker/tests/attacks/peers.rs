@@ -1,4 +1,4 @@
-//! Peers with a stream of their own who break the rules of TCP on it: they hurt nobody else's.
+//! Peers with a stream of their own who break the rules of TCP on it: they harm no other stream.
 
 use tcp_lite::tcp::{Flags, SeqNumber};
 

@@ -136,8 +136,8 @@ proptest! {
         prop_assert_eq!(bench.handed_up(&arrival.stream), all(&arrival.stream));
     }
 
-    /// With markers and an aligned sender, what is held is what no marker locates, and nothing else:
-    /// the FPDUs of a segment before its first marker's, when the segment before it is missing.
+    /// With markers and an aligned sender, what is held is only what cannot be located:
+    /// the FPDUs of a segment before that of its first marker, when the segment before it is missing.
     #[test]
     fn aligned_and_marked_holds_only_the_unlocatable(arrival in aligned()) {
         prop_assume!(arrival.stream.markers);

@@ -15,7 +15,7 @@ const FRAMING: usize = 20 + 14;
 /// Takes messages whose octets are as [`source::write`] makes them.
 #[derive(Default)]
 pub(super) struct Sink {
-    /// Those that came ahead of their turn.
+    /// Those that arrived out of order.
     early: BTreeSet<u64>,
     /// All before this one have come.
     pub(super) complete: u64,

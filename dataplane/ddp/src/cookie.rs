@@ -4,8 +4,8 @@ use core::fmt;
 
 /// Identifies a posted message or operation; its completion carries it.
 ///
-/// 64 bits, since every record of a posted message has one. Which values stand for whom nobody but this type
-/// knows: [`poster`](Self::poster) tells.
+/// 64 bits, since every record of a posted message has one. The reserved values are private to this type;
+/// [`poster`](Self::poster) says whom a value stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie(u64);
 
@@ -14,7 +14,8 @@ pub struct Cookie(u64);
 pub enum Poster {
     /// The user of the stream, who gave it this number.
     User(u64),
-    /// The stack: bare DDP's last message, a start-up's Ready-to-Receive. Nobody waits for it.
+    /// The stack: bare DDP's last message, a start-up's ready-to-receive message; also a load generator, for
+    /// messages that are complete when they are answered. Nobody waits for the completion.
     Stack,
     /// A load generator beside the user.
     Load,

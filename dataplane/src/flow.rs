@@ -51,9 +51,9 @@ impl FlowKey {
                 39
             }
         };
-        let mut octets = ArrayVec::from(out);
-        octets.truncate(len);
-        octets
+        let mut bytes = ArrayVec::from(out);
+        bytes.truncate(len);
+        bytes
     }
 }
 

@@ -25,7 +25,7 @@ pub trait Frame: Send {
     /// The frame, to be written.
     fn octets_mut(&mut self) -> &mut [u8];
 
-    /// Keeps the first `len` octets.
+    /// Keeps the first `len` bytes.
     fn truncate(&mut self, len: usize);
 
     /// Prefetches the frame, which will be read soon.
@@ -52,7 +52,7 @@ pub trait PortIo {
     /// Takes what has arrived, at most what `out` has room for.
     fn receive(&mut self, now: Instant, out: &mut ArrayVec<Self::Frame, BURST>);
 
-    /// A buffer of `len` octets of arbitrary content, or `None` when the pool is empty.
+    /// A buffer of `len` bytes of arbitrary content, or `None` when the pool is empty.
     fn allocate(&mut self, len: usize) -> Option<Self::Frame>;
 
     /// Frames that [`send`](Self::send) will take now. Zero: the transmit ring is full.

@@ -23,7 +23,7 @@ const TICK_BITS: u32 = 16;
 const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);
 const NIL: u32 = u32::MAX;
 
-/// The wheel. Tokens are small integers: the wheel keeps 16 octets for each up to the largest.
+/// The wheel. Tokens are small integers: the wheel keeps 16 bytes for each up to the largest.
 #[derive(Debug)]
 pub struct TimerWheel {
     /// Ticks up to which everything has fired.
@@ -47,7 +47,7 @@ struct Node {
 
 const _: () = assert!(size_of::<Node>() == 16);
 
-/// A tick; those that instants lie in fit, low octets first.
+/// A tick; those that instants lie in fit, low bytes first.
 #[derive(Clone, Copy, Debug)]
 struct Tick([u16; 3]);
 

@@ -10,7 +10,7 @@ pub trait Blank: Clone + 'static {
     fn blank() -> &'static Self;
 }
 
-/// A part of a larger state, eight octets as long as it is blank. It reads as blank then; the first
+/// A part of a larger state, eight bytes as long as it is blank. It reads as blank then; the first
 /// change makes the memory for it, and [`release`](Self::release) frees it.
 pub struct Lazy<T>(pub(crate) Option<Box<T>>);
 
@@ -78,9 +78,9 @@ impl<T: Blank> DerefMut for Lazy<T> {
     }
 }
 
-/// A queue that takes eight octets until something is put into it.
+/// A queue that takes eight bytes until something is put into it.
 #[derive(Clone)]
-#[expect(clippy::box_collection, reason = "eight octets instead of 32")]
+#[expect(clippy::box_collection, reason = "eight bytes instead of 32")]
 pub struct LazyDeque<T>(pub(crate) Option<Box<VecDeque<T>>>);
 
 impl<T> LazyDeque<T> {

@@ -71,7 +71,7 @@ impl Device {
     /// Its MAC address.
     pub fn mac(&self) -> Result<[u8; 6], Error> {
         let mut mac = [0; 6];
-        // SAFETY: the port is ours and valid; the function fills six octets.
+        // SAFETY: the port is ours and valid; the function fills six bytes.
         let code = unsafe { sys::ddpd_port_mac(self.handle.port(), mac.as_mut_ptr()) };
         check(format!("the MAC address of {} cannot be read", self.handle.name()), code)?;
         Ok(mac)

@@ -314,7 +314,7 @@ fn statement(config: &EalConfig, hugepages: bool, free: u64) -> String {
     format!("packet buffers are in ordinary memory, at most {} MiB ({why})", config.memory_mib)
 }
 
-/// Octets in hugepages that are free, of all sizes and nodes.
+/// Bytes in hugepages that are free, of all sizes and nodes.
 fn free_hugepage_octets() -> u64 {
     let Ok(sizes) = std::fs::read_dir("/sys/kernel/mm/hugepages") else { return 0 };
     sizes

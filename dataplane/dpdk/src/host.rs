@@ -19,7 +19,7 @@ pub const CAP_BPF: u32 = 39;
 /// A network interface of Linux in this network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its MTU in octets.
+    /// Its MTU in bytes.
     pub mtu: u32,
     /// It is administratively up.
     pub up: bool,

@@ -95,10 +95,10 @@ pub(crate) fn forget_recent() {
 }
 
 unsafe extern "C" fn emit(text: *const c_char, len: usize, level: c_int) {
-    // SAFETY: the shim passes a buffer of `len` octets that lives until this returns.
-    let octets = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), len) };
+    // SAFETY: the shim passes a buffer of `len` bytes that lives until this returns.
+    let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), len) };
     let level = LogLevel::from_dpdk(level);
-    let text = String::from_utf8_lossy(octets);
+    let text = String::from_utf8_lossy(bytes);
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         take_line(level, line);
     }

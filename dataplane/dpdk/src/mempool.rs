@@ -23,18 +23,18 @@ use crate::pool::Pool;
 pub struct MempoolConfig {
     /// Buffers in it.
     pub buffers: u32,
-    /// Octets of a frame that fit.
+    /// Bytes of a frame that fit.
     pub room: Room,
     /// NUMA node, or none in particular.
     pub numa: Option<u32>,
 }
 
-/// Octets of a frame that fit into a buffer, without headroom.
+/// Bytes of a frame that fit into a buffer, without headroom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// So many, at most 65,407.
     Octets(u16),
-    /// What is left of a page of 4096 octets, which the buffer and its headers fill. The AF_XDP driver
+    /// What is left of a page of 4096 bytes, which the buffer and its headers fill. The AF_XDP driver
     /// hands the pool to the kernel and miscounts unless buffers lie exactly as far apart as they are long;
     /// in ordinary memory that is so for whole pages only.
     Page,
@@ -44,7 +44,7 @@ impl Room {
     /// As a number.
     pub fn octets(self) -> u16 {
         match self {
-            Room::Octets(octets) => octets,
+            Room::Octets(bytes) => bytes,
             // Headers of the pool's and the buffer's own, 64 and 128.
             Room::Page => 4096 - 64 - 128 - HEADROOM as u16,
         }
@@ -67,7 +67,7 @@ impl Mempool {
     /// for those that go round between two threads lie in the caches of both.
     pub const CACHE: u32 = 64;
 
-    /// Makes a pool; every octet of it is touched, so that no later use faults.
+    /// Makes a pool; every byte of it is touched, so that no later use faults.
     pub fn new(eal: &Eal, config: MempoolConfig) -> Result<Mempool, Error> {
         log::forget_recent();
         let name = CString::new(format!("ddpd_pool_{}", next_id())).expect("no NUL in it");
@@ -75,7 +75,7 @@ impl Mempool {
         let cache = Self::CACHE.min(config.buffers / 4);
         let room = match config.room {
             Room::Page => 0,
-            Room::Octets(octets) => u16::try_from(HEADROOM + usize::from(octets))
+            Room::Octets(bytes) => u16::try_from(HEADROOM + usize::from(bytes))
                 .map_err(|_| Error::new("a packet buffer of more than 65,407 octets", 22))?,
         };
         let numa = config.numa.map_or(-1, |node| node as i32);

@@ -29,13 +29,13 @@ pub struct DeviceInfo {
     pub max_tx_queues: u16,
     /// Longest frame that it reports to receive, in bytes; many virtual devices report too little.
     pub max_rx_packet: u32,
-    /// Largest MTU in octets.
+    /// Largest MTU in bytes.
     pub max_mtu: u16,
-    /// Smallest room of a receive buffer in octets.
+    /// Smallest room of a receive buffer in bytes.
     pub min_rx_buffer: u32,
     /// Entries of the RSS redirection table, 0 without one.
     pub reta_size: u16,
-    /// Octets of the RSS key, 0 without one.
+    /// Bytes of the RSS key, 0 without one.
     pub hash_key_len: u8,
     /// It can hash TCP over IPv4 and IPv6 by addresses and ports.
     pub rss_tcp: bool,
@@ -83,7 +83,7 @@ pub struct DeviceConfig {
     pub rx_descriptors: u16,
     /// Send descriptors per queue, rounded to what the device takes.
     pub tx_descriptors: u16,
-    /// MTU in octets.
+    /// MTU in bytes.
     pub mtu: u16,
     /// Set the MTU in the driver. Some virtual devices set the kernel's interface to it, others have none.
     pub set_mtu: bool,
@@ -108,11 +108,11 @@ pub struct DeviceConfig {
 pub struct DeviceStats {
     /// Frames received.
     pub rx_frames: u64,
-    /// Octets received.
+    /// Bytes received.
     pub rx_octets: u64,
     /// Frames sent.
     pub tx_frames: u64,
-    /// Octets sent.
+    /// Bytes sent.
     pub tx_octets: u64,
     /// Frames that came while no descriptor was free.
     pub rx_missed: u64,

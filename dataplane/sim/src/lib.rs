@@ -7,7 +7,7 @@
 //! | one behaviour, packet by packet | [`dialogue`], `dialogues/` (its README describes the format) | `cargo test -p sim --test dialogues` |
 //! | every combination of loss, reordering, markers, CRC, revision and MTU arrives | [`transfer`] | `--test matrix` |
 //! | the same over SCTP: loss, reordering, round trips, sessions, MTU | [`sctp`], [`transfer`] | `--test sctp` |
-//! | goodput, octets sent again and held, pinned | [`snapshot`], `snapshots/` | `--test snapshot` |
+//! | goodput, bytes sent again and held, pinned | [`snapshot`], `snapshots/` | `--test snapshot` |
 //! | DCTCP over a queue that marks, a controller by rate | [`dumbbell`] | `--test controllers -- --nocapture` |
 //! | who gets how much of a shared link | [`dumbbell`] | `--test fairness -- --nocapture` |
 //! | a lossless ring between two cores | [`pair::Cost`] | `--test ring -- --nocapture` |

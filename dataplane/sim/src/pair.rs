@@ -16,7 +16,7 @@ use crate::path::{self, Entry, Path};
 pub(crate) const SPIN: usize = 10_000;
 /// Segments of one burst.
 pub(crate) const BURST: usize = 32;
-/// Octets of a packet that its report by a router repeats.
+/// Bytes of a packet that its report by a router repeats.
 const REPORTED: usize = 40;
 /// Segments that are remembered for people who look for a fault.
 const MEMORY: usize = 60;
@@ -89,7 +89,7 @@ impl Core {
     }
 }
 
-/// A segment that went by: time, and the first octets of it.
+/// A segment that went by: time, and the first bytes of it.
 #[derive(Debug)]
 struct Seen {
     at: Instant,
@@ -175,7 +175,7 @@ impl<S: Setup> Pair<S> {
         }
     }
 
-    /// Octets that either side has taken or has had acknowledged.
+    /// Bytes that either side has taken or has had acknowledged.
     fn moved(&self) -> u64 {
         let octets = |host: &S::Host| {
             let totals = host.totals();
@@ -278,7 +278,7 @@ impl<H: End> Side<'_, H> {
 pub(crate) enum Sent<'a> {
     /// A segment that goes to the path.
     Segment(&'a [u8]),
-    /// The segment, its first octets, was larger than the path's MTU, which is this.
+    /// The segment, its first bytes, was larger than the path's MTU, which is this.
     TooBig(usize, &'a [u8]),
 }
 

@@ -36,7 +36,7 @@ pub enum Protocol {
 pub struct Config {
     /// What passes; [`crate::pair::Pair`] knows it.
     pub protocol: Protocol,
-    /// Largest IP packet, in octets.
+    /// Largest IP packet, in bytes.
     pub mtu: usize,
     /// From when on it is another one, in order of time.
     pub mtu_changes: Vec<(Instant, usize)>,
@@ -61,7 +61,7 @@ impl Config {
         }
     }
 
-    /// A path of so many bits per second, with a queue of 200 000 octets, 2 ms long, that loses `percent` of what
+    /// A path of so many bits per second, with a queue of 200 000 bytes, 2 ms long, that loses `percent` of what
     /// it carries.
     ///
     /// # Panics

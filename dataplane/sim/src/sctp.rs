@@ -24,10 +24,10 @@ use crate::path::Protocol;
 
 /// Buffers posted to the untagged queue of each session: bare DDP has no credits.
 const BUFFERS: u32 = 100_000;
-/// Octets on either side of the region that no peer may touch.
+/// Bytes on either side of the region that no peer may touch.
 const GUARD: usize = 4096;
 const PD: PdId = PdId(7);
-/// Untagged octets that may be unfinished.
+/// Untagged bytes that may be unfinished.
 const POOL: u64 = 8 << 20;
 
 /// What makes one host.
@@ -37,11 +37,11 @@ pub struct SctpConfig {
     pub sctp: sctp::Config,
     /// Sessions and teardown.
     pub endpoint: EndpointConfig,
-    /// MTU of its interface, in octets.
+    /// MTU of its interface, in bytes.
     pub mtu: usize,
-    /// Octets of its region.
+    /// Bytes of its region.
     pub region: usize,
-    /// Octets of each untagged buffer.
+    /// Bytes of each untagged buffer.
     pub buffer_size: u32,
     /// Sessions that the client opens; the server waits for as many.
     pub sessions: u16,

@@ -15,13 +15,13 @@ use crate::pair::{Config, Pair};
 pub struct Load {
     /// Names the messages.
     pub seed: u64,
-    /// Octets into the peer's region, at most its length.
+    /// Bytes into the peer's region, at most its length.
     pub octets: u64,
-    /// Longest tagged message, in octets.
+    /// Longest tagged message, in bytes.
     pub max_message: u64,
     /// One untagged message after about this many tagged ones; 0: none.
     pub untagged_every: u64,
-    /// Longest untagged message, in octets.
+    /// Longest untagged message, in bytes.
     pub max_untagged: u64,
 }
 
@@ -121,9 +121,9 @@ impl Expected {
         totals.tagged_delivered >= tagged && totals.untagged_delivered >= untagged
     }
 
-    /// What must be true at any time, whatever happened: every octet of the region is the right one or
+    /// What must be true at any time, whatever happened: every byte of the region is the right one or
     /// untouched, nothing outside it was written, and the messages of each stream that were delivered, and
-    /// those reported as sent, are the first ones, each once, in order, with their octets in place.
+    /// those reported as sent, are the first ones, each once, in order, with their bytes in place.
     ///
     /// # Errors
     /// The first thing that is not so.
@@ -166,7 +166,7 @@ impl Expected {
         }
     }
 
-    /// Every message delivered once, in order, with the right octets; every one reported as sent.
+    /// Every message delivered once, in order, with the right bytes; every one reported as sent.
     ///
     /// # Errors
     /// What differs.
@@ -216,7 +216,7 @@ pub fn run<S: Setup>(
 pub struct Times {
     /// From when the client could send until everything was delivered.
     pub all: Duration,
-    /// Of this, the second half of the octets to the server: slow start is over by then.
+    /// Of this, the second half of the bytes to the server: slow start is over by then.
     pub second_half: Duration,
 }
 

@@ -15,7 +15,7 @@ use crate::steering::{SYMMETRIC_KEY, Steering};
 /// the CPU has fill buffers would stall it.
 const MOST_AHEAD: usize = 1536;
 
-/// Octets in which a frame's headers lie.
+/// Bytes in which a frame's headers lie.
 const HEADERS: usize = 128;
 
 impl Frame for Mbuf {

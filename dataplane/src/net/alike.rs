@@ -8,14 +8,14 @@
 //!                                    length, identification, hop limit, ECN, checksum
 //! ```
 //!
-//! Headers of other lengths take the long way, [`demux`](super::demux), and so do frames of less than 64 octets: what
+//! Headers of other lengths take the long way, [`demux`](super::demux), and so do frames of less than 64 bytes: what
 //! is compared is always as many.
 
 use core::ops::Range;
 
 use super::checksum;
 
-/// Octets that are compared at once: no headers up to the ports are longer.
+/// Bytes that are compared at once: no headers up to the ports are longer.
 const WINDOW: usize = 64;
 const PORTS: usize = 4;
 const IPV4: usize = 20;

@@ -10,7 +10,7 @@ use super::neighbour::{Claim, ClaimKind, Mac};
 use super::path::ethernet;
 use crate::api::DropReason;
 
-/// Octets of an ARP packet.
+/// Bytes of an ARP packet.
 const LEN: usize = 28;
 
 /// Processes an ARP packet: answers a request for our address if `may_answer` allows, and returns what its sender
@@ -20,11 +20,11 @@ const LEN: usize = 28;
 /// Why it is of no use.
 pub fn input(
     interface: &Interface,
-    octets: &[u8],
+    bytes: &[u8],
     may_answer: impl FnOnce() -> bool,
     out: &mut Outbox,
 ) -> Result<Claim, DropReason> {
-    let packet = ArpPacket::new_checked(octets).map_err(|_| DropReason::Arp)?;
+    let packet = ArpPacket::new_checked(bytes).map_err(|_| DropReason::Arp)?;
     if packet.hardware_len() != 6 || packet.protocol_len() != 4 {
         return Err(DropReason::Arp);
     }
@@ -95,10 +95,10 @@ fn write(
     to: Mac,
     out: &mut Outbox,
 ) {
-    out.frame(interface.port, |octets| {
-        let begin = octets.len();
-        octets.resize(begin + 18 + LEN, 0);
-        let frame = &mut octets[begin..];
+    out.frame(interface.port, |bytes| {
+        let begin = bytes.len();
+        bytes.resize(begin + 18 + LEN, 0);
+        let frame = &mut bytes[begin..];
         let at = ethernet(frame, interface, to, EthernetProtocol::Arp);
         let repr = ArpRepr::EthernetIpv4 {
             operation,
@@ -108,6 +108,6 @@ fn write(
             target_protocol_addr: target,
         };
         repr.emit(&mut ArpPacket::new_unchecked(&mut frame[at..]));
-        octets.truncate(begin + at + LEN);
+        bytes.truncate(begin + at + LEN);
     });
 }

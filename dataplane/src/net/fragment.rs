@@ -2,8 +2,8 @@
 //! what cannot be made smaller any more, SCTP's messages from before the path had narrowed (RFC 9260 §6.9).
 //!
 //! ```text
-//!  | Ethernet, VLAN | IPv4: identification, DF clear | 8n octets ...
-//!  | Ethernet, VLAN | IPv6 | fragment header 8       | 8n octets ...
+//!  | Ethernet, VLAN | IPv4: identification, DF clear | 8n bytes ...
+//!  | Ethernet, VLAN | IPv6 | fragment header 8       | 8n bytes ...
 //! ```
 //!
 //! Left out: nothing is put together here, see [`super::reassembly`].
@@ -16,7 +16,7 @@ use siphasher::sip::SipHasher13;
 use super::checksum;
 use super::path::Path;
 
-/// Octets of IPv6's fragment header (RFC 8200 §4.5).
+/// Bytes of IPv6's fragment header (RFC 8200 §4.5).
 const FRAGMENT_HEADER: usize = 8;
 const IPV6_FRAGMENT: u8 = 44;
 
@@ -31,17 +31,17 @@ const IPV6_NEXT: usize = 6;
 /// One piece of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Its octets of the packet's payload.
+    /// Its bytes of the packet's payload.
     pub range: Range<usize>,
     /// Others follow.
     pub more: bool,
 }
 
-/// The pieces of a packet with `len` octets behind its IP header, along `path`, which carries IP packets of `mtu`
-/// octets, at least 68.
+/// The pieces of a packet with `len` bytes behind its IP header, along `path`, which carries IP packets of `mtu`
+/// bytes, at least 68.
 pub fn pieces(path: &Path, len: usize, mtu: usize) -> impl Iterator<Item = Piece> + use<> {
     let room = mtu.saturating_sub(path.l3_len() + extra(path));
-    // RFC 791 §3.2, RFC 8200 §4.5: all but the last are whole units of eight octets.
+    // RFC 791 §3.2, RFC 8200 §4.5: all but the last are whole units of eight bytes.
     let step = (room & !7).max(8);
     (0..len).step_by(step).map(move |start| {
         let end = (start + step).min(len);
@@ -49,7 +49,7 @@ pub fn pieces(path: &Path, len: usize, mtu: usize) -> impl Iterator<Item = Piece
     })
 }
 
-/// Octets of the frame with `piece`.
+/// Bytes of the frame with `piece`.
 pub fn frame_len(path: &Path, piece: &Piece) -> usize {
     path.header_len() + extra(path) + piece.range.len()
 }
@@ -107,15 +107,15 @@ impl Identifications {
 
     /// That of the next packet from `source` to `destination`.
     pub fn next(&mut self, (source, destination): (IpAddr, IpAddr)) -> u32 {
-        let mut octets = [0; 32];
-        for (out, address) in octets.chunks_exact_mut(16).zip([source, destination]) {
+        let mut bytes = [0; 32];
+        for (out, address) in bytes.chunks_exact_mut(16).zip([source, destination]) {
             match address {
                 IpAddr::V4(address) => out[..4].copy_from_slice(&address.octets()),
                 IpAddr::V6(address) => out.copy_from_slice(&address.octets()),
             }
         }
         self.cut = self.cut.wrapping_add(1);
-        (self.key.hash(&octets) as u32).wrapping_add(self.cut)
+        (self.key.hash(&bytes) as u32).wrapping_add(self.cut)
     }
 }
 
@@ -179,10 +179,10 @@ mod tests {
                     let found = demux(&out, 0, L4Check::Unknown, &us).unwrap();
                     let Kind::Fragment(fragment) = &found.kind else { panic!("{found:?}") };
                     assert_eq!(fragment.id, if v6 { 0x1234_5678 } else { 0x5678 });
-                    if let Outcome::Whole(octets) =
+                    if let Outcome::Whole(bytes) =
                         reassembly.input(0, fragment, &out, now).unwrap().0
                     {
-                        whole = Some(octets);
+                        whole = Some(bytes);
                     }
                 }
                 let whole = whole.expect("all pieces");

@@ -68,7 +68,7 @@ impl SctpPath {
         self.path.set_mac(mac);
     }
 
-    /// Octets in front of an SCTP packet.
+    /// Bytes in front of an SCTP packet.
     pub fn header_len(&self) -> usize {
         self.path.header_len() + self.udp_len()
     }
@@ -78,7 +78,7 @@ impl SctpPath {
         self.path.l3_len() + self.udp_len()
     }
 
-    /// Octets of the largest SCTP packet in IP packets of `mtu` octets.
+    /// Bytes of the largest SCTP packet in IP packets of `mtu` bytes.
     pub fn packet_limit(&self, mtu: u16) -> usize {
         self.path.segment_limit(mtu).saturating_sub(self.udp_len())
     }

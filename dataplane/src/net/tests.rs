@@ -178,7 +178,7 @@ fn ping(host: &Host, v6: bool, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn echo_is_answered_octet_for_octet_up_to_the_rate_limit() {
+fn echo_is_answered_byte_for_byte_up_to_the_rate_limit() {
     for v6 in [false, true] {
         let (a, mut b) = (Host::new(1, None), Host::new(2, None));
         let request = ping(&a, v6, 57);
@@ -196,12 +196,12 @@ fn echo_is_answered_octet_for_octet_up_to_the_rate_limit() {
     }
 }
 
-/// A report that a packet of 1500 octets from 10.0.0.2 (or its IPv6 like) port 7 did not pass.
+/// A report that a packet of 1500 bytes from 10.0.0.2 (or its IPv6 like) port 7 did not pass.
 fn too_big(v6: bool, mtu: u32) -> Vec<u8> {
     report(v6, mtu, IpProtocol::Tcp, &[0, 7, 0, 8, 1, 2, 3, 4])
 }
 
-/// Such a report that quotes these octets of what was in the packet.
+/// Such a report that quotes these bytes of what was in the packet.
 fn report(v6: bool, mtu: u32, quoted: IpProtocol, quote: &[u8]) -> Vec<u8> {
     let a = Host::new(1, None);
     let (us, peer) = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
@@ -261,7 +261,7 @@ fn too_big_is_believed_within_reason() {
 }
 
 // RFC 9260 §10: the tag of the packet stands where TCP has its sequence number, and an INIT's own in it;
-// RFC 6951 §5.5: in UDP all of that comes eight octets later.
+// RFC 6951 §5.5: in UDP all of that comes eight bytes later.
 #[test]
 fn reports_about_sctp_bring_the_tag() {
     let packet = [0, 7, 0, 8, 1, 2, 3, 4];
@@ -269,8 +269,7 @@ fn reports_about_sctp_bring_the_tag() {
     let cookie = [&[0, 7, 0, 8, 0, 0, 0, 0, 9, 9, 9, 9, 10, 0, 0, 20][..], &[5, 6, 7, 8]].concat();
     for v6 in [false, true] {
         let mut b = Host::new(2, None);
-        let mut quote = |protocol, octets: &[u8]| match b.input(&report(v6, 1400, protocol, octets))
-        {
+        let mut quote = |protocol, bytes: &[u8]| match b.input(&report(v6, 1400, protocol, bytes)) {
             Ok(Notice::Icmp(Report { quote, local, .. })) => {
                 assert_eq!(local.port(), 7);
                 Ok(quote)
@@ -285,7 +284,7 @@ fn reports_about_sctp_bring_the_tag() {
         assert_eq!(quote(IpProtocol::Udp, &in_udp), Err(DropReason::IcmpNotBelieved));
         let mut b = Host::new(2, None);
         b.stack.interfaces[0].encapsulation = Some(9899);
-        let mut quote = |octets: &[u8]| b.input(&report(v6, 1400, IpProtocol::Udp, octets));
+        let mut quote = |bytes: &[u8]| b.input(&report(v6, 1400, IpProtocol::Udp, bytes));
         let told = quote(&in_udp);
         let Ok(Notice::Icmp(told)) = told else { panic!("{told:?}") };
         assert_eq!(told.quote, Quote::Sctp(0x01020304));

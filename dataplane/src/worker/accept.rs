@@ -190,7 +190,7 @@ impl<Io: PortIo> Core<Io> {
         let flow = FlowKey { interface: at as u16, local, remote };
         self.begin(flow, endpoint, path, origin, stream, now);
         self.set_service(stream, service, echoed);
-        // RFC 5041 §8.2: from the first octet on for this stream, and for no other.
+        // RFC 5041 §8.2: from the first byte on for this stream, and for no other.
         for stag in stags {
             self.bind_for_stream(stag, pd, stream, now);
         }

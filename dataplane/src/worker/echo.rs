@@ -18,7 +18,7 @@ pub(super) enum Answer {
 /// The answers of an Echo that are not acknowledged: they hold what the peer sent.
 #[derive(Debug, Default)]
 pub(super) struct Echoed {
-    /// Buffers of all queues, which is how many answers hold their octets beside them.
+    /// Buffers of all queues, which is how many answers hold their bytes beside them.
     buffers: u32,
     unacknowledged: u32,
 }

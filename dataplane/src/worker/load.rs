@@ -72,7 +72,7 @@ pub(super) struct Running {
     last: Instant,
     posted: u64,
     complete: u64,
-    /// Octets from the window's begin to the next message.
+    /// Bytes from the window's begin to the next message.
     next: u64,
     /// When those were posted, or were due, that are not complete; empty where no times are recorded.
     under_way: VecDeque<Instant>,
@@ -322,7 +322,7 @@ impl Running {
         }
     }
 
-    /// So many messages are complete; returns their octets.
+    /// So many messages are complete; returns their bytes.
     pub(super) fn completed(&mut self, messages: u32, now: Instant) -> u64 {
         self.complete = self.posted.min(self.complete + u64::from(messages));
         self.last = now;

@@ -388,14 +388,14 @@ impl<Io: PortIo> Core<Io> {
             return false;
         }
         let counters = self.env.control.counters();
-        for (port, octets) in self.env.network.outbox().iter() {
+        for (port, bytes) in self.env.network.outbox().iter() {
             let Some(slot) = self.env.ports.get_mut(port) else { continue };
-            let frame = if slot.io.room() > 0 { slot.io.allocate(octets.len()) } else { None };
+            let frame = if slot.io.room() > 0 { slot.io.allocate(bytes.len()) } else { None };
             match frame {
                 Some(mut frame) => {
-                    frame.octets_mut().copy_from_slice(octets);
+                    frame.octets_mut().copy_from_slice(bytes);
                     counters.tx_frames.add(1);
-                    counters.tx_octets.add(octets.len() as u64);
+                    counters.tx_octets.add(bytes.len() as u64);
                     slot.io.send(frame);
                 }
                 None => counters.drops.count(DropReason::TxFull),
@@ -479,7 +479,7 @@ impl<Io: PortIo> Env<Io> {
 fn derive(secret: &[u8; 32], purpose: u8, index: u16) -> [u8; 16] {
     let (a, b) = secret.split_at(16);
     let half = |key: &[u8], n: u8| {
-        let key: &[u8; 16] = key.try_into().expect("16 octets");
+        let key: &[u8; 16] = key.try_into().expect("16 bytes");
         let [hi, lo] = index.to_be_bytes();
         SipHasher13::new_with_key(key).hash(&[purpose, n, hi, lo]).to_be_bytes()
     };

@@ -21,7 +21,7 @@ pub(super) struct Packets<'a, Io: PortIo> {
     path: &'a SctpPath,
     how: TxChecksum,
     counters: &'a Counters,
-    /// Octets of the longest packet that goes whole.
+    /// Bytes of the longest packet that goes whole.
     whole: usize,
     /// For those that do not.
     ids: Option<&'a mut Identifications>,
@@ -63,7 +63,7 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
         }
     }
 
-    /// Packets of more than `whole` octets are cut: the path does not carry them (RFC 9260 §6.9).
+    /// Packets of more than `whole` bytes are cut: the path does not carry them (RFC 9260 §6.9).
     fn cut_above(mut self, whole: usize, ids: &'a mut Identifications) -> Self {
         self.whole = whole;
         self.ids = Some(ids);
@@ -75,8 +75,8 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
         self.sent > 0
     }
 
-    /// Frames that a packet of `len` octets takes at most: one, but for what is cut. Pieces are of whole units of
-    /// eight octets, and one has the UDP header, each that of a fragment.
+    /// Frames that a packet of `len` bytes takes at most: one, but for what is cut. Pieces are of whole units of
+    /// eight bytes, and one has the UDP header, each that of a fragment.
     fn frames(&self, len: usize) -> usize {
         let least = self.whole.saturating_sub(15).max(8);
         if len <= self.whole { 1 } else { (len + UDP_HEADER).div_ceil(least) }

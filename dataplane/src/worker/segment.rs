@@ -28,13 +28,13 @@ impl<Io: PortIo> Core<Io> {
         unverified: bool,
         now: Instant,
     ) {
-        let octets = &arrival.frame.octets()[arrival.span.clone()];
+        let bytes = &arrival.frame.octets()[arrival.span.clone()];
         let (source, destination) = (arrival.flow.remote.ip(), arrival.flow.local.ip());
-        if unverified && checksum::segment(source, destination, TCP, octets) != 0 {
+        if unverified && checksum::segment(source, destination, TCP, bytes) != 0 {
             return self.env.control.counters().drops.count(DropReason::L4Checksum);
         }
         let mut segment = Segment { ce, ..Segment::default() };
-        if let Err(reason) = segment.read(octets) {
+        if let Err(reason) = segment.read(bytes) {
             return self.env.control.counters().drops.count_tcp(reason);
         }
         // The burst itself may have opened or ended the stream meanwhile, and another's hash may be the same.

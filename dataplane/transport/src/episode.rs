@@ -80,7 +80,7 @@ pub enum Proof {
 }
 
 impl Episode {
-    /// Begins with `prior` in force and `flight` octets outstanding.
+    /// Begins with `prior` in force and `flight` bytes outstanding.
     pub fn new(prior: Saved, flight: u64, by_timeout: bool) -> Self {
         Episode {
             prior,

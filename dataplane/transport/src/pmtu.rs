@@ -7,7 +7,7 @@
 //!                   hole sends us    or never objected to     worth a probe
 //! ```
 //!
-//! Pure: no clock of its own, no connection. All sizes are of what is inside of IP packets, in octets: the MTU less
+//! Pure: no clock of its own, no connection. All sizes are of what is inside of IP packets, in bytes: the MTU less
 //! the headers that the protocol does not count. TCP's are MSSs, payload and options without IP and fixed TCP
 //! header; SCTP's are packets, without IP's header and UDP's.
 
@@ -76,7 +76,7 @@ pub struct Search {
     high: u16,
     limit: u16,
     floor: u16,
-    /// Octets of an MTU that sizes do not count.
+    /// Bytes of an MTU that sizes do not count.
     headers: u16,
     /// MTU that a black hole sends us to.
     base: u16,
@@ -91,7 +91,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Nothing is known: `limit` is in use. `headers` are the octets that sizes do not count,
+    /// Nothing is known: `limit` is in use. `headers` are the bytes that sizes do not count,
     /// `min_mtu` is the least MTU that is accepted for IPv4 paths.
     pub fn new(limit: u16, headers: u16, v6: bool, min_mtu: u16) -> Self {
         let floor = if v6 { MIN_V6 } else { min_mtu };

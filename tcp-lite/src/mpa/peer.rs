@@ -2,7 +2,7 @@
 //!
 //! | peer | private data | markers | ready-to-receive message | besides |
 //! |---|---|---|---|---|
-//! | standard | 512 octets | yes | Write, Read, Send | |
+//! | standard | 512 bytes | yes | Write, Read, Send | |
 //! | siw (Linux's soft iWARP) | 252 | rejects a request for them | Write, Read; STag 1 | |
 //! | cxgb4 (Chelsio T-series) | 252 | yes | Read, Write; refuses STag 0 | |
 //! | irdma (Intel) | 512 | yes | Read, Write | |
@@ -16,7 +16,7 @@ use ddp::Stag;
 use ddp::enhanced::Rtr;
 use wire::mpa::MAX_PRIVATE_DATA;
 
-/// Octets of the ULP's private data that fit the 256 of siw and of Chelsio behind the enhanced data.
+/// Bytes of the ULP's private data that fit the 256 of siw and of Chelsio behind the enhanced data.
 const SMALL_PRIVATE_DATA: usize = 252;
 
 /// A kind of peer.
@@ -56,7 +56,7 @@ impl Peer {
         Peer::ALL.into_iter().find(|peer| peer.name() == name)
     }
 
-    /// Octets of the ULP's private data that it takes.
+    /// Bytes of the ULP's private data that it takes.
     pub const fn private_data_limit(self) -> usize {
         match self {
             Peer::Siw | Peer::Cxgb4 => SMALL_PRIVATE_DATA,
@@ -70,7 +70,7 @@ impl Peer {
     }
 
     /// STag of a ready-to-receive RDMA Write, or of the peer's buffer in a ready-to-receive RDMA Read.
-    /// It has no octets, so it need not be valid (RFC 5041 §5.2); Chelsio refuses zero all the same.
+    /// It has no bytes, so it need not be valid (RFC 5041 §5.2); Chelsio refuses zero all the same.
     pub const fn rtr_stag(self) -> Stag {
         match self {
             Peer::Siw | Peer::Cxgb4 => Stag(1),

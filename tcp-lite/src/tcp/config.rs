@@ -164,16 +164,16 @@ pub struct Config {
     pub push_segments: bool,
     /// Ask by a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
     pub tail_loss_probe: bool,
-    /// Most unacknowledged segments; each takes a record of 16 octets.
+    /// Most unacknowledged segments; each takes a record of 16 bytes.
     pub max_records: usize,
-    /// Receive window to advertise when the upper layer has the room, octets, at most 1 GiB
+    /// Receive window to advertise when the upper layer has the room, bytes, at most 1 GiB
     /// (RFC 7323 §2.3).
     pub receive_window: u32,
     /// Most ranges kept beyond a gap in what was received; what would need more is refused.
     pub max_ranges: usize,
     /// Probing of idle connections; off by default (RFC 9293 §3.8.4 MUST-25).
     pub keepalive: Option<Keepalive>,
-    /// A smaller MSS of a peer is taken for this, against floods of tiny segments; octets, ≥ 1 + 12.
+    /// A smaller MSS of a peer is taken for this, against floods of tiny segments; bytes, ≥ 1 + 12.
     pub min_mss: u16,
     /// Challenge acknowledgements per second and connection (RFC 5961 §7).
     pub challenge_acks_per_second: u32,

@@ -213,7 +213,7 @@ impl Connection {
         self.delete(CloseReason::Aborted);
     }
 
-    /// True when octets from `seq` on have been sent and not acknowledged: an ICMP message about such a
+    /// True when bytes from `seq` on have been sent and not acknowledged: an ICMP message about such a
     /// segment may be accepted (RFC 5927 §4.1).
     pub fn is_in_flight(&self, seq: SeqNumber) -> bool {
         let seq = self.send.una.near(seq);
@@ -240,7 +240,7 @@ impl Connection {
         (self.local_port, self.remote_port)
     }
 
-    /// Effective maximum segment size: payload octets of a data segment, options deducted (RFC 9293
+    /// Effective maximum segment size: payload bytes of a data segment, options deducted (RFC 9293
     /// §3.7.1). Meaningful once connected.
     pub fn emss(&self) -> usize {
         self.send.emss()
@@ -255,7 +255,7 @@ impl Connection {
         stats
     }
 
-    /// Octets that the peer has acknowledged, the FIN counted.
+    /// Bytes that the peer has acknowledged, the FIN counted.
     pub fn octets_acknowledged(&self) -> u64 {
         self.send.una.since(self.send.iss().plus(1))
     }

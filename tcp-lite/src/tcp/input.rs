@@ -19,7 +19,7 @@ use super::window::{Acceptance, acceptance};
 use crate::seam::{SegmentSource, SpanSink};
 
 impl Connection {
-    /// A segment of this connection arrived (RFC 9293 §3.10.7). Octets never taken before go up at once.
+    /// A segment of this connection arrived (RFC 9293 §3.10.7). Bytes never taken before go up at once.
     /// Answers are sent by the next [`poll_transmit`](Self::poll_transmit).
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! TCP (RFC 9293) without buffers, below MPA.
 //!
-//! Octets that arrive go up at once, in order or not ([`SpanSink`](crate::seam::SpanSink)); what remains
-//! is which ranges were taken. Octets that leave are written by the upper layer straight into the packet
-//! ([`SegmentSource`](crate::seam::SegmentSource)); what remains is a record of 16 octets per segment, and a
-//! retransmission asks for the same octets again.
+//! Bytes that arrive go up at once, in order or not ([`SpanSink`](crate::seam::SpanSink)); what remains
+//! is which ranges were taken. Bytes that leave are written by the upper layer straight into the packet
+//! ([`SegmentSource`](crate::seam::SegmentSource)); what remains is a record of 16 bytes per segment, and a
+//! retransmission asks for the same bytes again.
 //!
 //! A [`Connection`] is sans-IO. Its owner calls, in any order and as often as it likes:
 //!
@@ -18,8 +18,8 @@
 //! The connection exists until [`Connection::state`] is CLOSED; even then `poll_transmit` once more, because
 //! a reset may be due.
 //!
-//! Left out: Nagle's algorithm (MPA packs what can be packed), the urgent mechanism (its octets are
-//! ordinary octets here), data on SYN segments (ignored, the peer sends it again).
+//! Left out: Nagle's algorithm (MPA packs what can be packed), the urgent mechanism (its bytes are
+//! ordinary bytes here), data on SYN segments (ignored, the peer sends it again).
 
 mod acks;
 mod challenge;

@@ -292,7 +292,7 @@ impl Connection {
         Sent::Yes
     }
 
-    /// Lets the source write at most `room` octets.
+    /// Lets the source write at most `room` bytes.
     fn write_new<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -314,7 +314,7 @@ impl Connection {
         Sent::Yes
     }
 
-    /// Writes the header of a segment with `len` octets of new data; returns whether it carries the FIN.
+    /// Writes the header of a segment with `len` bytes of new data; returns whether it carries the FIN.
     fn head_new(
         &mut self,
         now: Instant,
@@ -363,7 +363,7 @@ impl Connection {
         Sent::Yes
     }
 
-    /// New octets went out. The timer of what is in flight is the caller's to set, once for all of a burst.
+    /// New bytes went out. The timer of what is in flight is the caller's to set, once for all of a burst.
     fn sent_new(&mut self, now: Instant, len: usize, fin: bool) {
         if self.send.out.board.is_empty() {
             self.send.progress_at = now;
@@ -381,7 +381,7 @@ impl Connection {
         }
     }
 
-    /// Sends a segment again: the same octets at the same boundaries, cut only where the path or the
+    /// Sends a segment again: the same bytes at the same boundaries, cut only where the path or the
     /// peer's window has become smaller.
     fn resend<U: SegmentSource + SpanSink>(
         &mut self,
@@ -479,7 +479,7 @@ impl Connection {
         self.restart_rto(now);
     }
 
-    /// Probes a closed window: what is outstanding again, or one octet of new data (RFC 9293 §3.8.6.1
+    /// Probes a closed window: what is outstanding again, or one byte of new data (RFC 9293 §3.8.6.1
     /// MUST-36).
     fn send_probe<U: SegmentSource + SpanSink>(
         &mut self,

@@ -18,7 +18,7 @@ use super::scoreboard::ProbeFate;
 use super::segment::HEADER_LEN;
 use super::seq::{ExtSeq, SeqNumber};
 
-/// Octets of IP headers without options.
+/// Bytes of IP headers without options.
 const IPV4: u16 = 20;
 const IPV6: u16 = 40;
 
@@ -109,14 +109,14 @@ impl PathMtu {
 }
 
 impl Connection {
-    /// The path carries segments of at most `mss` octets (MTU less IP and fixed TCP header), says the
+    /// The path carries segments of at most `mss` bytes (MTU less IP and fixed TCP header), says the
     /// interface, or what other streams have found out. Never below the configured minimum, never above
     /// what the peer takes; it is probed again after [`PathMtuConfig::raise`](super::PathMtuConfig).
     pub fn path_mtu(&mut self, now: Instant, mss: u16) {
         self.believe(now, mss.max(self.config.min_mss));
     }
 
-    /// A router reports that a packet of at most `mtu` octets would have passed instead of the one whose
+    /// A router reports that a packet of at most `mtu` bytes would have passed instead of the one whose
     /// segment began at `seq` (RFC 1191 §4, RFC 4443 §3.2). The caller has found the connection by the
     /// quoted ports and addresses.
     pub fn packet_too_big(&mut self, now: Instant, mtu: u16, seq: SeqNumber) -> TooBig {
@@ -260,7 +260,7 @@ impl Connection {
 
     // --- probes -------------------------------------------------------------------------------------
 
-    /// Octets of payload for a probe that may go out now (RFC 4821 §7.4): nothing is lost, none is under
+    /// Bytes of payload for a probe that may go out now (RFC 4821 §7.4): nothing is lost, none is under
     /// way, both windows have room.
     pub(super) fn probe_due(&self, now: Instant) -> Option<usize> {
         // While nothing else was found, the limit is in use.

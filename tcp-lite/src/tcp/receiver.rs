@@ -1,6 +1,6 @@
 //! The receive half: what was taken, what to acknowledge, how much to let the peer send.
 //!
-//! Every octet goes up at once and at most once; this half remembers ranges only.
+//! Every byte goes up at once and at most once; this half remembers ranges only.
 
 use arrayvec::ArrayVec;
 use base::{Blank, Instant, Lazy};
@@ -48,9 +48,9 @@ pub(crate) struct Receiver {
     ts_recent_at: u32,
     /// Last.ACK.sent (RFC 7323 §4.3).
     last_ack_sent: ExtSeq,
-    /// Configured window, octets.
+    /// Configured window, bytes.
     target: u32,
-    /// RMSS: most octets of payload that the peer puts into a segment.
+    /// RMSS: most bytes of payload that the peer puts into a segment.
     rmss: u16,
     /// Our window scale shift.
     pub(crate) shift: u8,
@@ -105,7 +105,7 @@ impl Blank for Apart {
 pub(crate) enum Text {
     /// Something was taken, or there was nothing new in it.
     Taken,
-    /// New octets, none of which was taken.
+    /// New bytes, none of which was taken.
     Refused,
 }
 
@@ -149,7 +149,7 @@ impl Receiver {
         self.apart.is_blank()
     }
 
-    /// Octets taken, in order or beyond a gap.
+    /// Bytes taken, in order or beyond a gap.
     pub(crate) fn octets(&self) -> u64 {
         let fin = self.fin().is_some_and(|fin| fin < self.nxt);
         self.offset(self.nxt) - u64::from(fin) + self.apart.ranges.octets()
@@ -167,7 +167,7 @@ impl Receiver {
         !self.apart.ranges.is_empty()
     }
 
-    /// Stream offset of a sequence number: zero for the first octet after the SYN.
+    /// Stream offset of a sequence number: zero for the first byte after the SYN.
     pub(crate) fn offset(&self, seq: ExtSeq) -> u64 {
         seq.since(self.irs().plus(1))
     }
@@ -195,9 +195,9 @@ impl Receiver {
         let mut at = start.max(self.nxt);
         while let Some(gap) = self.apart.ranges.first_gap(at, end) {
             let from = gap.start.since(start) as usize;
-            let octets = &payload[from..from + gap.len() as usize];
+            let bytes = &payload[from..from + gap.len() as usize];
             fresh += gap.len();
-            taken += self.hand_up(now, gap, octets, config, stats, up);
+            taken += self.hand_up(now, gap, bytes, config, stats, up);
             at = gap.end.max(self.nxt);
         }
         if beyond && let Some(range) = self.apart.ranges.containing(start) {
@@ -237,7 +237,7 @@ impl Receiver {
         quick
     }
 
-    /// Octets `start..end` arrive. The first contiguous part of them that was taken before is reported to
+    /// Bytes `start..end` arrive. The first contiguous part of them that was taken before is reported to
     /// the peer once (RFC 2883 §4).
     pub(crate) fn came_twice(&mut self, start: ExtSeq, end: ExtSeq) {
         if !self.d_sacks {
@@ -264,7 +264,7 @@ impl Receiver {
         &mut self,
         now: Instant,
         gap: Range,
-        octets: &[u8],
+        bytes: &[u8],
         config: &Config,
         stats: &mut Counts,
         up: &mut impl SpanSink,
@@ -274,7 +274,7 @@ impl Receiver {
             return 0;
         }
         let offset = self.offset(gap.start);
-        let taken = match up.span(now, offset, octets, in_order) {
+        let taken = match up.span(now, offset, bytes, in_order) {
             Taken::All => gap,
             Taken::Only(part) => {
                 let start = part.start.clamp(offset, offset + gap.len());

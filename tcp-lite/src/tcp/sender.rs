@@ -132,17 +132,17 @@ impl Sender {
         ExtSeq::initial(self.iss)
     }
 
-    /// Stream offset of a sequence number: zero for the first octet after the SYN.
+    /// Stream offset of a sequence number: zero for the first byte after the SYN.
     pub(crate) fn offset(&self, seq: ExtSeq) -> u64 {
         seq.since(self.iss().plus(1))
     }
 
-    /// Octets sent at least once.
+    /// Bytes sent at least once.
     pub(crate) fn octets(&self) -> u64 {
         self.offset(self.nxt).saturating_sub(self.fin_sent.into())
     }
 
-    /// Octets acknowledged, the FIN not counted.
+    /// Bytes acknowledged, the FIN not counted.
     pub(crate) fn acknowledged_offset(&self) -> u64 {
         self.offset(self.una) - u64::from(self.fin_sent && self.una == self.nxt)
     }
@@ -192,12 +192,12 @@ impl Sender {
         self.recovery.rtt().srtt().is_some_and(|srtt| srtt >= pacing::MIN_RTT)
     }
 
-    /// A segment of `octets` was sent.
-    pub(crate) fn on_sent(&mut self, now: Instant, octets: u64, config: &Config) {
+    /// A segment of `bytes` was sent.
+    pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64, config: &Config) {
         if let Some(pace) = self.pace(config) {
-            self.out.state.on_paced(now, octets, pace);
+            self.out.state.on_paced(now, bytes, pace);
         }
-        self.recovery.on_sent(octets);
+        self.recovery.on_sent(bytes);
     }
 
     /// Sequence number of a segment without data: SND.NXT, or where the peer's window ends when that is
@@ -209,7 +209,7 @@ impl Sender {
         self.nxt.min(self.right_edge()).max(self.una)
     }
 
-    /// Longest payload that was acknowledged at once, octets (RFC 5927 §7.2, maxsizeacked).
+    /// Longest payload that was acknowledged at once, bytes (RFC 5927 §7.2, maxsizeacked).
     pub(crate) fn longest_acked(&self) -> u16 {
         self.longest_acked.max(self.out.board.longest_acked())
     }
@@ -225,7 +225,7 @@ impl Sender {
 
     // --- segment size -------------------------------------------------------------------------------
 
-    /// Effective MSS: octets of payload in a segment.
+    /// Effective MSS: bytes of payload in a segment.
     #[inline]
     pub(crate) fn emss(&self) -> usize {
         self.size.emss() as usize

@@ -14,13 +14,13 @@ pub struct Stats {
     pub segments_in: u64,
     /// Segments sent, retransmissions and acknowledgements included.
     pub segments_out: u64,
-    /// Octets of the stream sent for the first time.
+    /// Bytes of the stream sent for the first time.
     pub octets_out: u64,
-    /// Octets cumulatively acknowledged by the peer.
+    /// Bytes cumulatively acknowledged by the peer.
     pub octets_acknowledged: u64,
     /// Segments without data, SYN, FIN and RST, that only acknowledge.
     pub acks_out: u64,
-    /// Times that a burst waited for its turn by pacing.
+    /// Times that pacing delayed a burst.
     pub paced_waits: u64,
     /// Probes of a closed window.
     pub window_probes: u64,
@@ -41,19 +41,19 @@ pub struct Stats {
 /// What was received of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReceiverStats {
-    /// Octets of the stream that the upper layer took, each once.
+    /// Bytes of the stream that the upper layer took, each once.
     pub octets: u64,
-    /// Of these, octets taken beyond a gap.
+    /// Of these, bytes taken beyond a gap.
     pub octets_out_of_order: u64,
-    /// Octets received again after they had been taken.
+    /// Bytes received again after they had been taken.
     pub octets_duplicate: u64,
-    /// Octets in the window that were not taken: by the upper layer or past the bound on ranges.
+    /// Bytes in the window that were not taken: by the upper layer or past the bound on ranges.
     pub octets_refused: u64,
     /// Acknowledgements with D-SACK sent.
     pub d_sacks: u64,
     /// Data segments that the network marked instead of dropping them (RFC 3168).
     pub ecn_marks: u64,
-    /// Most octets ever kept track of beyond a gap.
+    /// Most bytes ever kept track of beyond a gap.
     pub out_of_order_max: u64,
 }
 
@@ -62,7 +62,7 @@ pub struct ReceiverStats {
 pub struct LossStats {
     /// Segments sent again.
     pub segments_retransmitted: u64,
-    /// Octets sent again.
+    /// Bytes sent again.
     pub octets_retransmitted: u64,
     /// Duplicate acknowledgements received (RFC 5681 §2).
     pub duplicate_acks_in: u64,
@@ -184,21 +184,21 @@ impl Counts {
 pub struct Info {
     /// State.
     pub state: State,
-    /// Effective maximum segment size, octets of payload.
+    /// Effective maximum segment size, bytes of payload.
     pub emss: usize,
     /// Smoothed round-trip time, once measured.
     pub srtt: Option<Duration>,
     /// Retransmission time-out with its present backing off.
     pub rto: Duration,
-    /// Congestion window, octets.
+    /// Congestion window, bytes.
     pub cwnd: u64,
-    /// Slow-start threshold, octets; `u64::MAX` before the first loss.
+    /// Slow-start threshold, bytes; `u64::MAX` before the first loss.
     pub ssthresh: u64,
-    /// Window the peer grants beyond what it acknowledged, octets.
+    /// Window the peer grants beyond what it acknowledged, bytes.
     pub send_window: u64,
-    /// Octets sent and not acknowledged.
+    /// Bytes sent and not acknowledged.
     pub flight: u64,
-    /// Window last advertised to the peer, octets.
+    /// Window last advertised to the peer, bytes.
     pub receive_window: u64,
     /// Ranges taken beyond a gap.
     pub ranges: usize,

@@ -17,7 +17,7 @@ pub(crate) enum Acceptance {
     Unacceptable,
 }
 
-/// Judges a segment of `len` octets of sequence space at `seq` against the window
+/// Judges a segment of `len` bytes of sequence space at `seq` against the window
 /// `rcv_nxt..right_edge`.
 pub(crate) fn acceptance(seq: ExtSeq, len: u32, rcv_nxt: ExtSeq, right_edge: ExtSeq) -> Acceptance {
     let inside = |at: ExtSeq| rcv_nxt <= at && at < right_edge;
@@ -44,7 +44,7 @@ pub(crate) struct ReceiveWindow {
     pub(crate) rcv_nxt: ExtSeq,
     /// Right edge advertised last.
     pub(crate) right_edge: ExtSeq,
-    /// Octets wanted in the window: the configured target or the room above, whichever is less.
+    /// Bytes wanted in the window: the configured target or the room above, whichever is less.
     pub(crate) wanted: u64,
     /// Least advance of the right edge, min(RMSS, half the configured window).
     pub(crate) step: u64,
@@ -95,7 +95,7 @@ pub(crate) enum SendRoom {
     Closed,
 }
 
-/// How much of a `usable` window to use for a segment of at most `emss` octets.
+/// How much of a `usable` window to use for a segment of at most `emss` bytes.
 pub(crate) fn send_room(
     usable: u64,
     emss: usize,
@@ -126,7 +126,7 @@ mod tests {
         if n < 0 { base.minus(n.unsigned_abs()) } else { base.plus(n as u64) }
     }
 
-    // RFC 9293 §3.10.7.4, table 6: all four cases and their edges; window 10 octets or none. An empty
+    // RFC 9293 §3.10.7.4, table 6: all four cases and their edges; window 10 bytes or none. An empty
     // segment at the right edge is taken.
     #[test]
     fn acceptability_table() {

@@ -22,10 +22,10 @@ use super::stats::Stats;
 use super::timers::{Timer, Timers};
 use super::waiting::{Due, Waiting};
 
-/// Most octets of the reason of an ABORT that are kept.
+/// Most bytes of the reason of an ABORT that are kept.
 pub(super) const MAX_REASON: usize = 128;
 
-/// Octets of the smallest packet that a path is thought to carry: one DATA chunk with the least that the largest
+/// Bytes of the smallest packet that a path is thought to carry: one DATA chunk with the least that the largest
 /// DDP segment may be, and its DDP-SSN (RFC 5043 §9). What IPv4's least MTU of 576 leaves in UDP.
 pub const MIN_PACKET: usize = 12 + padded(16 + 2 + MIN_MESSAGE);
 const _: () = assert!(MIN_PACKET == 576 - 20 - 8);
@@ -56,7 +56,7 @@ pub enum CloseReason {
     PeerAborted {
         /// Code of the first error cause, if there is one (RFC 9260 §3.3.10).
         cause: Option<u16>,
-        /// Upper Layer Abort Reason, the first 128 octets (RFC 9260 §3.3.10.12).
+        /// Upper Layer Abort Reason, the first 128 bytes (RFC 9260 §3.3.10.12).
         reason: Box<[u8]>,
     },
     /// The peer answered the INIT with an ABORT: there is no listener, or it refuses us.
@@ -133,7 +133,7 @@ pub struct Association {
     pub(super) identity: Identity,
     /// Pairs of streams; zero before they are agreed on.
     pub(super) streams: u16,
-    /// Octets of a packet that the path is thought to carry.
+    /// Bytes of a packet that the path is thought to carry.
     pub(super) packet_len: usize,
     pub(super) path: PathMtu,
     /// Meaningful from COOKIE-ECHOED on, both.
@@ -154,7 +154,7 @@ pub struct Association {
 
 impl Association {
     /// Active open: COOKIE-WAIT. `packet_len` is what a packet can carry at most, the path's MTU less the
-    /// headers below SCTP, in octets.
+    /// headers below SCTP, in bytes.
     pub fn connect(
         config: Arc<Config>,
         secrets: Arc<Secrets>,
@@ -381,7 +381,7 @@ impl Association {
         self.errors
     }
 
-    /// Octets of the largest packet that the path is known to carry; a longer one (a message from before the
+    /// Bytes of the largest packet that the path is known to carry; a longer one (a message from before the
     /// path had narrowed) is for IP to fragment (RFC 9260 §6.9).
     pub fn path_len(&self) -> usize {
         self.packet_len

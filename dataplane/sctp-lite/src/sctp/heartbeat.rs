@@ -16,13 +16,13 @@ use super::association::Association;
 use super::secrets::Purpose;
 use super::timers::Timer;
 
-/// Octets of our Heartbeat Info: a nonce (RFC 9260 §3.3.5: 64 bits or more).
+/// Bytes of our Heartbeat Info: a nonce (RFC 9260 §3.3.5: 64 bits or more).
 pub(super) const INFO_LEN: usize = 8;
 
 /// HEARTBEATs that wait to be answered; what comes beyond is not.
 const MAX_WAITING: usize = 4;
 
-/// Octets of a HEARTBEAT that is answered, at most.
+/// Bytes of a HEARTBEAT that is answered, at most.
 const MAX_VALUE: usize = 1024;
 
 /// Doublings of the time that an answer may take.

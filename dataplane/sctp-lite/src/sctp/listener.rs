@@ -62,7 +62,7 @@ impl Listener {
                 Ok(()) => Arrived::Answered,
                 Err(reason) => Arrived::Dropped(reason),
             },
-            Ok(Chunk::CookieEcho(octets)) => self.cookie(now, ends, packet.tag(), octets, tx),
+            Ok(Chunk::CookieEcho(bytes)) => self.cookie(now, ends, packet.tag(), bytes, tx),
             _ => Arrived::Dropped(out_of_the_blue(ends, packet, tx)),
         }
     }
@@ -103,10 +103,10 @@ impl Listener {
         now: Instant,
         ends: &Ends,
         tag: Tag,
-        octets: &[u8],
+        bytes: &[u8],
         tx: &mut impl TxBatch,
     ) -> Arrived {
-        let Some(cookie) = cookie::check(&self.secrets, ends, now, tag, octets) else {
+        let Some(cookie) = cookie::check(&self.secrets, ends, now, tag, bytes) else {
             return Arrived::Dropped(DropReason::BadCookie);
         };
         // A cookie with tie tags restarts an association that is gone by now; its terms are the same.

@@ -3,7 +3,7 @@
 //! Messages that arrive go up at once, whatever is missing before them
 //! ([`MessageSink`](crate::seam::MessageSink)); what remains is which TSNs were taken. Messages that leave are
 //! written by the upper layer straight into the packet ([`MessageSource`](crate::seam::MessageSource)), and a
-//! retransmission asks for the same octets again.
+//! retransmission asks for the same bytes again.
 //!
 //! A [`Listener`] answers INITs and keeps nothing. An [`Association`] is sans-IO, its `upper` both sink and
 //! source. Its owner calls, in any order and as often as it likes:

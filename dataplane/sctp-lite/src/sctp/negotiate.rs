@@ -8,10 +8,10 @@ use super::config::Config;
 use super::cookie::Terms;
 use super::drop_reason::DropReason;
 
-/// Smallest a_rwnd (RFC 9260 §3.3.2), octets.
+/// Smallest a_rwnd (RFC 9260 §3.3.2), bytes.
 const MIN_RWND: u32 = 1500;
 
-/// Octets that the report of unknown parameters takes, at most: a parameter that does not fit is left out, those
+/// Bytes that the report of unknown parameters takes, at most: a parameter that does not fit is left out, those
 /// after it may fit.
 pub(super) const MAX_REPORT: usize = 256;
 
@@ -24,7 +24,7 @@ const ADAPTATION_TYPE: [u8; 2] = wire::sctp::parameter_type::ADAPTATION.to_be_by
 pub(super) enum Unacceptable<'a> {
     /// An Initiate Tag of zero.
     NoTag,
-    /// An a_rwnd below 1500 octets.
+    /// An a_rwnd below 1500 bytes.
     SmallWindow,
     /// No streams in one of the directions.
     NoStreams,

@@ -7,7 +7,7 @@
 //!
 //! What the interface carries is in use until a report or a black hole; then larger sizes are
 //! probed, one at a time and only while data is under way, and again after
-//! [`path_mtu_raise`](super::Config::path_mtu_raise). Sizes are octets of SCTP packets.
+//! [`path_mtu_raise`](super::Config::path_mtu_raise). Sizes are bytes of SCTP packets.
 //!
 //! Left out: paths that carry less than [`MIN_PACKET`], which is used over them all the same.
 
@@ -27,7 +27,7 @@ const BASE: u16 = 1200;
 /// The least time that a probe may take (PROBE_TIMER, RFC 8899 §5.1.1).
 const PROBE_TIMER: Duration = Duration::from_secs(1);
 
-/// Octets of IP headers without options.
+/// Bytes of IP headers without options.
 const IPV4: u16 = 20;
 const IPV6: u16 = 40;
 
@@ -36,7 +36,7 @@ const IPV6: u16 = 40;
 pub(super) struct PathMtu {
     /// What the interface carries, which is in use while nothing else is found.
     limit: u16,
-    /// Octets in front of an SCTP packet, those of IP included.
+    /// Bytes in front of an SCTP packet, those of IP included.
     headers: u16,
     /// The least MTU of an IPv4 path that is accepted from a report.
     min_mtu: u16,
@@ -62,7 +62,7 @@ struct Probe {
 }
 
 impl PathMtu {
-    /// Nothing is known; packets of `len` octets are what the interface carries.
+    /// Nothing is known; packets of `len` bytes are what the interface carries.
     pub(super) fn new(len: usize, v6: bool, config: &Config) -> Self {
         PathMtu {
             limit: octets(len),
@@ -114,9 +114,9 @@ impl PathMtu {
 }
 
 impl Association {
-    /// Octets in front of its packets, IP's header included, where that is not all.
-    pub fn set_headers(&mut self, octets: u16) {
-        self.path.headers = octets;
+    /// Bytes in front of its packets, IP's header included, where that is not all.
+    pub fn set_headers(&mut self, bytes: u16) {
+        self.path.headers = bytes;
     }
 
     /// The path carries packets of at most `len` bytes, by the interface's MTU or by what other associations have
@@ -129,7 +129,7 @@ impl Association {
         self.use_path_len();
     }
 
-    /// The least size that [`path_mtu`](Self::path_mtu) takes, octets of SCTP packets.
+    /// The least size that [`path_mtu`](Self::path_mtu) takes, bytes of SCTP packets.
     pub fn least_path_len(&self) -> usize {
         self.path.floor().into()
     }

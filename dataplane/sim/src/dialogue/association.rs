@@ -22,9 +22,9 @@ use super::segments::{LOCAL_PORT, PEER_PORT};
 use super::streams::{octets, pattern, pattern_octets};
 
 const PD: PdId = PdId(1);
-/// Untagged octets that may be unfinished.
+/// Untagged bytes that may be unfinished.
 const POOL: u64 = 1 << 20;
-/// Octets of an IPv4 packet at MTU 1500 without its header.
+/// Bytes of an IPv4 packet at MTU 1500 without its header.
 const PACKET: usize = 1480;
 
 /// The settings, checked.
@@ -322,7 +322,7 @@ impl Association {
         self.with(|endpoint, _| endpoint.post(session, message))?.map_err(|e| e.to_string())
     }
 
-    /// `FROM..TO` in TOs: every octet is the pattern's, or (`placed` false) zero.
+    /// `FROM..TO` in TOs: every byte is the pattern's, or (`placed` false) zero.
     fn check_region(&self, range: &str, placed: bool) -> Result<(), String> {
         let (from, to) = range.split_once("..").ok_or("FROM..TO")?;
         let memory = self.memory.to_vec();

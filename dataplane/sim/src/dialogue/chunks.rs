@@ -1,4 +1,4 @@
-//! SCTP packets of a dialogue: built from lines and compared with them, octet by octet from the texts of the
+//! SCTP packets of a dialogue: built from lines and compared with them, byte by byte from the texts of the
 //! specifications, on purpose without a line of the code under test.
 //!
 //! TSNs are relative to the initial TSN of who sends the DATA chunks that they count; verification tags are
@@ -475,18 +475,18 @@ fn parameter(number: u16, value: &[u8]) -> Vec<u8> {
     out
 }
 
-fn parameters(mut octets: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, String> {
+fn parameters(mut bytes: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, String> {
     let mut found = Vec::new();
-    while octets.len() >= 4 {
-        let length = usize::from(be16(&octets[2..]));
-        let padded = length.next_multiple_of(4).min(octets.len());
-        if length < 4 || length > octets.len() {
-            return Err(format!("a parameter of {length} octets in {}", octets.len()));
+    while bytes.len() >= 4 {
+        let length = usize::from(be16(&bytes[2..]));
+        let padded = length.next_multiple_of(4).min(bytes.len());
+        if length < 4 || length > bytes.len() {
+            return Err(format!("a parameter of {length} octets in {}", bytes.len()));
         }
-        found.push((be16(octets), octets[4..length].to_vec()));
-        octets = &octets[padded..];
+        found.push((be16(bytes), bytes[4..length].to_vec()));
+        bytes = &bytes[padded..];
     }
-    if octets.is_empty() { Ok(found) } else { Err("octets behind the parameters".into()) }
+    if bytes.is_empty() { Ok(found) } else { Err("octets behind the parameters".into()) }
 }
 
 fn cause_codes(value: &[u8]) -> Vec<u16> {
@@ -517,10 +517,10 @@ fn list(text: Option<&str>) -> Result<Vec<u32>, String> {
     text.map_or(Ok(Vec::new()), |text| text.split(',').map(relative).collect())
 }
 
-/// The first octets of a packet in words: tag, and the chunks that are there with their numbers.
-pub fn glance(octets: &[u8]) -> Option<String> {
-    let mut text = format!("tag={:#010x}", be32(octets.get(4..8)?));
-    let mut rest = octets.get(HEADER..)?;
+/// The first bytes of a packet in words: tag, and the chunks that are there with their numbers.
+pub fn glance(bytes: &[u8]) -> Option<String> {
+    let mut text = format!("tag={:#010x}", be32(bytes.get(4..8)?));
+    let mut rest = bytes.get(HEADER..)?;
     while rest.len() >= 4 {
         let length = usize::from(be16(&rest[2..])).max(4);
         let _ = write!(text, " | {} {length}", name_of(rest[0]));

@@ -270,9 +270,9 @@ fn same(key: &str, got: u64, expected: u64) -> Result<(), String> {
 struct Above {
     inbound: Vec<u8>,
     outbound: Vec<u8>,
-    /// Octets of `outbound` that may be sent.
+    /// Bytes of `outbound` that may be sent.
     written: usize,
-    /// Octets of `outbound` that were.
+    /// Bytes of `outbound` that were.
     filled: usize,
     acknowledged: u64,
     in_order: u64,
@@ -299,9 +299,9 @@ impl Above {
 }
 
 impl SpanSink for Above {
-    fn span(&mut self, _now: Instant, offset: u64, octets: &[u8], in_order: bool) -> Taken {
-        let (start, end) = (offset as usize, offset as usize + octets.len());
-        if self.inbound.get(start..end) != Some(octets) {
+    fn span(&mut self, _now: Instant, offset: u64, bytes: &[u8], in_order: bool) -> Taken {
+        let (start, end) = (offset as usize, offset as usize + bytes.len());
+        if self.inbound.get(start..end) != Some(bytes) {
             self.wrong(format!("octets {start}..{end} that went up are not those of the stream"));
         }
         if self.taken.iter().any(|(&from, &to)| from < end as u64 && offset < to) {

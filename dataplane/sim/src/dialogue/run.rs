@@ -75,7 +75,7 @@ impl TxBatch for Batch {
             return None;
         }
         self.room.clear();
-        // Octets that the stack leaves as they are show up.
+        // Bytes that the stack leaves as they are show up.
         self.room.resize(len, 0xA5);
         self.capable = false;
         Some(&mut self.room)
@@ -108,7 +108,7 @@ pub(super) trait Party {
     /// A `<` line. What goes out at once goes to `tx`; returns what was sent, in words.
     fn send(&mut self, now: Instant, action: &Action, tx: &mut Batch) -> Result<String, String>;
     /// Takes apart what the stack has sent.
-    fn sent(&self, octets: &[u8], ect: bool) -> Result<Self::Sent, String>;
+    fn sent(&self, bytes: &[u8], ect: bool) -> Result<Self::Sent, String>;
     /// In words.
     fn show(&self, sent: &Self::Sent) -> String;
     /// A `>` line.
@@ -269,8 +269,8 @@ impl<P: Party> Run<P> {
     fn collect(&mut self, tx: &mut Batch) -> Result<bool, String> {
         let segments = tx.take_with_ect();
         let any = !segments.is_empty();
-        for (octets, ect) in segments {
-            let sent = self.party.sent(&octets, ect)?;
+        for (bytes, ect) in segments {
+            let sent = self.party.sent(&bytes, ect)?;
             let _ = writeln!(self.transcript, "{:?} > {}", self.now, self.party.show(&sent));
             self.sent.push_back((self.now, sent));
         }

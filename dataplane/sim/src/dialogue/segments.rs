@@ -94,8 +94,8 @@ impl<S: Subject> Party for Tcp<S> {
         let segment = self.exchange.written(line)?;
         let relative = segment.seq.wrapping_sub(self.exchange.peer_iss);
         let words = self.exchange.show(&segment, true);
-        let octets = segment.emit();
-        let mut seg = match tcp::Segment::parse(&octets) {
+        let bytes = segment.emit();
+        let mut seg = match tcp::Segment::parse(&bytes) {
             Ok(seg) => seg,
             Err(reason) => {
                 self.last_drop = reason.name().to_owned();
@@ -122,8 +122,8 @@ impl<S: Subject> Party for Tcp<S> {
         Ok(words)
     }
 
-    fn sent(&self, octets: &[u8], ect: bool) -> Result<Self::Sent, String> {
-        let segment = Segment::parse(octets).ok_or("the stack sent something malformed")?;
+    fn sent(&self, bytes: &[u8], ect: bool) -> Result<Self::Sent, String> {
+        let segment = Segment::parse(bytes).ok_or("the stack sent something malformed")?;
         Ok((segment, ect))
     }
 

@@ -20,7 +20,7 @@ use super::segments::Subject;
 use super::streams::{Streams, octets, pattern, pattern_octets};
 
 const PD: PdId = PdId(1);
-/// Untagged octets that may be unfinished.
+/// Untagged bytes that may be unfinished.
 const POOL: u64 = 1 << 20;
 
 /// An endpoint and what a worker would lend to it.
@@ -224,7 +224,7 @@ impl Stream {
         self.with(|endpoint, _| endpoint.post_rdmap(request))?.map_err(|e| e.to_string())
     }
 
-    /// `FROM..TO` in TOs: every octet is the pattern's, or (`placed` false) zero.
+    /// `FROM..TO` in TOs: every byte is the pattern's, or (`placed` false) zero.
     fn check_region(&self, range: &str, placed: bool) -> Result<(), String> {
         let (from, to) = range.split_once("..").ok_or("FROM..TO")?;
         let (from, to) = (number(from)?, number(to)?);

@@ -43,7 +43,7 @@ impl Scenario {
         let boxes = [&config.forward.middlebox, &config.backward.middlebox];
         if mtu >= 1280 && boxes.iter().all(|b| b.split.is_never()) {
             // The request is one segment: were it several, the loss of the first would cost the connection,
-            // because a cookie comes back in the first octet's segment alone (RFC 4987 §3.6).
+            // because a cookie comes back in the first byte's segment alone (RFC 4987 §3.6).
             config.server.syn_cookies = one_in(&mut rng, 3);
         }
         let load = |rng: &mut Rng| Load {

@@ -77,8 +77,8 @@ impl<Io: PortIo> Core<Io> {
         udp: Option<u16>,
         now: Instant,
     ) {
-        let octets = &arrival.frame.octets()[arrival.span.clone()];
-        let packet = match Packet::new(octets) {
+        let bytes = &arrival.frame.octets()[arrival.span.clone()];
+        let packet = match Packet::new(bytes) {
             Ok(packet) if packet.checksum_ok() => packet,
             Ok(_) => return self.env.control.counters().drops.count_sctp(Refused::BadChecksum),
             Err(_) => return self.env.control.counters().drops.count_sctp(Refused::BadHeader),

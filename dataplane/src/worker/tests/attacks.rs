@@ -128,7 +128,7 @@ impl Scene {
         while self.air.front().is_some_and(|(at, ..)| *at <= now) {
             let Some((_, from, frame)) = self.air.pop_front() else { break };
             for (to, host) in self.net.hosts.iter_mut().enumerate() {
-                // A switch: the last octet of a link-layer address is the host's number.
+                // A switch: the last byte of a link-layer address is the host's number.
                 let named = frame.0[0] & 1 != 0 || usize::from(frame.0[5]) == to + 1;
                 if to != from && named {
                     host.arrive(frame.clone());

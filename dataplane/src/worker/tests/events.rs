@@ -30,7 +30,7 @@ const FLOOD: usize = 4000;
 /// What floods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flood {
-    /// Tagged messages without octets of bare DDP, which name any STag.
+    /// Tagged messages without bytes of bare DDP, which name any STag.
     Ddp(Transport),
     /// RDMA Writes to a region of a listener with a service.
     Rdmap(Transport),
@@ -189,7 +189,7 @@ fn feed(net: &mut Net, stream: StreamId, flood: Flood, posted: &mut usize, sent:
     }
 }
 
-/// Writes `len` octets from the other host, over a stream that stands, and has them acknowledged.
+/// Writes `len` bytes from the other host, over a stream that stands, and has them acknowledged.
 fn write(net: &mut Net, stream: StreamId, source: &Memory, to: Stag, len: usize) {
     let ticket = net.hosts[OTHER].write(stream, (SOURCE, source), to, len as u32);
     net.wait_sent(OTHER, ticket);

@@ -34,7 +34,7 @@ pub(super) fn divert(net: &mut Net, len: usize) -> Taken {
     taken
 }
 
-/// Octets `range` of the payload of an IPv4 frame, as a fragment.
+/// Bytes `range` of the payload of an IPv4 frame, as a fragment.
 fn fragment(frame: &[u8], id: u16, range: std::ops::Range<usize>, more: bool) -> TestFrame {
     let mut out = frame[..34].to_vec();
     out[16..18].copy_from_slice(&(20 + range.len() as u16).to_be_bytes());

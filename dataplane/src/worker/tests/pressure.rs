@@ -122,7 +122,7 @@ fn streams_are_served_round_robin() {
         });
     }
     let more = net.hosts[0].count("tx_octets") - begin;
-    assert!(more < len as u64, "{more} octets after the first of four was through");
+    assert!(more < len as u64, "{more} bytes after the first of four was through");
 }
 
 #[test]

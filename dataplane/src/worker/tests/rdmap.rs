@@ -156,8 +156,8 @@ impl Bench {
     }
 }
 
-fn send(octets: &[u8]) -> WorkRequest<Memory> {
-    let source = Source::Octets(octets.into());
+fn send(bytes: &[u8]) -> WorkRequest<Memory> {
+    let source = Source::Octets(bytes.into());
     WorkRequest::send(source, Cookie::of(0))
 }
 
@@ -218,7 +218,7 @@ fn every_operation_between_two_workers() {
     let immediate = b.post(here, immediate);
     let last = b.post(here, send(b"all of it"));
     assert_eq!(b.finished(write), Outcome::Written);
-    let before: [u8; 8] = pattern(LEN)[LEN - 8..].try_into().expect("8 octets");
+    let before: [u8; 8] = pattern(LEN)[LEN - 8..].try_into().expect("8 bytes");
     let original = u64::from_ne_bytes(before);
     assert_eq!(b.finished(swap), Outcome::Atomic { original });
     assert_eq!(b.finished(immediate), Outcome::Sent);

@@ -44,7 +44,7 @@ fn open(net: &mut Net) -> (StreamId, StreamId) {
     net.open_as(0, 0, 1, (v4(2), PORT).into(), config())
 }
 
-/// Writes `len` octets from host 0 to a region of host 1, and compares.
+/// Writes `len` bytes from host 0 to a region of host 1, and compares.
 pub(super) fn write(net: &mut Net, stream: StreamId, len: usize) {
     let from = net.hosts[0].region(1, len, Access::NONE);
     let to = net.hosts[1].region(2, len, Access::REMOTE_WRITE);

@@ -80,7 +80,7 @@ fn report(mtu: u16, frame: &[u8]) -> TestFrame {
     assert!(v6 || frame[20] & 0x40 == 0x40, "a router cuts what it may");
     let mut message = if v6 { vec![2, 0, 0, 0, 0, 0] } else { vec![3, 4, 0, 0, 0, 0] };
     message.extend(mtu.to_be_bytes());
-    // More than eight octets behind IP's header, so that of what is in UDP SCTP's are among them.
+    // More than eight bytes behind IP's header, so that of what is in UDP SCTP's are among them.
     message.extend(&frame[14..][..if v6 { 1000 } else { 20 + 32 }]);
     let host = Host::new(&Plan::new(2));
     let (interface, mac) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 1]);
@@ -95,7 +95,7 @@ fn report(mtu: u16, frame: &[u8]) -> TestFrame {
     TestFrame(out)
 }
 
-/// Begins to write `len` octets from host 0 to a region of host 1.
+/// Begins to write `len` bytes from host 0 to a region of host 1.
 fn begin(net: &mut Net, stream: StreamId, len: usize) -> Memory {
     let from = net.hosts[0].region(1, len, Access::NONE);
     let to = net.hosts[1].region(2, len, Access::REMOTE_WRITE);

@@ -1,4 +1,4 @@
-//! The main job, from ARP to octets in their place, over each kind of network layer; and the ways in
+//! The main job, from ARP to bytes in their place, over each kind of network layer; and the ways in
 //! which streams begin and end.
 
 use std::sync::Arc;

@@ -241,7 +241,7 @@ impl Host {
         self.tell_all(|ticket| Command::AddListener { listener: listener.clone(), ticket });
     }
 
-    /// Registers a region of `len` octets with all workers.
+    /// Registers a region of `len` bytes with all workers.
     pub(super) fn region(&mut self, stag: u32, len: usize, access: Access) -> Memory {
         let config = MemoryConfig {
             backing: Backing::Anonymous,
@@ -313,8 +313,8 @@ impl Host {
         })
     }
 
-    pub(super) fn send(&mut self, stream: StreamId, octets: &[u8]) -> Ticket {
-        let source = Source::Octets(octets.into());
+    pub(super) fn send(&mut self, stream: StreamId, bytes: &[u8]) -> Ticket {
+        let source = Source::Octets(bytes.into());
         let (qn, rsvd_ulp) = (Qn(0), [0; 5]);
         let message = Message::Untagged { qn, rsvd_ulp, source, cookie: Cookie::of(0) };
         let region = None;
@@ -544,7 +544,7 @@ impl Net {
     }
 }
 
-/// Octets that are different everywhere.
+/// Bytes that are different everywhere.
 pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }

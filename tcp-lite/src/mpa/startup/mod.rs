@@ -1,4 +1,4 @@
-//! The Startup Phase (RFC 5044 §7.1, draft §8.1), both roles, in octets of the stream.
+//! The Startup Phase (RFC 5044 §7.1, draft §8.1), both roles, in bytes of the stream.
 //!
 //! ```text
 //!  initiator (draft: passive)                responder (draft: active)
@@ -32,9 +32,9 @@ use wire::mpa::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("private data of {len} octets, at most {limit} fit")]
 pub struct PrivateDataTooLong {
-    /// Octets given.
+    /// Bytes given.
     pub len: usize,
-    /// Octets that fit: 512 without what the revision or the peer takes of them, or none with the
+    /// Bytes that fit: 512 without what the revision or the peer takes of them, or none with the
     /// draft's Start Key.
     pub limit: usize,
 }
@@ -55,7 +55,7 @@ pub enum AcceptError {
 pub struct Request {
     /// Its form.
     pub revision: Revision,
-    /// The ULP's private data, at most 512 octets.
+    /// The ULP's private data, at most 512 bytes.
     pub private_data: Vec<u8>,
     /// Its IRD, ORD and ready-to-receive flags, if it has any.
     pub enhanced: Option<EnhancedRepr>,
@@ -70,7 +70,7 @@ pub enum Progress {
     Accepted {
         /// What was agreed on.
         params: Params,
-        /// The responder's private data, at most 512 octets.
+        /// The responder's private data, at most 512 bytes.
         private_data: Vec<u8>,
     },
     /// To the initiator: Full Operation, only to send a Terminate with this error.
@@ -82,7 +82,7 @@ pub enum Progress {
     },
     /// To the initiator: the responder's ULP does not want the connection.
     Rejected {
-        /// The responder's private data, at most 512 octets.
+        /// The responder's private data, at most 512 bytes.
         private_data: Vec<u8>,
         /// The IRD and ORD of the reject, if it has any (RFC 6581 §9.1).
         enhanced: Option<EnhancedRepr>,
@@ -136,8 +136,8 @@ impl Prefix {
     fn octets(&self) -> &[u8] {
         match self {
             Prefix::Nothing => &[],
-            Prefix::Enhanced(octets) => octets,
-            Prefix::SmbDirect(octets) => octets,
+            Prefix::Enhanced(bytes) => bytes,
+            Prefix::SmbDirect(bytes) => bytes,
         }
     }
 }
@@ -176,22 +176,22 @@ impl Startup {
         Startup::new(config, State::AwaitRequest)
     }
 
-    /// Everything that this end sends before its first FPDU, from the first octet of the stream on.
+    /// Everything that this end sends before its first FPDU, from the first byte of the stream on.
     pub fn output(&self) -> &[u8] {
         &self.output
     }
 
-    /// True while more octets of a start-up frame are expected.
+    /// True while more bytes of a start-up frame are expected.
     pub fn wants_input(&self) -> bool {
         matches!(self.state, State::AwaitRequest | State::AwaitReply { .. })
     }
 
-    /// The next octets of the stream, in order. Returns how many of them belong to the start-up; the
+    /// The next bytes of the stream, in order. Returns how many of them belong to the start-up; the
     /// rest, if any, are FPDUs.
     ///
     /// # Errors
     /// The stream cannot be one; RFC 5044 §8 closes the TCP connection at once.
-    pub fn input(&mut self, octets: &[u8]) -> Result<(usize, Option<Progress>), StartupError> {
+    pub fn input(&mut self, bytes: &[u8]) -> Result<(usize, Option<Progress>), StartupError> {
         let mut used = 0;
         while self.wants_input() {
             let want = self.wanted()?;
@@ -200,11 +200,11 @@ impl Startup {
                 self.received = Vec::new();
                 return Ok((used, Some(progress)));
             }
-            let n = want.min(octets.len() - used);
+            let n = want.min(bytes.len() - used);
             if n == 0 {
                 break;
             }
-            self.received.extend_from_slice(&octets[used..used + n]);
+            self.received.extend_from_slice(&bytes[used..used + n]);
             used += n;
         }
         Ok((used, None))
@@ -300,7 +300,7 @@ impl Startup {
         Ok(())
     }
 
-    /// Octets still missing of what can be judged next; zero when the frame is whole.
+    /// Bytes still missing of what can be judged next; zero when the frame is whole.
     fn wanted(&self) -> Result<usize, StartupError> {
         let have = self.received.len();
         let Some(first) = self.received.first_chunk::<START_KEY_LEN>() else {
@@ -478,11 +478,11 @@ fn is_smb_direct(config: &Config, revision: Revision) -> bool {
     config.peer == Peer::SmbDirect && revision == Revision::One
 }
 
-/// A peer that does not speak MPA is known by its first wrong octet.
-fn check_prefix(octets: &[u8]) -> Result<(), StartupError> {
-    let common = |key: &[u8]| octets.iter().zip(key).take_while(|(a, b)| a == b).count();
+/// A peer that does not speak MPA is known by its first wrong byte.
+fn check_prefix(bytes: &[u8]) -> Result<(), StartupError> {
+    let common = |key: &[u8]| bytes.iter().zip(key).take_while(|(a, b)| a == b).count();
     let best = common(&REQUEST_KEY).max(common(&REPLY_KEY)).max(common(&START_KEY));
-    if best == octets.len() { Ok(()) } else { Err(StartupError::BadKey { at: best as u8 }) }
+    if best == bytes.len() { Ok(()) } else { Err(StartupError::BadKey { at: best as u8 }) }
 }
 
 #[cfg(test)]

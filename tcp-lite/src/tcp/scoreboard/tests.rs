@@ -20,7 +20,7 @@ impl Scoreboard {
     }
 }
 
-/// Ten segments of 100 octets in flight.
+/// Ten segments of 100 bytes in flight.
 fn ten() -> Scoreboard {
     let mut board = Scoreboard::new();
     for i in 0..10 {

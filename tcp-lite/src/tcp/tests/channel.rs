@@ -1,5 +1,5 @@
 //! Whole transfers between two connections over a channel that loses, reorders and duplicates, in virtual
-//! time: every octet arrives once, and both ends come to an end.
+//! time: every byte arrives once, and both ends come to an end.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -269,7 +269,7 @@ proptest! {
 
     // RFC 9293 §3.8: both streams arrive whole, whatever the network does, with any options and windows.
     #[test]
-    fn every_octet_arrives_once(
+    fn every_byte_arrives_once(
         seed: u64,
         configs in [any_config(), any_config()],
         mss in [any_mss(), any_mss()],

@@ -70,10 +70,10 @@ fn without_delay_every_segment_is_acknowledged() {
     );
 }
 
-// RFC 9293 §3.10.7.4 SHLD-31, RFC 5681 §4.2: octets beyond a gap go up at once and are acknowledged at
+// RFC 9293 §3.10.7.4 SHLD-31, RFC 5681 §4.2: bytes beyond a gap go up at once and are acknowledged at
 // once; so is what fills the gap.
 #[test]
-fn octets_beyond_a_gap_go_up_at_once() {
+fn bytes_beyond_a_gap_go_up_at_once() {
     established(
         config(),
         "1 < . 1001:2001(1000) ack 1 win 20000
@@ -170,7 +170,7 @@ fn without_sack_each_segment_beyond_a_gap_gets_a_duplicate() {
 
 // RFC 9293 §3.10.7.4: straddling segments are trimmed; nothing goes up twice.
 #[test]
-fn only_new_octets_go_up() {
+fn only_new_bytes_go_up() {
     established(
         config(),
         "1 <+ . 101:201(100) ack 1 win 20000
@@ -205,7 +205,7 @@ fn duplicates_are_acknowledged_at_once() {
 
 // RFC 9293 §3.10.7.4: what is beyond the window is trimmed off.
 #[test]
-fn octets_beyond_the_window_are_trimmed() {
+fn bytes_beyond_the_window_are_trimmed() {
     established(
         Config { receive_window: 1000, ..config() },
         "1 room 0
@@ -217,7 +217,7 @@ fn octets_beyond_the_window_are_trimmed() {
 
 // What the upper layer does not take is as if it had never come.
 #[test]
-fn refused_octets_are_not_acknowledged() {
+fn refused_bytes_are_not_acknowledged() {
     let script = established(
         config(),
         "1 take none
@@ -276,7 +276,7 @@ fn the_number_of_ranges_is_bounded() {
 
 // RFC 9293 §3.8.5, RFC 6093: urgent data is ordinary data.
 #[test]
-fn urgent_octets_are_ordinary_octets() {
+fn urgent_bytes_are_ordinary_bytes() {
     established(
         config(),
         "1.00 < PU. 1:101(100) ack 1 win 20000

@@ -1,4 +1,4 @@
-//! Whatever arrives: no panic, no octet twice, no more than the bounds (the upper layer checks the seam).
+//! Whatever arrives: no panic, no byte twice, no more than the bounds (the upper layer checks the seam).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -173,8 +173,8 @@ impl Victim {
     fn poll(&mut self) {
         let mut batch = Batch::new(self.batch);
         self.conn.poll_transmit(self.now, &mut self.up, &mut batch);
-        for octets in &batch.segments {
-            let seg = Segment::parse(octets).expect("well-formed");
+        for bytes in &batch.segments {
+            let seg = Segment::parse(bytes).expect("well-formed");
             assert!(seg.payload.len() <= self.conn.emss());
             assert!(seg.payload.is_empty() || seg.options.sack.is_empty());
         }

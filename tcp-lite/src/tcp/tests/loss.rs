@@ -11,7 +11,7 @@ fn no_sack() -> Config {
     with(reno(), |c| c.extensions.sack = false)
 }
 
-/// Ten segments of 1000 octets in flight, all of the initial window.
+/// Ten segments of 1000 bytes in flight, all of the initial window.
 const TEN: &str = "1.0 write 10000
     1.0 > . 1:1001(1000) ack 1
     1.0 > . 1001:2001(1000) ack 1

@@ -7,7 +7,7 @@
 //!              next       gap block
 //! ```
 //!
-//! A user message goes up when its last octet is there, whatever is missing before it; what remains of it is
+//! A user message goes up when its last byte is there, whatever is missing before it; what remains of it is
 //! a number in a range. Only fragments are kept, within bounds. Nothing that was SACKed is ever dropped.
 //!
 //! Left out: order within a stream (ordered messages go up at arrival, marked so: RFC 5043 wants none), and
@@ -87,7 +87,7 @@ pub enum Violation {
 pub struct ReceiveStats {
     /// DATA chunks that were taken, fragments among them.
     pub chunks: u64,
-    /// Octets of user data in them.
+    /// Bytes of user data in them.
     pub octets: u64,
     /// DATA chunks that came again.
     pub duplicates: u64,
@@ -410,7 +410,7 @@ impl Receiver {
         self.stats
     }
 
-    /// Octets of fragments that are kept, with what their records take.
+    /// Bytes of fragments that are kept, with what their records take.
     pub fn held(&self) -> usize {
         self.fragments.held()
     }

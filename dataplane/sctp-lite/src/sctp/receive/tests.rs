@@ -99,7 +99,7 @@ impl Side {
         self.receiver.sack_due(self.sink.room)
     }
 
-    /// Sends the SACK into a packet of `room` octets: cumulative TSN, a_rwnd, blocks, duplicates.
+    /// Sends the SACK into a packet of `room` bytes: cumulative TSN, a_rwnd, blocks, duplicates.
     fn sack_in(&mut self, room: usize) -> (Tsn, u32, Vec<(u16, u16)>, Vec<Tsn>) {
         let mut out = vec![0; room];
         let ports = Ports { source: 1, destination: 2 };

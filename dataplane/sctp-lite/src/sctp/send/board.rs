@@ -1,4 +1,4 @@
-//! What was sent and is not acknowledged: one record of 32 octets per DATA chunk, in the order of TSNs, and
+//! What was sent and is not acknowledged: one record of 32 bytes per DATA chunk, in the order of TSNs, and
 //! what the peer reported in Gap Ack Blocks.
 //!
 //! ```text
@@ -30,11 +30,11 @@ pub(super) struct Board {
     /// The TSN after the Cumulative TSN Ack Point: that of the first record.
     pub(super) una: ExtSeq,
     pub(super) sacked: Ranges,
-    /// Octets in the network (RFC 6675 §4, SetPipe).
+    /// Bytes in the network (RFC 6675 §4, SetPipe).
     pipe: u64,
-    /// Octets of all chunks.
+    /// Bytes of all chunks.
     flight: u64,
-    /// Octets of user data that the peer has not reported.
+    /// Bytes of user data that the peer has not reported.
     outstanding: u64,
     /// Records that are lost and not sent again.
     awaiting: u64,
@@ -86,7 +86,7 @@ impl Board {
         self.pipe
     }
 
-    /// Octets of all chunks that are sent and not acknowledged.
+    /// Bytes of all chunks that are sent and not acknowledged.
     pub(super) fn flight(&self) -> u64 {
         self.flight
     }

@@ -2,7 +2,7 @@
 //! the path let us send, and what its SACKs mean.
 //!
 //! Messages go out unordered and never cut up, pulled from a [`MessageSource`] straight into packets; what
-//! remains of one is a record of 32 octets, and a retransmission asks for the same octets again.
+//! remains of one is a record of 32 bytes, and a retransmission asks for the same bytes again.
 //!
 //! Losses are found and repaired as RFC 8985 and RFC 6937 have it for TCP, the window grows by CUBIC: what
 //! RFC 9260 §7.2 asks for, three missing reports and the halves of Reno, is the slower of the two where
@@ -93,7 +93,7 @@ pub struct Sender {
 
 impl Sender {
     /// For an association whose first TSN is `initial_tsn`, with a peer whose INIT or INIT ACK has this `a_rwnd`,
-    /// over a path that carries SCTP packets of `packet_len` octets.
+    /// over a path that carries SCTP packets of `packet_len` bytes.
     pub fn new(
         config: &Arc<SendConfig>,
         initial_tsn: Tsn,
@@ -163,22 +163,22 @@ impl Sender {
         self.board.len()
     }
 
-    /// Longest message that a packet carries now, octets.
+    /// Longest message that a packet carries now, bytes.
     pub fn most(&self) -> usize {
         self.most
     }
 
-    /// The peer's window as the last SACK had it, octets.
+    /// The peer's window as the last SACK had it, bytes.
     pub fn peer_window(&self) -> u64 {
         self.a_rwnd
     }
 
-    /// Congestion window, octets of DATA chunks.
+    /// Congestion window, bytes of DATA chunks.
     pub fn cwnd(&self) -> u64 {
         self.recovery.cc().cwnd()
     }
 
-    /// Octets of DATA chunks that are thought to be in the network.
+    /// Bytes of DATA chunks that are thought to be in the network.
     pub fn pipe(&self) -> u64 {
         self.board.pipe()
     }
@@ -204,7 +204,7 @@ impl Sender {
         self.state.measured();
     }
 
-    /// The path carries SCTP packets of `len` octets from now on (RFC 9260 §7.3): what was longer is lost.
+    /// The path carries SCTP packets of `len` bytes from now on (RFC 9260 §7.3): what was longer is lost.
     pub fn set_packet_len(&mut self, len: usize) {
         if len == self.packet_len {
             return;
@@ -228,7 +228,7 @@ impl Sender {
         self.packet_len.max(COMMON_HEADER_LEN + wire::sctp::padded(DATA_HEADER_LEN + again))
     }
 
-    /// Octets of the DATA chunks of a full packet (PMDCS).
+    /// Bytes of the DATA chunks of a full packet (PMDCS).
     fn smss(&self) -> usize {
         self.packet_len.saturating_sub(COMMON_HEADER_LEN).max(DATA_HEADER_LEN + 4)
     }
@@ -264,14 +264,14 @@ fn one(tsn: ExtSeq) -> Range {
     Range { start: tsn, end: tsn.plus(1) }
 }
 
-/// Longest message in a packet of `packet_len` octets, a multiple of four: with room for a SACK, unless a
+/// Longest message in a packet of `packet_len` bytes, a multiple of four: with room for a SACK, unless a
 /// DDP segment of the least size that any path carries would not fit then (RFC 5043 §9).
 fn most(packet_len: usize) -> usize {
     let alone = packet_len.saturating_sub(COMMON_HEADER_LEN + DATA_HEADER_LEN);
     packet_len.saturating_sub(OVERHEAD).max(alone.min(LEAST)).max(4) & !3
 }
 
-/// Octets that a message may have on every path, if a packet carries them at all.
+/// Bytes that a message may have on every path, if a packet carries them at all.
 const LEAST: usize = wire::sctp::padded(2 + wire::sctp::ddp::MIN_MESSAGE);
 
 #[cfg(test)]

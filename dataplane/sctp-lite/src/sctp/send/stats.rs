@@ -5,13 +5,13 @@
 pub struct SendStats {
     /// DATA chunks sent for the first time.
     pub chunks: u64,
-    /// Octets of user data in them.
+    /// Bytes of user data in them.
     pub octets: u64,
     /// DATA chunks sent again.
     pub retransmitted: u64,
-    /// Octets of user data in them.
+    /// Bytes of user data in them.
     pub octets_retransmitted: u64,
-    /// Octets of user data that were acknowledged.
+    /// Bytes of user data that were acknowledged.
     pub octets_acknowledged: u64,
     /// SACKs.
     pub sacks: u64,

@@ -199,7 +199,7 @@ const USRSCTP_INIT: &[u8] = &[
 
 // RFC 9260 §3.2.1, §3.2.2: what it says of partial reliability is to be reported, and is; the rest is skipped.
 #[test]
-fn octets_of_usrsctp() {
+fn bytes_of_usrsctp() {
     assert!(Packet::new(USRSCTP_INIT).expect("a packet").checksum_ok());
     let (arrived, sent) = at(&listener(), Instant::ZERO, USRSCTP_INIT);
     assert_eq!(arrived, Arrived::Answered);

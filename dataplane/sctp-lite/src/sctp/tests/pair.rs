@@ -123,7 +123,7 @@ struct Faults {
 struct Net {
     now: Instant,
     hosts: [Host; 2],
-    /// By arrival and number: receiver, octets.
+    /// By arrival and number: receiver, bytes.
     flying: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     count: u64,
     random: Random,

@@ -32,7 +32,7 @@ pub(super) fn secrets() -> Arc<Secrets> {
     Arc::new(Secrets::new([7; 16]))
 }
 
-/// What a message of the tests is: its number, and octets that follow from it.
+/// What a message of the tests is: its number, and bytes that follow from it.
 pub(super) fn octets(tag: u64, len: usize) -> Vec<u8> {
     let first = tag.to_be_bytes();
     (0..len).map(|i| first.get(i).copied().unwrap_or((tag as usize * 31 + i) as u8)).collect()

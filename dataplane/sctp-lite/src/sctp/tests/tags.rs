@@ -129,8 +129,8 @@ fn table(chunks: &[(&str, WriteAt<'_>)]) -> String {
         for state in STATES {
             let mut rig = Rig::in_state(state);
             let tag = rig.association.local_tag();
-            let octets = packet(tag, |b| write(&rig, b));
-            let given = rig.give_octets(&octets);
+            let bytes = packet(tag, |b| write(&rig, b));
+            let given = rig.give_octets(&bytes);
             let after = if rig.state() == state { "=" } else { rig.state().name() };
             let sent = rig.sent().join("; ");
             let dropped =
@@ -201,12 +201,12 @@ fn streams_that_there_are_not() {
 #[test]
 fn partial_chunks_are_dropped() {
     let mut rig = Rig::established();
-    let mut octets = packet(rig.association.local_tag(), |b| {
+    let mut bytes = packet(rig.association.local_tag(), |b| {
         push_data(b, &data(1), b"good");
         push_data(b, &data(2), b"partial");
     });
-    octets.truncate(octets.len() - 4);
-    assert_eq!(rig.give_octets(&octets), Err(DropReason::BadChunk));
+    bytes.truncate(bytes.len() - 4);
+    assert_eq!(rig.give_octets(&bytes), Err(DropReason::BadChunk));
     assert_eq!(rig.sent(), ["P: SACK(1)"]);
     assert_eq!(rig.up.got, [(0, b"good".to_vec())]);
 }

@@ -181,7 +181,7 @@ fn one_peer_opens_stream_after_stream() {
 
 /// A neighbour's request, or its announcement, in a frame of its own.
 fn arp(operation: u16, sender: IpAddr, mac: [u8; 6], target: IpAddr) -> TestFrame {
-    let octets = |ip: IpAddr| match ip {
+    let bytes = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => ip.octets(),
         IpAddr::V6(_) => [0; 4],
     };
@@ -189,9 +189,9 @@ fn arp(operation: u16, sender: IpAddr, mac: [u8; 6], target: IpAddr) -> TestFram
     frame.extend([8, 6, 0, 1, 8, 0, 6, 4]);
     frame.extend(operation.to_be_bytes());
     frame.extend(mac);
-    frame.extend(octets(sender));
+    frame.extend(bytes(sender));
     frame.extend([2, 0, 0, 0, 0, 2]);
-    frame.extend(octets(target));
+    frame.extend(bytes(target));
     TestFrame(frame)
 }
 

@@ -14,8 +14,8 @@ fn open(config: &Config, private_data: &[u8]) -> Startup {
     Startup::initiator(config, HERE, private_data).expect("it fits")
 }
 
-fn answered(startup: &mut Startup, octets: &[u8]) -> Params {
-    match startup.input(octets) {
+fn answered(startup: &mut Startup, bytes: &[u8]) -> Params {
+    match startup.input(bytes) {
         Ok((_, Some(Progress::Accepted { params, .. }))) => params,
         other => panic!("{other:?}"),
     }
@@ -69,7 +69,7 @@ fn s_means_nothing_before_revision_two() {
     }
 }
 
-/// RFC 6581 §6: S promises four octets.
+/// RFC 6581 §6: S promises four bytes.
 #[test]
 fn s_without_its_words() {
     let error = StartupError::EnhancedData { seen: 3 };
@@ -87,20 +87,20 @@ fn s_without_its_words() {
 /// RFC 6581 §10: an enhanced request has an enhanced reply or none.
 #[test]
 fn replies_that_are_not_enhanced() {
-    for (octets, error) in [
+    for (bytes, error) in [
         (reply(0, 2, b""), StartupError::NotEnhanced),
         (reply(0, 1, b""), StartupError::Revision { seen: 1 }),
         (reply(0, 0, b""), StartupError::Revision { seen: 0 }),
         (reply(0x10, 3, b"\0\0\0\0"), StartupError::Revision { seen: 3 }),
     ] {
         let mut initiator = open(&two(), b"");
-        assert_eq!(initiator.input(&octets), Err(error));
+        assert_eq!(initiator.input(&bytes), Err(error));
     }
 }
 
-/// RFC 6581 §9: the words count among the 512 octets of private data.
+/// RFC 6581 §9: the words count among the 512 bytes of private data.
 #[test]
-fn the_words_take_four_octets_of_private_data() {
+fn the_words_take_four_bytes_of_private_data() {
     assert!(Startup::initiator(&two(), HERE, &[0; 508]).is_ok());
     let too_long = PrivateDataTooLong { len: 509, limit: 508 };
     assert_eq!(Startup::initiator(&two(), HERE, &[0; 509]).map(|_| ()), Err(too_long));

@@ -15,7 +15,7 @@ pub(super) fn measured(packets: usize) -> Side {
 }
 
 // RFC 9260 §7.2.4: three packets beyond it: it is sent again at once, whatever the window; the window comes
-// down once; the octets are the same.
+// down once; the bytes are the same.
 #[test]
 fn three_packets_beyond_a_gap_are_a_loss() {
     let mut side = measured(10);

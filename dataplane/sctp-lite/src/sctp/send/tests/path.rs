@@ -9,10 +9,10 @@ use super::*;
 use crate::sctp::receive::{Arrival, ReceiveConfig, Receiver};
 use crate::seam::{MessageSink, Received, Taken};
 
-/// Octets of Ethernet and IP around a packet, with the checksum, preamble and gap.
+/// Bytes of Ethernet and IP around a packet, with the checksum, preamble and gap.
 const FRAMING: usize = 20 + 14;
 
-/// Takes messages whose octets are as [`source::write`] makes them.
+/// Takes messages whose bytes are as [`source::write`] makes them.
 #[derive(Default)]
 pub(super) struct Sink {
     /// Those that arrived out of order.

@@ -20,7 +20,7 @@ pub enum Message<F> {
         /// The buffer itself moves.
         frame: F,
     },
-    /// A neighbour speaks of itself.
+    /// An announcement by a neighbour.
     Neighbour {
         /// Place of the interface.
         interface: usize,

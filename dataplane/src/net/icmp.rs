@@ -56,7 +56,7 @@ pub enum Unreachable {
     /// The network or the host: it may be there again in a moment.
     #[error("a router says that there is no way to the peer")]
     Host,
-    /// The host does not speak the protocol.
+    /// The host does not support the protocol.
     #[error("the peer says by ICMP that it does not speak this protocol")]
     Protocol,
     /// No listener.

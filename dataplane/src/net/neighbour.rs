@@ -14,7 +14,7 @@
 //! link-layer address: the old one is probed at once and, if it does not answer, resolved afresh. So a move of an
 //! address costs a few seconds, and a forged ARP reply has no effect.
 //!
-//! No packets are queued here: streams are asked for their segments only once the next hop is known.
+//! No packets are queued here: streams are polled for segments only once the next hop is known.
 //! Sans-IO: solicitations to send come out of [`NeighbourCache::resolve`] and [`NeighbourCache::poll`].
 //! Bounds: entries in all, a quarter of them incomplete, and half of them strangers, who asked for us and
 //! whom we never spoke to. A stranger makes room for itself among strangers only, and who has a stream is

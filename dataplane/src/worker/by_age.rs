@@ -1,5 +1,5 @@
-//! What gives way by age when something new finds no place: streams in TIME-WAIT (RFC 9293 §3.4.2 wants them kept; a
-//! bound on memory wants them few), and associations that shut down.
+//! What is evicted by age when the tables are full: streams in TIME-WAIT (RFC 9293 §3.4.2 keeps them; a bound on
+//! memory limits their number), and associations that shut down.
 
 use std::collections::VecDeque;
 

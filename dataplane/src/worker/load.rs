@@ -1,8 +1,8 @@
 //! Load on a stream that the worker makes by itself ([`crate::api::Load`]).
 //!
 //! A load posts in the turn in which something of it completes, as far as its depth and the stream allow. One
-//! with a pace ([`Pace::Open`]) posts when a message is due; what is due is asked for once a turn ([`Paced`]).
-//! It ends when all that it has posted is complete and it wants no more: because it has reached its
+//! with a pace ([`Pace::Open`]) posts when a message is due; due messages are polled once a turn ([`Paced`]).
+//! It ends when all that it has posted is complete and it posts no more: because it has reached its
 //! count, because it was stopped, or because something was refused. A stream has at most one.
 //!
 //! Messages whose completion counts carry [`Cookie::LOAD`]; those whose answer counts carry
@@ -42,7 +42,7 @@ impl Paced {
         self.next().is_some_and(|at| at <= now)
     }
 
-    /// The stream in a slot wants to post at `at`.
+    /// The stream in a slot is to post at `at`.
     pub(super) fn push(&mut self, at: Instant, slot: u32) {
         self.0.push(Reverse((at, slot)));
     }

@@ -13,7 +13,7 @@ use crate::api::{StreamParams, StreamStats, Transport};
 use crate::flow::FlowKey;
 use crate::memory::Memory;
 
-/// The lower layer of a stream. A connection lies in place: nothing is to stand between a segment and it.
+/// The lower layer of a stream. A connection is stored inline: no pointer between a segment and it.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Lower {
     /// A TCP connection.

@@ -70,7 +70,7 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
         self
     }
 
-    /// True when some packet went out.
+    /// True when some packet was sent.
     pub(super) fn has_sent(&self) -> bool {
         self.sent > 0
     }

@@ -214,7 +214,7 @@ impl Sender {
             self.probe_due = false;
         }
         if opened && self.probing {
-            // What the peer refused while its window was closed has to go again now.
+            // What the peer refused while its window was closed is retransmitted now.
             self.probing = false;
             self.recovery.rtt_mut().forget_backoff();
             if let Some(out) = self.out.get_mut() {

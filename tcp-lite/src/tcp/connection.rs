@@ -171,7 +171,7 @@ impl Connection {
         self.send.window.set(self.recv.irs(), self.send.una, window);
     }
 
-    /// SYN and ACK with this window went out before there was a connection.
+    /// SYN and ACK with this window were sent before there was a connection.
     pub(super) fn syn_answered_without_state(&mut self, window: u16) {
         self.syn.due = false;
         self.syn.unmeasured = true;
@@ -179,7 +179,7 @@ impl Connection {
         self.recv.offered(window);
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }

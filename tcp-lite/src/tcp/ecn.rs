@@ -17,7 +17,7 @@
 //! ```
 //!
 //! What was not acknowledged before the change is acknowledged in the old state, ahead of the new one: several
-//! segments of a burst arrive before any acknowledgement goes out.
+//! segments of a burst arrive before any acknowledgement is sent.
 //!
 //! The ECN field is read and written with the IP header: [`Segment::ce`](super::Segment::ce) on arrival, and
 //! [`TxBatch::ecn_capable`](crate::seam::TxBatch::ecn_capable) for segments to send with ECT(0).
@@ -67,7 +67,7 @@ impl Ecn {
         Ecn { offered: wanted, exact, ..Ecn::default() }
     }
 
-    /// True when a SYN, or its answer, goes out as ECN-capable (RFC 8257 §3.6).
+    /// True when a SYN, or its answer, is sent as ECN-capable (RFC 8257 §3.6).
     pub(crate) fn is_syn_capable(&self, reply: bool) -> bool {
         self.exact && if reply { self.receives } else { self.offered }
     }
@@ -111,7 +111,7 @@ impl Ecn {
         }
     }
 
-    /// True when data goes out as ECN-capable.
+    /// True when data is sent as ECN-capable.
     pub(crate) fn sends(&self) -> bool {
         self.sends
     }

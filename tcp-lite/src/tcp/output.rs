@@ -338,7 +338,7 @@ impl Connection {
         fin
     }
 
-    /// The segment of new data that was written goes out.
+    /// The written segment of new data is sent.
     fn commit_new(&mut self, now: Instant, len: usize, fin: bool, tx: &mut impl TxBatch) {
         if self.ecn.sends() && !self.send.window.is_closed() {
             tx.ecn_capable(); // RFC 3168 §6.1.5, §6.1.6: new data only, and no window probes
@@ -363,7 +363,7 @@ impl Connection {
         Sent::Yes
     }
 
-    /// New bytes went out. The timer of what is in flight is the caller's to set, once for all of a burst.
+    /// New bytes were sent. The caller sets the retransmission timer, once for all segments of a burst.
     fn sent_new(&mut self, now: Instant, len: usize, fin: bool) {
         if self.send.out.board.is_empty() {
             self.send.progress_at = now;

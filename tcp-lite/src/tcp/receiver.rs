@@ -406,7 +406,7 @@ impl Receiver {
         Some(EarlierAck { ack, window: units as u16, echo, edge: ack.plus(units * unit) })
     }
 
-    /// It went out.
+    /// It was sent.
     pub(crate) fn sent_earlier(&mut self, earlier: EarlierAck) {
         self.last_ack_sent = self.last_ack_sent.max(earlier.ack);
         self.edge = self.edge.max(earlier.edge);
@@ -435,7 +435,7 @@ impl Receiver {
         self.window(room).worth_an_update(self.rmss.into(), self.target.into())
     }
 
-    /// The acknowledgement that was due went out. With a gap left, one on a data segment does not count:
+    /// The acknowledgement that was due was sent. With a gap left, one on a data segment does not count:
     /// it has no SACK blocks.
     pub(crate) fn acknowledged(&mut self, pure: bool) {
         if pure && let Some(apart) = self.apart.get_mut() {

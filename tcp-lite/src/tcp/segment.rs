@@ -1,6 +1,6 @@
 //! A TCP segment as a value: parsed from bytes, written to bytes (RFC 9293 §3.1, §3.2).
 //!
-//! Every segment comes by here, so the fixed header is read and written whole; options are read here too, because
+//! Every segment passes through here, so the fixed header is read and written whole; options are read here too, because
 //! smoltcp keeps three SACK blocks and a segment may carry four (RFC 2018 §3). Checksums are left to the owner of the
 //! packet buffer. The urgent pointer is legal and ignored (RFC 6093 §5 advises against its use, and MPA has none): the
 //! bytes it points at are ordinary bytes of the stream.

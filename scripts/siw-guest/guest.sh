@@ -12,8 +12,8 @@
 #                                    runs the part again, without the rows of the first time
 #
 # A command that is not over in time is ended in the guest and counts as status 124; a guest that died as 125.
-# Linux's SCTP was seen to panic in the emulated machine while usrsctp was its peer, once in some hundred runs.
-# What a kernel says then is shown, and stays in target/guest-console-N. More than two in a suite make it fail.
+# Linux's SCTP was seen once to panic in the emulated machine while usrsctp was its peer. The console of a guest that
+# died is shown, and kept in target/guest-console-N. More than two deaths make a suite fail.
 
 guest_dir='' guest_pid='' guest_bell='' guest_runs=0 guest_deaths=0 guest_args=()
 
@@ -95,28 +95,29 @@ guest_attempt() {
     touch "$work/rows.json"
     cp "$work/rows.json" "$work/rows.before"
     "$@"
-    while guest_died && [ "$guest_deaths" -lt 2 ]; do
-        guest_revive
+    while guest_died; do
+        guest_report
+        [ "$guest_deaths" -le 2 ] || die "the guest's kernel died $guest_deaths times"
+        guest_halt
+        guest_boot "${guest_args[@]}"
+        # The suite's own.
+        guest_prepare
         say "again: $*"
         rows=$rows_before failed=$failed_before
         cp "$work/rows.before" "$work/rows.json"
         "$@"
     done
-    ! guest_died || die "the guest's kernel died $((guest_deaths + 1)) times"
 }
 
-# guest_revive: another guest in the place of the dead one; guest_prepare is the suite's own.
-guest_revive() {
+# guest_report: counts the death, keeps the console and shows what matters of it.
+guest_report() {
     local console
     guest_deaths=$((guest_deaths + 1))
     console=$target/guest-console-$guest_deaths
     mkdir -p "$target"
     cp "$guest_dir/console" "$console"
-    say "THE GUEST'S KERNEL DIED (time $guest_deaths; all that it said is in $console):"
+    say "THE GUEST'S KERNEL DIED (time $guest_deaths; its console is in $console):"
     grep -a -m 12 -E 'BUG|Oops|RIP:|Comm:|panic|\[sctp\]|\[siw\]' "$console" | cut -c1-160 >&2 || tail -n 5 "$console" >&2
-    guest_halt
-    guest_boot "${guest_args[@]}"
-    guest_prepare
 }
 
 guest_halt() {

@@ -112,9 +112,11 @@ impl Driver {
             }
             self.core.handle_timeout(now);
             self.core.finish_turn(now);
-            if self.set_up.is_some() && self.core.is_set_up() {
-                // Who waited may have given up.
-                let _ = self.set_up.take().map(|set_up| set_up.send(()));
+            if self.core.is_set_up()
+                && let Some(set_up) = self.set_up.take()
+            {
+                // The start may have been given up.
+                let _ = set_up.send(());
             }
             let full = self.give_commands();
             while let Some(load) = self.core.poll_load() {
